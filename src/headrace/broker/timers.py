@@ -1,0 +1,53 @@
+"""Deadlines in one heap: the server asks `deadline_ms()` when to come back and then calls `run_due`."""
+
+import heapq
+from collections.abc import Callable
+from itertools import count
+
+
+class Timer:
+    __slots__ = ("_timers", "action", "deadline_ms")
+
+    def __init__(self, timers: "Timers", deadline_ms: int, action: Callable[[], None]) -> None:
+        self._timers = timers
+        self.deadline_ms = deadline_ms
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        if self.action is not None:
+            self.action = None
+            self._timers.note_cancelled()
+
+
+class Timers:
+    """Cancelled timers stay in the heap until they are due or outnumber the live ones: cancelling is O(1)."""
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._order = count()
+        self._cancelled = 0
+
+    def at(self, deadline_ms: int, action: Callable[[], None]) -> Timer:
+        timer = Timer(self, deadline_ms, action)
+        heapq.heappush(self._heap, (deadline_ms, next(self._order), timer))
+        return timer
+
+    def note_cancelled(self) -> None:
+        self._cancelled += 1
+        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+            self._heap = [entry for entry in self._heap if entry[2].action is not None]
+            heapq.heapify(self._heap)
+            self._cancelled = 0
+
+    def deadline_ms(self) -> int | None:
+        while self._heap and self._heap[0][2].action is None:
+            heapq.heappop(self._heap)
+            self._cancelled -= 1
+        return self._heap[0][0] if self._heap else None
+
+    def run_due(self, now_ms: int) -> None:
+        while (deadline_ms := self.deadline_ms()) is not None and deadline_ms <= now_ms:
+            _, _, timer = heapq.heappop(self._heap)
+            action, timer.action = timer.action, None
+            assert action is not None
+            action()

@@ -1,0 +1,415 @@
+"""Turns messages into bytes and back: one reader and one writer per message and version, compiled on first use.
+
+Theory of operation. A generated message class carries a table of its fields (`SCHEMA`). For a version, the table says
+exactly which bytes follow which, so we write that down once as straight Python source, compile it and keep it:
+neighbouring numbers become one `struct` call, and no version is compared while a request is read. A request
+that is cut short, counts more elements than it has bytes, or holds text that is not UTF-8 raises `MalformedMessage`.
+"""
+
+import struct
+from collections.abc import Callable
+from functools import cache
+from typing import Any, TypeVar
+
+from headrace.wire.message import F, Message
+
+M = TypeVar("M", bound=Message)
+Reader = Callable[[bytes, int, int], tuple[Any, int]]
+Writer = Callable[[Any, bytearray], None]
+
+FIXED = {
+    "bool": "?",
+    "int8": "b",
+    "int16": "h",
+    "uint16": "H",
+    "int32": "i",
+    "uint32": "I",
+    "int64": "q",
+    "float64": "d",
+    "uuid": "16s",
+}
+SHORT = struct.Struct(">h")
+INT = struct.Struct(">i")
+BYTE = [bytes([number]) for number in range(128)]
+
+
+class MalformedMessage(Exception):
+    """Bytes that are no message of this kind and version. The sender has a fault, or speaks another protocol."""
+
+
+class UnsupportedField(Exception):
+    """A field was set that this version of the message cannot carry. Use a newer version, or leave the field out."""
+
+
+def read_message(message: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
+    """The message at `position`, and where it ends."""
+    try:
+        return reader(message, version)(data, position, len(data))  # type: ignore[return-value]
+    except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
+        raise MalformedMessage(f"{message.__name__} v{version}: {error}") from None
+
+
+def write_message(message: Message, version: int, out: bytearray) -> None:
+    writer(type(message), version)(message, out)
+
+
+def encode(message: Message, version: int) -> bytes:
+    out = bytearray()
+    write_message(message, version, out)
+    return bytes(out)
+
+
+def write_uvarint(out: bytearray, number: int) -> None:
+    while number > 127:
+        out.append(number & 127 | 128)
+        number >>= 7
+    out.append(number)
+
+
+def read_uvarint(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 127) << shift
+        if byte < 128:
+            return number, position
+        shift += 7
+        if shift > 28:
+            raise MalformedMessage("a length of more than five bytes")
+
+
+def _short(what: str) -> MalformedMessage:
+    return MalformedMessage(f"cut short in {what}")
+
+
+def _null(what: str) -> MalformedMessage:
+    return MalformedMessage(f"{what} must not be null")
+
+
+def _unsupported(message: str, field: str, version: int) -> UnsupportedField:
+    return UnsupportedField(f"{message} v{version} cannot carry {field}")
+
+
+@cache
+def reader(message: type[Message], version: int) -> Reader:
+    return _ReaderSource(message, version, version >= _flexible_from(message)).build()
+
+
+@cache
+def writer(message: type[Message], version: int) -> Writer:
+    return _WriterSource(message, version, version >= _flexible_from(message)).build()
+
+
+def _flexible_from(message: type[Message]) -> int:
+    return message.FLEXIBLE_FROM
+
+
+def _within(version: int, interval: tuple[int, int] | None) -> bool:
+    return interval is not None and interval[0] <= version <= interval[1]
+
+
+class _Source:
+    """Lines of one function, and the names they use."""
+
+    def __init__(self, message: type[Message], version: int, is_flexible: bool) -> None:
+        self.message = message
+        self.version = version
+        self.is_flexible = is_flexible
+        self.names: dict[str, Any] = {
+            "short": _short,
+            "null": _null,
+            "unsupported": _unsupported,
+            "uvarint": read_uvarint,
+            "write_uvarint": write_uvarint,
+            "BYTE": BYTE,
+            "read_short": SHORT.unpack_from,
+            "read_int": INT.unpack_from,
+            "pack_short": SHORT.pack,
+            "pack_int": INT.pack,
+            "unpack_many": struct.unpack_from,
+            "pack_many": struct.pack,
+            "message": message,
+        }
+        self.lines: list[str] = []
+        self.depth = 1
+
+    def __call__(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def name(self, value: object) -> str:
+        key = f"n{len(self.names)}"
+        self.names[key] = value
+        return key
+
+    def untagged(self) -> list[F]:
+        return [f for f in self.message.SCHEMA if _within(self.version, f.versions) and not self.is_tagged(f)]
+
+    def tagged(self) -> list[F]:
+        fields = [f for f in self.message.SCHEMA if _within(self.version, f.versions) and self.is_tagged(f)]
+        return sorted(fields, key=lambda f: f.tag)
+
+    def is_tagged(self, field: F) -> bool:
+        return self.is_flexible and _within(self.version, field.tagged)
+
+    def is_nullable(self, field: F) -> bool:
+        return _within(self.version, field.nullable)
+
+    def default(self, field: F) -> str:
+        defaults: Any = self.message.__init__
+        return self.name(defaults.__kwdefaults__[field.name])
+
+    def compile(self, head: str) -> Any:
+        source = "\n".join([head, *self.lines])
+        where = f"<{self.message.__name__} v{self.version}>"
+        exec(compile(source, where, "exec"), self.names)
+        return self.names["function"]
+
+    def runs(self) -> list[list[F]]:
+        """The untagged fields, neighbouring fixed-size ones together."""
+        runs: list[list[F]] = []
+        for field in self.untagged():
+            if field.kind in FIXED and runs and runs[-1][-1].kind in FIXED:
+                runs[-1].append(field)
+            else:
+                runs.append([field])
+        return runs
+
+
+class _ReaderSource(_Source):
+    def build(self) -> Reader:
+        self("o = new(message)")
+        self.names["new"] = object.__new__
+        present = {field.name for field in self.untagged()}
+        for field in self.message.SCHEMA:
+            if field.name not in present:
+                self(f"o.{field.name} = {self.default(field)}")
+        for run in self.runs():
+            if run[0].kind in FIXED:
+                layout = struct.Struct(">" + "".join(FIXED[field.kind] for field in run))
+                targets = ", ".join(f"o.{field.name}" for field in run)
+                self(f"{targets}, = {self.name(layout.unpack_from)}(b, p)")
+                self(f"p += {layout.size}")
+            else:
+                self.value(run[0])
+        if self.is_flexible:
+            self.tags()
+        self("return o, p")
+        result: Reader = self.compile("def function(b, p, n):")
+        return result
+
+    def tags(self) -> None:
+        self("k, p = uvarint(b, p)")
+        self("for _ in range(k):")
+        self.depth += 1
+        self("tag, p = uvarint(b, p)")
+        self("size, p = uvarint(b, p)")
+        self("end = p + size")
+        self("if end > n: raise short('a tagged field')")
+        for field in self.tagged():
+            self(f"if tag == {field.tag}:")
+            self.depth += 1
+            if field.kind in FIXED:
+                self(
+                    f"o.{field.name}, = {self.name(struct.Struct('>' + FIXED[field.kind]).unpack_from)}(b, p)"
+                )
+            else:
+                self.value(field)
+            self.depth -= 1
+        self("p = end")
+        self.depth -= 1
+
+    def count(self, field: F, *, is_array: bool) -> None:
+        if self.is_flexible:
+            self("k = b[p]; p += 1")
+            self("if k > 127: k, p = uvarint(b, p - 1)")
+            self("k -= 1")
+        elif is_array or field.kind in ("bytes", "records"):
+            self("k, = read_int(b, p); p += 4")
+        else:
+            self("k, = read_short(b, p); p += 2")
+
+    def value(self, field: F) -> None:
+        target = f"o.{field.name}"
+        if field.kind == "struct":
+            self.struct(field, target)
+            return
+        is_array = field.kind.startswith("[]")
+        self.count(field, is_array=is_array)
+        self("if k < 0:")
+        what = f"{self.message.__name__}.{field.name}"
+        self(f"    {target} = None" if self.is_nullable(field) else f"    raise null({what!r})")
+        self("else:")
+        self.depth += 1
+        if is_array:
+            self.elements(field, target, what)
+        else:
+            self("e = p + k")
+            self(f"if e > n: raise short({what!r})")
+            self(f"{target} = b[p:e]" + (".decode()" if field.kind == "string" else ""))
+            self("p = e")
+        self.depth -= 1
+
+    def struct(self, field: F, target: str) -> None:
+        assert field.struct is not None
+        call = f"{target}, p = {self.name(self.nested(field.struct))}(b, p, n)"
+        if not self.is_nullable(field):
+            self(call)
+            return
+        self("k = b[p]; p += 1")
+        self(f"if k > 127: {target} = None")
+        self(f"else: {call}")
+
+    def nested(self, message: type[Message]) -> Reader:
+        return _ReaderSource(message, self.version, self.is_flexible).build()
+
+    def elements(self, field: F, target: str, what: str) -> None:
+        element = field.kind[2:]
+        if element in FIXED:
+            size = struct.calcsize(">" + FIXED[element])
+            self(f"if k * {size} > n - p: raise short({what!r})")
+            if element == "uuid":
+                self(f"{target} = [b[i:i + 16] for i in range(p, p + 16 * k, 16)]")
+            else:
+                self(f"{target} = list(unpack_many(f'>{{k}}{FIXED[element]}', b, p))")
+            self(f"p += {size} * k")
+            return
+        self(f"if k > n - p: raise short({what!r})")
+        self("a = []")
+        if element == "struct":
+            assert field.struct is not None
+            nested = self.name(self.nested(field.struct))
+            self("for _ in range(k):")
+            self(f"    x, p = {nested}(b, p, n)")
+            self("    a.append(x)")
+        else:
+            self("for _ in range(k):")
+            self.depth += 1
+            self.count(F("", element, (0, 0)), is_array=False)
+            self(f"if k < 0: raise null({what!r})")
+            self("e = p + k")
+            self(f"if e > n: raise short({what!r})")
+            self("a.append(b[p:e]" + (".decode())" if element == "string" else ")"))
+            self("p = e")
+            self.depth -= 1
+        self(f"{target} = a")
+
+
+class _WriterSource(_Source):
+    def build(self) -> Writer:
+        if self.message.__name__.endswith("Request") or self.message.API_KEY < 0:
+            self.refuse_unsupported()
+        for run in self.runs():
+            if run[0].kind in FIXED:
+                layout = struct.Struct(">" + "".join(FIXED[field.kind] for field in run))
+                values = ", ".join(f"o.{field.name}" for field in run)
+                self(f"out += {self.name(layout.pack)}({values})")
+            else:
+                self.value(run[0], f"o.{run[0].name}", "out")
+        if self.is_flexible:
+            self.tags()
+        if not self.lines:
+            self("pass")
+        result: Writer = self.compile("def function(o, out):")
+        return result
+
+    def refuse_unsupported(self) -> None:
+        for field in self.message.SCHEMA:
+            if not field.ignorable and not _within(self.version, field.versions):
+                default = self.default(field)
+                self(f"if o.{field.name} != {default} and o.{field.name}:")
+                self(f"    raise unsupported({self.message.__name__!r}, {field.name!r}, {self.version})")
+
+    def tags(self) -> None:
+        fields = self.tagged()
+        if not fields:
+            self("out.append(0)")
+            return
+        self("tags = []")
+        for field in fields:
+            value = f"o.{field.name}"
+            default = self.default(field)
+            test = f"{value} is not {default} and {value} != {default}"
+            if field.kind.startswith("[]") and field.default == ():
+                test = value if not self.is_nullable(field) else f"{value} is None or {value}"
+            self(f"if {test}:")
+            self.depth += 1
+            self("t = bytearray()")
+            if field.kind in FIXED:
+                self(f"t += {self.name(struct.Struct('>' + FIXED[field.kind]).pack)}({value})")
+            else:
+                self.value(field, value, "t")
+            self(f"tags.append(({field.tag}, t))")
+            self.depth -= 1
+        self("write_uvarint(out, len(tags))")
+        self("for tag, t in tags:")
+        self("    write_uvarint(out, tag)")
+        self("    write_uvarint(out, len(t))")
+        self("    out += t")
+
+    def count(self, kind: str, out: str, *, is_array: bool) -> None:
+        """Writes the length `k`; null is k == -1."""
+        if self.is_flexible:
+            self(f"if k < 127: {out} += BYTE[k + 1]")
+            self(f"else: write_uvarint({out}, k + 1)")
+        elif is_array or kind in ("bytes", "records"):
+            self(f"{out} += pack_int(k)")
+        else:
+            self(f"{out} += pack_short(k)")
+
+    def value(self, field: F, value: str, out: str) -> None:
+        if field.kind == "struct":
+            self.struct(field, value, out)
+            return
+        is_array = field.kind.startswith("[]")
+        self(f"v = {value}")
+        if self.is_nullable(field):
+            self("if v is None:")
+            self.depth += 1
+            self("k = -1")
+            self.count(field.kind, out, is_array=is_array)
+            self.depth -= 1
+            self("else:")
+            self.depth += 1
+        if is_array:
+            self.elements(field, out)
+        else:
+            self.blob(field.kind, out)
+        if self.is_nullable(field):
+            self.depth -= 1
+
+    def blob(self, kind: str, out: str) -> None:
+        if kind == "string":
+            self("v = v.encode()")
+        self("k = len(v)")
+        self.count(kind, out, is_array=False)
+        self(f"{out} += v")
+
+    def struct(self, field: F, value: str, out: str) -> None:
+        assert field.struct is not None
+        nested = self.name(_WriterSource(field.struct, self.version, self.is_flexible).build())
+        if not self.is_nullable(field):
+            self(f"{nested}({value}, {out})")
+            return
+        self(f"if {value} is None: {out}.append(255)")
+        self("else:")
+        self(f"    {out}.append(1)")
+        self(f"    {nested}({value}, {out})")
+
+    def elements(self, field: F, out: str) -> None:
+        element = field.kind[2:]
+        self("k = len(v)")
+        self.count(field.kind, out, is_array=True)
+        if element == "uuid":
+            self(f"{out} += b''.join(v)")
+        elif element in FIXED:
+            self(f"{out} += pack_many(f'>{{k}}{FIXED[element]}', *v)")
+        elif element == "struct":
+            assert field.struct is not None
+            nested = self.name(_WriterSource(field.struct, self.version, self.is_flexible).build())
+            self(f"for x in v: {nested}(x, {out})")
+        else:
+            self("for v in v:")
+            self.depth += 1
+            self.blob(element, out)
+            self.depth -= 1
