@@ -8,7 +8,6 @@ that is cut short, counts more elements than it has bytes, or holds text that is
 
 import struct
 from collections.abc import Callable
-from functools import cache
 from typing import Any, TypeVar
 
 from headrace.wire.message import F, Message
@@ -44,7 +43,7 @@ class UnsupportedField(Exception):
 def read_message(message: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
     """The message at `position`, and where it ends."""
     try:
-        return reader(message, version)(data, position, len(data))  # type: ignore[return-value]
+        return reader(message, version)(data, position, len(data))
     except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
         raise MalformedMessage(f"{message.__name__} v{version}: {error}") from None
 
@@ -91,18 +90,24 @@ def _unsupported(message: str, field: str, version: int) -> UnsupportedField:
     return UnsupportedField(f"{message} v{version} cannot carry {field}")
 
 
-@cache
+_readers: dict[tuple[type[Message], int], Reader] = {}
+_writers: dict[tuple[type[Message], int], Writer] = {}
+
+
 def reader(message: type[Message], version: int) -> Reader:
-    return _ReaderSource(message, version, version >= _flexible_from(message)).build()
+    found = _readers.get((message, version))
+    if found is None:
+        found = _ReaderSource(message, version, version >= message.FLEXIBLE_FROM).build()
+        _readers[message, version] = found
+    return found
 
 
-@cache
 def writer(message: type[Message], version: int) -> Writer:
-    return _WriterSource(message, version, version >= _flexible_from(message)).build()
-
-
-def _flexible_from(message: type[Message]) -> int:
-    return message.FLEXIBLE_FROM
+    found = _writers.get((message, version))
+    if found is None:
+        found = _WriterSource(message, version, version >= message.FLEXIBLE_FROM).build()
+        _writers[message, version] = found
+    return found
 
 
 def _within(version: int, interval: tuple[int, int] | None) -> bool:

@@ -55,8 +55,6 @@ class Message:
             _plain(getattr(self, field.name)) == _plain(getattr(other, field.name)) for field in self.SCHEMA
         )
 
-    __hash__ = None  # type: ignore[assignment]
-
     def __repr__(self) -> str:
         fields = ", ".join(f"{field.name}={getattr(self, field.name)!r}" for field in self.SCHEMA)
         return f"{type(self).__name__}({fields})"
