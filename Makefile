@@ -1,0 +1,102 @@
+# Every target sets up what it needs: Python 3.11 or newer and make are all a machine must have.
+# What was set up is remembered by stamp files inside .venv, so a second run starts at once.
+
+PYTHON ?= $(shell for python in python3 python3.14 python3.13 python3.12 python3.11 python; do \
+	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+SET_UP := $(VENV)/.set-up
+SET_UP_JVM := $(VENV)/.set-up-jvm
+ROUNDS ?= 25
+PYTEST := $(BIN)/python -m pytest
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test unit conform compat crash chaos bench docs generate kafka-jars kcat lint format pins clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
+
+demo: $(SET_UP) ## start a broker, run records through it and say what happened
+	$(BIN)/headrace demo
+
+test: lint kcat ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
+	-@$(MAKE) --no-print-directory kafka-jars
+	$(PYTEST) tests
+
+unit: $(SET_UP) ## the inner loop: no processes, no JVM, under a minute
+	$(PYTEST) $(wildcard tests/unit tests/property tests/tidy)
+
+conform: $(SET_UP) ## the same tests against our broker and Apache Kafka
+	-@$(MAKE) --no-print-directory kafka-jars
+	$(PYTEST) tests/conformance
+
+compat: $(SET_UP) kcat ## foreign clients and Apache's command-line tools against our broker
+	-@$(MAKE) --no-print-directory kafka-jars
+	$(PYTEST) tests/compat
+
+crash: $(SET_UP) ## power lost at every write in turn, on a disk in memory
+	$(PYTEST) tests/crash
+
+chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
+	$(PYTEST) tests/chaos --rounds $(ROUNDS) --timeout 0
+
+bench: $(SET_UP) kafka-jars ## the same client against both brokers, alternating; prints ratios
+	$(BIN)/python -m bench
+
+docs: $(SET_UP) ## write the generated pages of docs/
+	$(BIN)/python tools/generate_docs.py
+
+generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
+	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing.kafka_jars)"
+	$(BIN)/ruff format -q src/headrace/wire/messages
+
+kafka-jars: $(SET_UP_JVM) ## fetch Apache Kafka's jars into the per-user cache
+	@$(BIN)/python -m headrace.testing.kafka_jars >/dev/null
+
+kcat: ## install kcat where we may (tests that need it say so when it is missing)
+	@command -v kcat >/dev/null || { \
+		sudo=""; test "$$(id -u)" = 0 || sudo="sudo -n"; \
+		$$sudo apt-get install -y -qq --no-install-recommends kcat >/dev/null 2>&1 \
+		|| { $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends kcat; } >/dev/null 2>&1 \
+		|| echo "kcat is not here and may not be installed: the tests that need it will be left out" >&2; }
+
+lint: $(SET_UP) ## ruff, mypy and the layer rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(SET_UP) ## mend what ruff can mend
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# No index and no address may be recorded: whoever installs uses the registry of their own machine, held to these hashes.
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
+	--no-emit-index-url --no-emit-find-links
+pins: $(SET_UP) ## pin the newest packages that fit; UPGRADE= keeps what still fits
+	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements/base.txt
+	$(COMPILE) $(UPGRADE) requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
+	$(COMPILE) $(UPGRADE) requirements/jvm.in -c requirements/base.txt -c requirements/dev.txt -o requirements/jvm.txt
+UPGRADE ?= --upgrade
+
+clean: ## remove .venv and every cache in this folder
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found on the path" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null \
+		|| { echo "$(PYTHON) has no venv module with pip (Debian: apt install python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(SET_UP): requirements/base.txt requirements/dev.txt pyproject.toml | $(BIN)/python
+	$(PIP) install --quiet --require-hashes -r requirements/base.txt -r requirements/dev.txt
+	$(PIP) install --quiet --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# PySpark comes as a source archive; it is built with the pinned setuptools, so nothing unpinned is fetched.
+$(SET_UP_JVM): requirements/jvm.txt | $(SET_UP)
+	$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements/jvm.txt
+	@touch $@
