@@ -1,0 +1,230 @@
+"""One client's connection: bytes in, requests in order, responses in the same order, everything bounded.
+
+A client may send its next requests before the answer to the first. We take them one at a time, as Kafka does, with
+one exception: produce requests go on while earlier ones wait for the disk, so that one fdatasync serves many. Responses
+always leave in the order of the requests. While a client does not read its responses, or has enough of its requests
+waiting here, we stop reading from it: it holds back nobody but itself.
+"""
+
+import asyncio
+import logging
+import struct
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from headrace.broker.call import Call
+from headrace.broker.handlers import served_versions
+from headrace.broker.later import Later
+from headrace.wire.apis import (
+    API_VERSIONS,
+    RequestHeader,
+    read_request_header,
+    request_class,
+    response_header_has_tags,
+)
+from headrace.wire.codec import MalformedMessage, read_message, write_message
+from headrace.wire.errors import ErrorCode
+from headrace.wire.frames import FrameBuffer
+from headrace.wire.message import Message
+
+if TYPE_CHECKING:
+    from headrace.broker.server import Server
+
+logger = logging.getLogger("headrace.broker")
+
+PRODUCE = 0
+IN_FLIGHT_MAX = 32
+"""Produce requests of one connection that may wait for the disk at once."""
+WAITING_BYTES_MAX = 1 << 20
+"""Whole requests kept in memory per connection before we stop reading; a single larger one is let in alone."""
+_LENGTH = struct.Struct(">i")
+_HEAD = struct.Struct(">ii")
+
+
+class Slot:
+    """The place of one response in the order of a connection's responses."""
+
+    __slots__ = ("data", "is_ready", "later")
+
+    def __init__(self) -> None:
+        self.data: bytearray | None = None
+        self.is_ready = False
+        self.later: Later[Message] | None = None
+
+
+class Connection(asyncio.Protocol):
+    def __init__(self, server: "Server", connection_id: int) -> None:
+        self._server = server
+        self._core = server.core
+        self.id = connection_id
+        self._frames = FrameBuffer(server.core.settings.int("socket.request.max.bytes"))
+        self._waiting: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._slots: deque[Slot] = deque()
+        self._only_produces_wait = True
+        self._is_writable = True
+        self._is_reading = True
+        self._is_pumping = False
+        self.address = ""
+        self.last_active_s = 0.0
+        self.on_close: list[Callable[[], None]] = []
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        peer = transport.get_extra_info("peername")
+        self.address = peer[0] if peer else "local"
+        self.last_active_s = self._server.loop.time()
+        self._server.opened(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        for slot in self._slots:
+            if slot.later is not None:
+                slot.later.abandon()
+        self._slots.clear()
+        self._waiting.clear()
+        self._server.closed(self)
+        for callback in self.on_close:
+            callback()
+        self._server.settle()
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def data_received(self, data: bytes) -> None:
+        self.last_active_s = self._server.loop.time()
+        try:
+            frames = self._frames.feed(data)
+        except MalformedMessage as error:
+            self._refuse(str(error))
+            return
+        for frame in frames:
+            self._waiting.append(frame)
+            self._waiting_bytes += len(frame)
+        self._pump()
+        self._server.settle()
+
+    def pause_writing(self) -> None:
+        self._is_writable = False
+
+    def resume_writing(self) -> None:
+        self._is_writable = True
+        self._pump()
+        self._server.settle()
+
+    def _pump(self) -> None:
+        """Handles as many waiting requests as may be handled now."""
+        if self._is_pumping:
+            return
+        self._is_pumping = True
+        try:
+            while self._waiting and self._may_start():
+                frame = self._waiting.popleft()
+                self._waiting_bytes -= len(frame)
+                self._start(frame)
+        finally:
+            self._is_pumping = False
+        self._steer_reading()
+
+    def _may_start(self) -> bool:
+        if not self._is_writable or self._transport.is_closing():
+            return False
+        return not self._slots or (self._only_produces_wait and len(self._slots) < IN_FLIGHT_MAX)
+
+    def _steer_reading(self) -> None:
+        should_read = self._waiting_bytes < WAITING_BYTES_MAX
+        if should_read != self._is_reading and not self._transport.is_closing():
+            self._is_reading = should_read
+            if should_read:
+                self._transport.resume_reading()
+            else:
+                self._transport.pause_reading()
+
+    def _start(self, frame: bytes) -> None:
+        try:
+            header, position = read_request_header(frame)
+            versions = served_versions(header.api_key)
+            if versions is None or not versions[0] <= header.api_version <= versions[1]:
+                self._answer_unsupported(header)
+                return
+            request, _ = read_message(request_class(header.api_key), header.api_version, frame, position)
+        except MalformedMessage as error:
+            self._refuse(str(error))
+            return
+        call = Call(
+            api_version=header.api_version,
+            correlation_id=header.correlation_id,
+            client_id=header.client_id,
+            client_host="/" + self.address,
+            connection_id=self.id,
+        )
+        result = self._core.handle(request, call)
+        if result is None:
+            return
+        if isinstance(result, Later):
+            if not result.is_done:
+                self._wait(result, header)
+                return
+            result = result.value
+        self._respond(header, result)
+
+    def _wait(self, later: Later[Any], header: RequestHeader) -> None:
+        slot = Slot()
+        slot.later = later
+        self._only_produces_wait = header.api_key == PRODUCE
+        self._slots.append(slot)
+
+        def done(response: Message) -> None:
+            slot.data = self._encode(header, response)
+            slot.is_ready = True
+            self._flush()
+
+        later.then(done)
+
+    def _respond(self, header: RequestHeader, response: Message) -> None:
+        data = self._encode(header, response)
+        if not self._slots:
+            self._transport.write(data)
+            return
+        slot = Slot()
+        slot.data = data
+        slot.is_ready = True
+        self._slots.append(slot)
+
+    def _flush(self) -> None:
+        """Sends the responses that are ready and whose turn it is, then goes on with waiting requests."""
+        if self._transport.is_closing():
+            return
+        ready = []
+        while self._slots and self._slots[0].is_ready:
+            data = self._slots.popleft().data
+            assert data is not None
+            ready.append(data)
+        if ready:
+            self._transport.writelines(ready) if len(ready) > 1 else self._transport.write(ready[0])
+        if not self._slots:
+            self._only_produces_wait = True
+        self._pump()
+
+    def _encode(self, header: RequestHeader, response: Message, version: int | None = None) -> bytearray:
+        out = bytearray(_HEAD.pack(0, header.correlation_id))
+        if version is None and response_header_has_tags(header.api_key, header.api_version):
+            out.append(0)
+        write_message(response, header.api_version if version is None else version, out)
+        _LENGTH.pack_into(out, 0, len(out) - 4)
+        return out
+
+    def _answer_unsupported(self, header: RequestHeader) -> None:
+        """An ApiVersions that is too new is told in version 0 what we speak; anything else ends the connection."""
+        if header.api_key != API_VERSIONS:
+            self._refuse(f"API {header.api_key} version {header.api_version} is not served here")
+            return
+        from headrace.broker.handlers import api_versions
+
+        response = api_versions.response_for(self._core, 0, ErrorCode.UNSUPPORTED_VERSION)
+        self._transport.write(self._encode(header, response, version=0))
+
+    def _refuse(self, why: str) -> None:
+        logger.warning("closing connection %d from %s: %s", self.id, self.address, why)
+        self._transport.close()

@@ -1,0 +1,146 @@
+"""The broker's mind: everything it knows, and one function that answers a request.
+
+Theory of operation. One thread. `handle` finds the handler of an API, calls it, and returns its response or a `Later`
+of it. Handlers change what is here and append to logs; none of them waits. What must wait is parked (`parked`), timed
+(`timers`) or handed to the group commit (`durable`). The server (server.py) is the only part that knows sockets: after
+each thing it did it calls `settle`, and comes back at `deadline_ms`.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from headrace.broker.call import Call
+from headrace.broker.clock import Clock
+from headrace.broker.fetch_sessions import FetchSessions
+from headrace.broker.group_commit import GroupCommit
+from headrace.broker.groups.coordinator import GroupCoordinator
+from headrace.broker.handlers import handler_of
+from headrace.broker.housekeeping import Housekeeping
+from headrace.broker.later import Later
+from headrace.broker.parked import Parked
+from headrace.broker.runner import Runner
+from headrace.broker.settings import Settings
+from headrace.broker.timers import Timers
+from headrace.broker.topics import Partition, Topics
+from headrace.broker.transactions.coordinator import TransactionCoordinator
+from headrace.log.disk import Disk
+from headrace.log.manager import LogManager
+from headrace.log.metadata import MetadataStore
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.message import Message
+from headrace.wire.records import NewRecord, Producer, build_batch
+
+logger = logging.getLogger("headrace.broker")
+
+
+class BrokerCore:
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        disk: Disk,
+        metadata_path: Path | None,
+        clock: Clock,
+        runner: Runner,
+        on_failure: Callable[[Exception], None],
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.timers = Timers()
+        self.parked = Parked()
+        self.host = ""
+        self.port = 0
+        self.node_id = settings.int("node.id")
+        self.logs = LogManager(disk, now_ms=clock.wall_ms())
+        self.metadata = MetadataStore(metadata_path)
+        self.cluster_id = self.metadata.cluster_id
+        self.failure: Exception | None = None
+        self._on_failure = on_failure
+        is_synced = disk.is_durable and settings.str("headrace.flush") == "fsync"
+        self.group_commit = GroupCommit(self.logs.sync, runner.run if is_synced else None, self.fail)
+        self.topics = Topics(self.metadata, self.logs, settings, clock)
+        self.topics.on_changed.append(self._wake_topic)
+        self.topics.on_deleted.append(self._wake_topic)
+        self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
+        self.groups = GroupCoordinator(self)
+        self.transactions = TransactionCoordinator(self)
+        self.groups.load()
+        self.transactions.load()
+        self.housekeeping = Housekeeping(self, runner)
+
+    def handle(self, request: Message, call: Call) -> Message | Later[Message] | None:
+        """The response, a Later of it, or None where the client asked for no answer (produce with acks=0)."""
+        handler = handler_of(request.API_KEY)
+        try:
+            result: Message | Later[Message] | None = handler.handle(self, request, call)
+        except KafkaError as error:
+            return handler.error_response(request, error.code, error.message, call)
+        except Exception:
+            logger.exception("%s v%d failed", type(request).__name__, call.api_version)
+            return handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, call)
+        return result
+
+    def durable(self, logs: Iterable[PartitionLog]) -> Later[None]:
+        return self.group_commit.durable(logs)
+
+    def appended(self, partition: Partition) -> None:
+        """Tells parked requests that the partition has grown, or that its stable offset has moved."""
+        self.parked.touch(partition)
+
+    def append_internal(
+        self,
+        topic_name: str,
+        partition: int,
+        records: Sequence[tuple[bytes | None, bytes | None]],
+        *,
+        producer: Producer | None = None,
+    ) -> Later[None]:
+        """Appends one batch to an internal topic: there for every reader at once, durable when the Later resolves."""
+        self.require_working()
+        now_ms = self.clock.wall_ms()
+        target = self.topics.internal(topic_name).partitions[partition]
+        batch = build_batch(
+            [NewRecord(key, value, timestamp_ms=now_ms) for key, value in records], producer=producer
+        )
+        target.log.append_internal(batch, now_ms=now_ms)
+        self.appended(target)
+        return self.durable([target.log])
+
+    def allocate_producer_ids(self, count: int) -> range:
+        return self.metadata.allocate_producer_ids(count)
+
+    def fail(self, error: Exception) -> None:
+        """The disk cannot be trusted any more: refuse every write from now on, and stop."""
+        if self.failure is None:
+            self.failure = error
+            logger.critical(
+                "disk failure, stopping: %s. Nothing that was acknowledged is lost; free or mend the disk.",
+                error,
+            )
+            self._on_failure(error)
+
+    def require_working(self) -> None:
+        if self.failure is not None:
+            raise KafkaError(
+                ErrorCode.KAFKA_STORAGE_ERROR, f"the broker is stopping after a disk failure: {self.failure}"
+            )
+
+    def deadline_ms(self) -> int | None:
+        return self.timers.deadline_ms()
+
+    def settle(self) -> None:
+        """Runs what has become due: timers, and requests woken by appends."""
+        self.timers.run_due(self.clock.monotonic_ms())
+        self.parked.run_woken()
+
+    def close(self) -> None:
+        self.housekeeping.stop()
+        self.logs.close(clean=self.failure is None)
+        self.metadata.close()
+
+    def _wake_topic(self, topic: Any) -> None:
+        for partition in topic.partitions:
+            self.parked.touch(partition)

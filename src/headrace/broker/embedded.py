@@ -1,0 +1,197 @@
+"""`Broker`: a whole broker inside your process, on its own thread and event loop. For tests, demos and small tools.
+
+    with Broker() as broker:
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+Without `data_dir` it keeps everything in memory and forgets it at the end. `advance(seconds)` moves its clock.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from headrace.broker.clock import ManualClock
+from headrace.broker.core import BrokerCore
+from headrace.broker.server import Server
+from headrace.broker.settings import Settings
+from headrace.log.disk import Disk, MemoryDisk, OsDisk
+from headrace.version import __version__
+
+logger = logging.getLogger("headrace.broker")
+T = TypeVar("T")
+STOP_S_MAX = 30.0
+MEMORY = ":memory:"
+
+
+class BrokerFailed(Exception):
+    """The broker stopped by itself, because its disk cannot be trusted any more. The log says what happened."""
+
+
+class Broker:
+    def __init__(
+        self,
+        *,
+        data_dir: str | Path | None = None,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        settings: Mapping[str, Any] | None = None,
+        on_failure: Callable[[Exception], None] | None = None,
+    ) -> None:
+        self._data_dir = None if data_dir is None or str(data_dir) == MEMORY else Path(data_dir)
+        self._host = host
+        self._port = port
+        self._settings = Settings(settings or {})
+        self._on_failure = on_failure
+        self._clock = ManualClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._server: Server | None = None
+        self.failure: Exception | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        core = self._running().core
+        return f"{core.host}:{core.port}"
+
+    @property
+    def core(self) -> BrokerCore:
+        """The broker's inside. Touch it only through `call`, which runs on the broker's own thread."""
+        return self._running().core
+
+    def start(self) -> Self:
+        if self._thread is not None:
+            raise RuntimeError("this Broker has been started already; make a new one to start again")
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(started,), name="headrace-broker", daemon=True
+        )
+        self._thread.start()
+        try:
+            started.result()
+        except BaseException:
+            self._thread.join()
+            raise
+        return self
+
+    def stop(self) -> None:
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None or not thread.is_alive():
+            return
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join(STOP_S_MAX)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the broker's clock forward; everything that became due has been done when this returns."""
+        server = self._running()
+
+        def move() -> None:
+            self._clock.advance(seconds)
+            server.clock_moved()
+
+        self.call(move)
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Runs a function on the broker's thread and returns what it returns."""
+        server = self._running()
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as error:
+                result.set_exception(error)
+            server.settle()
+
+        server.loop.call_soon_threadsafe(run)
+        return result.result()
+
+    def __enter__(self) -> Self:
+        return self if self._thread is not None else self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _running(self) -> Server:
+        if self._server is None or self._loop is None:
+            raise RuntimeError("the broker is not running; use `with Broker() as broker:` or start()")
+        return self._server
+
+    def _run(self, started: "Future[None]") -> None:
+        loop = _new_loop()
+        asyncio.set_event_loop(loop)
+        server = Server(loop)
+        try:
+            core = self._open(server)
+        except BaseException as error:
+            server.close_threads()
+            loop.close()
+            started.set_exception(error)
+            return
+        try:
+            loop.run_until_complete(server.listen(core, self._host, self._port))
+            core.host = self._settings.advertised_host(self._host)
+        except BaseException as error:
+            loop.run_until_complete(server.stop())
+            loop.close()
+            started.set_exception(error)
+            return
+        self._loop, self._server = loop, server
+        self._announce(core)
+        started.set_result(None)
+        try:
+            loop.run_forever()
+        finally:
+            self._server = None
+            loop.run_until_complete(server.stop())
+            loop.close()
+            logger.info("stopped clean=%s", str(self.failure is None).lower())
+
+    def _open(self, server: Server) -> BrokerCore:
+        disk: Disk
+        if self._data_dir is None:
+            disk, metadata_path = MemoryDisk(), None
+        else:
+            disk = OsDisk(self._data_dir)
+            metadata_path = self._data_dir / "metadata.sqlite"
+        return BrokerCore(
+            self._settings,
+            disk=disk,
+            metadata_path=metadata_path,
+            clock=self._clock,
+            runner=server,
+            on_failure=self._failed,
+        )
+
+    def _failed(self, error: Exception) -> None:
+        self.failure = error
+        if self._on_failure is not None:
+            self._on_failure(error)
+        if self._loop is not None:
+            self._loop.call_soon(self._loop.stop)
+
+    def _announce(self, core: BrokerCore) -> None:
+        logger.info(
+            "started version=%s data=%s flush=%s listen=%s:%d node=%d cluster=%s",
+            __version__,
+            self._data_dir or MEMORY,
+            self._settings.str("headrace.flush") if self._data_dir is not None else "none",
+            core.host,
+            core.port,
+            core.node_id,
+            core.cluster_id,
+        )
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

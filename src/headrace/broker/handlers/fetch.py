@@ -1,0 +1,251 @@
+"""Fetch (1), v4-v18: records by partition and offset, as slices of the log.
+
+The answer waits until MinBytes are there, an error is to be told, or MaxWaitMs have passed; a waiting fetch is parked on
+its partitions and woken by appends. From v7 on with sessions (see fetch_sessions.py), from v13 on by topic id.
+The first batch of the first partition that has one is returned whatever its size, so that every client gets on.
+"""
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.epochs import check_leader_epoch
+from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, WantedPartition
+from headrace.broker.later import Later
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.fetch_response import (
+    AbortedTransaction,
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Partition
+
+VERSIONS = (4, 18)
+TOPIC_IDS_SINCE = 13
+LEADER_HINTS_SINCE = 16
+READ_COMMITTED = 1
+LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
+
+
+def handle(core: "BrokerCore", request: FetchRequest, call: Call) -> FetchResponse | Later[FetchResponse]:
+    session, wanted = _resolve_session(core, request, call)
+    fetch = _Fetch(core, request, call, session, list(wanted))
+    if request.max_wait_ms <= 0 or not fetch.wanted or fetch.has_enough():
+        return fetch.read()
+    return fetch.park()
+
+
+def _resolve_session(
+    core: "BrokerCore", request: FetchRequest, call: Call
+) -> tuple[FetchSession | None, Iterable[WantedPartition]]:
+    uses_topic_ids = call.api_version >= TOPIC_IDS_SINCE
+    wanted = _wanted(request)
+    now_ms = core.clock.monotonic_ms()
+    if request.session_epoch == FINAL_EPOCH:
+        core.fetch_sessions.close(request.session_id)
+        return None, wanted
+    if request.session_epoch == INITIAL_EPOCH:
+        core.fetch_sessions.close(request.session_id)
+        session = core.fetch_sessions.open(uses_topic_ids=uses_topic_ids, now_ms=now_ms) if wanted else None
+        if session is None:
+            return None, wanted
+        session.update(wanted, ())
+        return session, session.partitions.values()
+    session = core.fetch_sessions.advance(
+        request.session_id, request.session_epoch, uses_topic_ids=uses_topic_ids, now_ms=now_ms
+    )
+    forgotten = [
+        (topic.topic, topic.topic_id, index)
+        for topic in request.forgotten_topics_data
+        for index in topic.partitions
+    ]
+    session.update(wanted, forgotten)
+    return session, session.partitions.values()
+
+
+def _wanted(request: FetchRequest) -> list[WantedPartition]:
+    return [
+        WantedPartition(
+            topic.topic,
+            topic.topic_id,
+            partition.partition,
+            fetch_offset=partition.fetch_offset,
+            max_bytes=partition.partition_max_bytes,
+            leader_epoch=partition.current_leader_epoch,
+        )
+        for topic in request.topics
+        for partition in topic.partitions
+    ]
+
+
+class _Fetch:
+    """One fetch request on its way to its answer."""
+
+    def __init__(
+        self,
+        core: "BrokerCore",
+        request: FetchRequest,
+        call: Call,
+        session: FetchSession | None,
+        wanted: list[WantedPartition],
+    ) -> None:
+        self.core = core
+        self.request = request
+        self.call = call
+        self.session = session
+        self.is_first_of_session = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
+        self.wanted = wanted
+        self.committed = request.isolation_level == READ_COMMITTED
+
+    def partition(self, wanted: WantedPartition) -> "Partition":
+        if self.call.api_version >= TOPIC_IDS_SINCE:
+            topic = self.core.topics.by_id(wanted.topic_id)
+            if topic is None:
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+            if not 0 <= wanted.index < len(topic.partitions):
+                raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            return topic.partitions[wanted.index]
+        return self.core.topics.require(wanted.topic_name, wanted.index)
+
+    def has_enough(self) -> bool:
+        """Whether there is something to answer before the time is up."""
+        missing = self.request.min_bytes
+        for wanted in self.wanted:
+            try:
+                log = self.partition(wanted).log
+                check_leader_epoch(log, wanted.leader_epoch)
+                if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
+                    return True
+                missing -= log.bytes_from(
+                    wanted.fetch_offset, limit=min(wanted.max_bytes, missing), committed=self.committed
+                )
+            except KafkaError:
+                return True
+            if missing <= 0:
+                return True
+        return False
+
+    def park(self) -> Later[FetchResponse]:
+        later: Later[FetchResponse] = Later()
+
+        def finish() -> None:
+            leave()
+            later.resolve(self.read())
+
+        def attempt() -> None:
+            if self.has_enough():
+                finish()
+
+        def leave() -> None:
+            timer.cancel()
+            self.core.parked.remove(place)
+
+        place = self.core.parked.park({self.partition(wanted) for wanted in self.wanted}, attempt)
+        timer = self.core.timers.at(self.core.clock.monotonic_ms() + self.request.max_wait_ms, finish)
+        later.on_abandon = leave
+        return later
+
+    def read(self) -> FetchResponse:
+        left = min(self.request.max_bytes, self.core.settings.int("fetch.max.bytes"))
+        is_first = True
+        topics: dict[tuple[str, bytes], list[PartitionData]] = {}
+        needs_leader = False
+        for wanted in self.wanted:
+            data = self.read_partition(wanted, left, is_first)
+            size = len(data.records or b"")
+            left -= size
+            is_first = is_first and not size
+            needs_leader = needs_leader or data.error_code in LEADER_ERRORS
+            if self.is_news(wanted, data):
+                topics.setdefault((wanted.topic_name, wanted.topic_id), []).append(data)
+            if size and self.session is not None:
+                self.session.move_to_end(wanted)
+        core = self.core
+        return FetchResponse(
+            session_id=self.session.id if self.session is not None else 0,
+            responses=[
+                FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions)
+                for (name, topic_id), partitions in topics.items()
+            ],
+            node_endpoints=[NodeEndpoint(node_id=core.node_id, host=core.host, port=core.port)]
+            if needs_leader and self.call.api_version >= LEADER_HINTS_SINCE
+            else (),
+        )
+
+    def read_partition(self, wanted: WantedPartition, left: int, is_first: bool) -> PartitionData:
+        try:
+            log = self.partition(wanted).log
+            check_leader_epoch(log, wanted.leader_epoch)
+            read = log.read(
+                wanted.fetch_offset,
+                max_bytes=max(0, min(wanted.max_bytes, left)),
+                committed=self.committed,
+                at_least_one=is_first,
+            )
+        except KafkaError as error:
+            return self.refused(wanted, error.code)
+        return PartitionData(
+            partition_index=wanted.index,
+            high_watermark=log.end_offset,
+            last_stable_offset=log.stable_offset,
+            log_start_offset=log.start_offset,
+            aborted_transactions=(
+                [
+                    AbortedTransaction(producer_id=producer, first_offset=first)
+                    for producer, first in read.aborted
+                ]
+                if self.committed
+                else None
+            ),
+            records=read.data,
+        )
+
+    def refused(self, wanted: WantedPartition, code: ErrorCode) -> PartitionData:
+        leader = LeaderIdAndEpoch()
+        if code in LEADER_ERRORS:
+            log = self.partition(wanted).log
+            leader = LeaderIdAndEpoch(leader_id=self.core.node_id, leader_epoch=log.leader_epoch)
+        return PartitionData(
+            partition_index=wanted.index,
+            error_code=code,
+            high_watermark=-1,
+            current_leader=leader,
+            aborted_transactions=[] if self.committed else None,
+        )
+
+    def is_news(self, wanted: WantedPartition, data: PartitionData) -> bool:
+        """Inside a session, a partition with nothing new is left out of the answer."""
+        is_news = bool(
+            data.records
+            or data.error_code
+            or data.high_watermark != wanted.known_high_watermark
+            or data.log_start_offset != wanted.known_start_offset
+        )
+        wanted.known_high_watermark = data.high_watermark
+        wanted.known_start_offset = data.log_start_offset
+        return is_news or self.session is None or self.is_first_of_session
+
+
+def error_response(request: FetchRequest, code: ErrorCode, message: str | None, call: Call) -> FetchResponse:
+    """Before v7 there is no place for an error of the whole request: every partition carries it."""
+    if call.api_version >= 7:
+        return FetchResponse(error_code=code)
+    return FetchResponse(
+        responses=[
+            FetchableTopicResponse(
+                topic=topic.topic,
+                partitions=[
+                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
+                    for partition in topic.partitions
+                ],
+            )
+            for topic in request.topics
+        ]
+    )

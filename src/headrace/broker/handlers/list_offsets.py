@@ -1,0 +1,96 @@
+"""ListOffsets (2), v1-v11: the offset that belongs to a point in time.
+
+Special times: -1 latest (the last stable offset for read_committed), -2 earliest, -3 the record with the largest
+timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pending upload (v11). Nothing is tiered here:
+-4 is the earliest offset, -5 and -6 answer "none".
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.epochs import check_leader_epoch
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
+from headrace.wire.messages.list_offsets_response import (
+    ListOffsetsPartitionResponse,
+    ListOffsetsResponse,
+    ListOffsetsTopicResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+
+VERSIONS = (1, 11)
+LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
+    -1,
+    -2,
+    -3,
+    -4,
+    -5,
+    -6,
+)
+SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
+NONE = (-1, -1)
+READ_COMMITTED = 1
+
+
+def handle(core: "BrokerCore", request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+    committed = request.isolation_level == READ_COMMITTED
+    topics = []
+    for topic in request.topics:
+        indexes = [partition.partition_index for partition in topic.partitions]
+        partitions = []
+        for partition in topic.partitions:
+            if indexes.count(partition.partition_index) > 1:
+                partitions.append(_refused(partition.partition_index, ErrorCode.INVALID_REQUEST))
+                continue
+            try:
+                partitions.append(_find(core, topic.name, partition, committed, call.api_version))
+            except KafkaError as error:
+                partitions.append(_refused(partition.partition_index, error.code))
+        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
+    return ListOffsetsResponse(topics=topics)
+
+
+def _find(
+    core: "BrokerCore", topic: str, asked: ListOffsetsPartition, committed: bool, version: int
+) -> ListOffsetsPartitionResponse:
+    log = core.topics.require(topic, asked.partition_index).log
+    check_leader_epoch(log, asked.current_leader_epoch)
+    if version < SPECIAL_SINCE.get(asked.timestamp, 0):
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
+    timestamp, offset = NONE
+    if asked.timestamp == LATEST:
+        offset = log.stable_offset if committed else log.end_offset
+    elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
+        offset = log.start_offset
+    elif asked.timestamp == MAX_TIMESTAMP:
+        timestamp, offset = log.max_timestamp() or NONE
+    elif asked.timestamp >= 0:
+        timestamp, offset = log.offset_for_time(asked.timestamp, committed=committed) or NONE
+    elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no offset is known for the time {asked.timestamp}")
+    return ListOffsetsPartitionResponse(
+        partition_index=asked.partition_index,
+        timestamp=timestamp,
+        offset=offset,
+        leader_epoch=log.epoch_at(offset) if offset >= 0 else -1,
+    )
+
+
+def _refused(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
+    return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
+
+
+def error_response(
+    request: ListOffsetsRequest, code: ErrorCode, message: str | None, call: Call
+) -> ListOffsetsResponse:
+    return ListOffsetsResponse(
+        topics=[
+            ListOffsetsTopicResponse(
+                name=topic.name,
+                partitions=[_refused(partition.partition_index, code) for partition in topic.partitions],
+            )
+            for topic in request.topics
+        ]
+    )

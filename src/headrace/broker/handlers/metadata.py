@@ -1,0 +1,98 @@
+"""Metadata (3), v0-v13: the brokers (one) and the topics, by name or, from v10 on, by id.
+
+A name that does not exist is created when both the request (v4+) and `auto.create.topics.enable` allow it. v0 asks for
+all topics with an empty list, later versions with null.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.message import ZERO_UUID
+from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Topic
+
+VERSIONS = (0, 13)
+NOT_ASKED = -(2**31)
+ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
+ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
+
+
+def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> MetadataResponse:
+    wants_all = request.topics is None or (call.api_version == 0 and not request.topics)
+    include = request.include_topic_authorized_operations
+    if wants_all:
+        topics = [_describe(core, topic, include) for topic in core.topics]
+    else:
+        topics = [_find(core, asked, request, call) for asked in request.topics or ()]
+    return MetadataResponse(
+        brokers=[MetadataResponseBroker(node_id=core.node_id, host=core.host, port=core.port)],
+        cluster_id=core.cluster_id,
+        controller_id=core.node_id,
+        topics=topics,
+        cluster_authorized_operations=(
+            ALL_CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
+        ),
+    )
+
+
+def _find(
+    core: "BrokerCore", asked: MetadataRequestTopic, request: MetadataRequest, call: Call
+) -> MetadataResponseTopic:
+    include = request.include_topic_authorized_operations
+    if asked.topic_id != ZERO_UUID:
+        topic = core.topics.by_id(asked.topic_id)
+        if topic is None:
+            return MetadataResponseTopic(
+                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
+            )
+        return _describe(core, topic, include)
+    name = asked.name or ""
+    topic = core.topics.get(name)
+    may_create = call.api_version < 4 or request.allow_auto_topic_creation
+    try:
+        if topic is None:
+            topic = core.topics.create_automatically(name, may_create=may_create)
+    except KafkaError as error:
+        return MetadataResponseTopic(error_code=error.code, name=name)
+    return _describe(core, topic, include)
+
+
+def _describe(core: "BrokerCore", topic: "Topic", include_operations: bool) -> MetadataResponseTopic:
+    return MetadataResponseTopic(
+        name=topic.name,
+        topic_id=topic.id,
+        is_internal=topic.is_internal,
+        partitions=[
+            MetadataResponsePartition(
+                partition_index=partition.index,
+                leader_id=core.node_id,
+                leader_epoch=partition.log.leader_epoch,
+                replica_nodes=[core.node_id],
+                isr_nodes=[core.node_id],
+            )
+            for partition in topic.partitions
+        ],
+        topic_authorized_operations=ALL_TOPIC_OPERATIONS if include_operations else NOT_ASKED,
+    )
+
+
+def error_response(
+    request: MetadataRequest, code: ErrorCode, message: str | None, call: Call
+) -> MetadataResponse:
+    return MetadataResponse(
+        error_code=code,
+        topics=[
+            MetadataResponseTopic(error_code=code, name=topic.name or "", topic_id=topic.topic_id)
+            for topic in request.topics or ()
+        ],
+    )

@@ -1,0 +1,155 @@
+"""Produce (0), v3-v13: appends record batches to partitions; from v13 on topics are named by id.
+
+acks=all answers after the group commit, acks=1 after the write has reached the operating system, acks=0 not at all (a
+failure then closes nothing and is only logged: the client asked not to be told). Batches of a transaction are
+checked with the transaction coordinator first; from v12 on that also adds the partition (transaction.version 2).
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.later import Later
+from headrace.wire.batches import Batch, first_batch
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.produce_response import (
+    LeaderIdAndEpoch,
+    PartitionProduceResponse,
+    ProduceResponse,
+    TopicProduceResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Partition
+    from headrace.log.partition_log import PartitionLog
+
+logger = logging.getLogger("headrace.broker")
+
+VERSIONS = (3, 13)
+TOPIC_IDS_SINCE = 13
+IMPLICIT_ADD_SINCE = 12
+ALL, NONE = -1, 0
+
+
+def handle(
+    core: "BrokerCore", request: ProduceRequest, call: Call
+) -> ProduceResponse | Later[ProduceResponse] | None:
+    if request.acks not in (-1, 0, 1):
+        raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use -1 (all), 0 or 1")
+    core.require_working()
+    written: list[PartitionLog] = []
+    response = ProduceResponse(
+        responses=[_append_topic(core, topic, request, call, written) for topic in request.topic_data]
+    )
+    if request.acks == NONE:
+        return None
+    if request.acks == ALL and written:
+        return core.durable(written).map(lambda _: response)
+    return response
+
+
+def _append_topic(
+    core: "BrokerCore",
+    topic: TopicProduceData,
+    request: ProduceRequest,
+    call: Call,
+    written: "list[PartitionLog]",
+) -> TopicProduceResponse:
+    partitions = []
+    for data in topic.partition_data:
+        try:
+            partition = _find(core, topic, data.index, call)
+            partitions.append(_append(core, partition, data, request, call))
+            written.append(partition.log)
+        except KafkaError as error:
+            if request.acks == NONE:
+                logger.warning(
+                    "dropped records of %s sent with acks=0: %s", topic.name or topic.topic_id.hex(), error
+                )
+            partitions.append(_refused(data.index, error))
+        except OSError as error:
+            core.fail(error)
+            partitions.append(_refused(data.index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+
+
+def _find(core: "BrokerCore", topic: TopicProduceData, index: int, call: Call) -> "Partition":
+    if call.api_version < TOPIC_IDS_SINCE:
+        return core.topics.require(topic.name, index)
+    found = core.topics.by_id(topic.topic_id)
+    if found is None:
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+    if not 0 <= index < len(found.partitions):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    return found.partitions[index]
+
+
+def _append(
+    core: "BrokerCore",
+    partition: "Partition",
+    data: PartitionProduceData,
+    request: ProduceRequest,
+    call: Call,
+) -> PartitionProduceResponse:
+    if not data.records:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "a produce request needs exactly one record batch per partition"
+        )
+    batch = first_batch(data.records)
+    if batch.is_transactional:
+        _check_transaction(core, partition, batch, request, call)
+    log = partition.log
+    appended = log.append(data.records, now_ms=core.clock.wall_ms())
+    core.appended(partition)
+    return PartitionProduceResponse(
+        index=partition.index,
+        base_offset=appended.base_offset,
+        log_append_time_ms=appended.append_time_ms,
+        log_start_offset=log.start_offset,
+    )
+
+
+def _check_transaction(
+    core: "BrokerCore", partition: "Partition", batch: Batch, request: ProduceRequest, call: Call
+) -> None:
+    if request.transactional_id is None:
+        raise KafkaError(
+            ErrorCode.INVALID_RECORD, "a transactional batch needs a transactional id in its request"
+        )
+    core.transactions.verify_or_add(
+        request.transactional_id,
+        batch.producer_id,
+        batch.producer_epoch,
+        [(partition.topic.name, partition.index)],
+        may_add=call.api_version >= IMPLICIT_ADD_SINCE,
+    )
+
+
+def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
+    return PartitionProduceResponse(
+        index=index,
+        error_code=error.code,
+        base_offset=-1,
+        error_message=error.message,
+        current_leader=LeaderIdAndEpoch(),
+    )
+
+
+def error_response(
+    request: ProduceRequest, code: ErrorCode, message: str | None, call: Call
+) -> ProduceResponse | None:
+    if request.acks == NONE:
+        return None
+    error = KafkaError(code, message)
+    return ProduceResponse(
+        responses=[
+            TopicProduceResponse(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_responses=[_refused(data.index, error) for data in topic.partition_data],
+            )
+            for topic in request.topic_data
+        ]
+    )

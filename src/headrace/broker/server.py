@@ -1,0 +1,140 @@
+"""The server: sockets, the event loop's timer, the worker threads. The only part of the broker that waits."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import count
+
+from headrace.broker.connection import Connection
+from headrace.broker.core import BrokerCore
+
+logger = logging.getLogger("headrace.broker")
+
+IDLE_CHECK_S = 10.0
+
+
+class Server:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.core: BrokerCore
+        self.loop = loop
+        self._worker = ThreadPoolExecutor(1, "headrace-sync")
+        self._cleaner = ThreadPoolExecutor(1, "headrace-cleaner")
+        self._connections: dict[int, Connection] = {}
+        self._per_address: Counter[str] = Counter()
+        self._ids = count(1)
+        self._listener: asyncio.Server | None = None
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_ms = 0
+        self._idle_alarm: asyncio.TimerHandle | None = None
+        self._is_stopping = False
+
+    def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """The core's `Runner`: work on the sync thread, `done` back here."""
+        self._run_on(self._worker, work, done)
+
+    def run_slow(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """For long work (compaction), which must not delay a sync."""
+        self._run_on(self._cleaner, work, done)
+
+    def _run_on(
+        self, pool: ThreadPoolExecutor, work: Callable[[], None], done: Callable[[Exception | None], None]
+    ) -> None:
+        def guarded() -> None:
+            failure: Exception | None = None
+            try:
+                work()
+            except Exception as error:
+                failure = error
+            self.loop.call_soon_threadsafe(finish, failure)
+
+        def finish(failure: Exception | None) -> None:
+            done(failure)
+            self.settle()
+
+        pool.submit(guarded)
+
+    async def listen(self, core: BrokerCore, host: str, port: int) -> None:
+        self.core = core
+        backlog = core.settings.int("socket.listen.backlog.size")
+        self._listener = await self.loop.create_server(
+            lambda: Connection(self, next(self._ids)), host or None, port, backlog=backlog
+        )
+        core.port = self._listener.sockets[0].getsockname()[1]
+        self._watch_idle()
+        self.settle()
+
+    def opened(self, connection: Connection) -> None:
+        settings = self.core.settings
+        self._connections[connection.id] = connection
+        self._per_address[connection.address] += 1
+        for name, number in (
+            ("max.connections", len(self._connections)),
+            ("max.connections.per.ip", self._per_address[connection.address]),
+        ):
+            if number > settings.int(name):
+                logger.warning(
+                    "refusing a connection from %s: %s=%d", connection.address, name, settings.int(name)
+                )
+                connection.close()
+                return
+
+    def closed(self, connection: Connection) -> None:
+        if self._connections.pop(connection.id, None) is not None:
+            self._per_address[connection.address] -= 1
+            if not self._per_address[connection.address]:
+                del self._per_address[connection.address]
+
+    def settle(self) -> None:
+        """After anything that happened: run what became due, and set the alarm for what comes next."""
+        if self._is_stopping:
+            return
+        self.core.settle()
+        deadline_ms = self.core.deadline_ms()
+        if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
+            return
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm_ms = deadline_ms
+        delay_s = max(0, deadline_ms - self.core.clock.monotonic_ms()) / 1000
+        self._alarm = self.loop.call_later(delay_s, self._ring)
+
+    def _ring(self) -> None:
+        self._alarm = None
+        self.settle()
+
+    def clock_moved(self) -> None:
+        """A manual clock was advanced: look at once what is due."""
+        if self._alarm is not None:
+            self._alarm.cancel()
+            self._alarm = None
+        self.settle()
+
+    def _watch_idle(self) -> None:
+        """Idle is measured in real time: a test that advances the manual clock keeps its connections."""
+        idle_ms = self.core.settings.int("connections.max.idle.ms")
+        if idle_ms >= 0:
+            for connection in list(self._connections.values()):
+                if (self.loop.time() - connection.last_active_s) * 1000 > idle_ms:
+                    connection.close()
+        self._idle_alarm = self.loop.call_later(IDLE_CHECK_S, self._watch_idle)
+
+    async def stop(self) -> None:
+        """Takes no more requests, lets the running sync end, and closes the logs."""
+        self._is_stopping = True
+        if self._listener is not None:
+            self._listener.close()
+        for alarm in (self._alarm, self._idle_alarm):
+            if alarm is not None:
+                alarm.cancel()
+        for connection in list(self._connections.values()):
+            connection.close()
+        await self.loop.run_in_executor(None, self.close_threads)
+        await asyncio.sleep(0)
+        self.core.close()
+        await self.loop.shutdown_default_executor()
+
+    def close_threads(self) -> None:
+        self._worker.shutdown()
+        self._cleaner.shutdown()

@@ -1,0 +1,73 @@
+"""The command's table of contents: what each subcommand takes. What it does is in its own file."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headrace.version import __version__
+
+app = typer.Typer(
+    name="headrace",
+    help="Kafka as a queue, in Python, processed on Spark.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"headrace {__version__}")
+        raise typer.Exit
+
+
+def _print_settings(wanted: bool) -> None:
+    if wanted:
+        from headrace.broker.settings import render_help
+
+        typer.echo(render_help())
+        raise typer.Exit
+
+
+@app.callback()
+def headrace(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
+    ] = False,
+) -> None:
+    pass
+
+
+@app.command()
+def serve(
+    listen: Annotated[
+        str, typer.Option(help="HOST:PORT to listen on; port 0 picks a free one.")
+    ] = "localhost:9092",
+    data: Annotated[str, typer.Option(help="Data directory; `:memory:` keeps nothing.")] = "./headrace-data",
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated."),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="A server.properties file; --set wins over it.", dir_okay=False)
+    ] = None,
+    help_settings: Annotated[
+        bool,
+        typer.Option("--help-settings", callback=_print_settings, is_eager=True, help="List every setting."),
+    ] = False,
+) -> None:
+    """Run a broker until it is stopped (Ctrl+C or SIGTERM).
+
+    Example: headrace serve --listen localhost:9092 --data ./orders --set num.partitions=3
+    """
+    from headrace.cli.serve import run
+
+    raise typer.Exit(run(listen, data, settings or [], config))
+
+
+@app.command()
+def demo() -> None:
+    """Start a broker, produce and consume through it, and say what happened."""
+    from headrace.cli.demo import run
+
+    raise typer.Exit(run())

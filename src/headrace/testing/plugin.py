@@ -1,0 +1,31 @@
+"""pytest fixtures for projects that use Headrace: a broker in the test's own process.
+
+`headrace_broker` is a fresh broker for each test, `headrace_session_broker` one for the whole run. Both keep their
+data in memory, take a free port and stop by themselves; `broker.advance(seconds)` moves their clock.
+"""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from headrace.broker.embedded import Broker
+
+
+@pytest.fixture
+def headrace_broker() -> "Iterator[Broker]":
+    """A fresh in-memory broker for this test."""
+    from headrace import Broker
+
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def headrace_session_broker() -> "Iterator[Broker]":
+    """One in-memory broker for the whole test run: use your own topic and group names."""
+    from headrace import Broker
+
+    with Broker() as broker:
+        yield broker

@@ -1,0 +1,48 @@
+"""Parked: requests that wait on keys, woken once per round of touches."""
+
+from headrace.broker.parked import Parked
+
+
+def test_a_touch_wakes_who_waits_on_that_key_and_nobody_else() -> None:
+    parked, woken = Parked(), []
+    parked.park(["a"], lambda: woken.append("first"))
+    parked.park(["b"], lambda: woken.append("second"))
+    parked.touch("a")
+    assert woken == []
+    parked.run_woken()
+    assert woken == ["first"]
+
+
+def test_many_touches_wake_a_request_once() -> None:
+    parked, woken = Parked(), []
+    parked.park(["a", "b"], lambda: woken.append("request"))
+    parked.touch("a")
+    parked.touch("b")
+    parked.touch("a")
+    parked.run_woken()
+    assert woken == ["request"]
+
+
+def test_a_removed_request_is_forgotten() -> None:
+    parked, woken = Parked(), []
+    request = parked.park(["a", "b"], lambda: woken.append("request"))
+    parked.remove(request)
+    parked.touch("a")
+    parked.run_woken()
+    assert woken == []
+    assert len(parked) == 0
+
+
+def test_a_touch_during_waking_is_not_missed() -> None:
+    parked, woken = Parked(), []
+
+    def first() -> None:
+        woken.append("first")
+        parked.remove(request)
+        parked.touch("b")
+
+    request = parked.park(["a"], first)
+    parked.park(["b"], lambda: woken.append("second"))
+    parked.touch("a")
+    parked.run_woken()
+    assert woken == ["first", "second"]
