@@ -50,11 +50,11 @@ docs: $(SET_UP) ## write the generated pages of docs/
 	$(BIN)/python tools/generate_docs.py
 
 generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
-	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing.kafka_jars)"
+	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing)"
 	$(BIN)/ruff format -q src/headrace/wire/messages
 
 kafka-jars: $(SET_UP_JVM) ## fetch Apache Kafka's jars into the per-user cache
-	@$(BIN)/python -m headrace.testing.kafka_jars >/dev/null
+	@$(BIN)/python -m headrace.testing >/dev/null
 
 kcat: ## install kcat where we may (tests that need it say so when it is missing)
 	@command -v kcat >/dev/null || { \

@@ -1,0 +1,190 @@
+"""Runs a real Apache Kafka: the oracle of our conformance tests and the other side of our benchmarks.
+
+Each node is a broker and a controller in one process (KRaft), in a folder of its own, on free ports. Settings
+that want three replicas by default are brought down to the number of nodes.
+"""
+
+import re
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import uuid
+from base64 import urlsafe_b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from headrace.testing.child_process import ChildProcess
+from headrace.testing.kafka_tools import FAST_START, java_command
+
+STARTED = re.compile(r"Kafka Server started")
+START_TIMEOUT_S = 90
+STOP_TIMEOUT_S = 30
+
+
+class StartFailed(Exception):
+    """A node did not come up; the message ends with the last lines of its log."""
+
+
+class ApacheKafka:
+    """A cluster of `nodes` Apache Kafka processes on this machine, made new and removed again.
+
+    `settings` go to every node's server.properties and win over ours. `folder` keeps the data there
+    instead of in a temporary one. `fast_groups` lets classic groups form without the usual three seconds' wait.
+    """
+
+    def __init__(
+        self,
+        *,
+        nodes: int = 1,
+        settings: Mapping[str, object] | None = None,
+        folder: Path | None = None,
+        heap: str = "512m",
+        fast_groups: bool = True,
+    ) -> None:
+        self.settings = dict(settings or {})
+        self._nodes = nodes
+        self._heap = heap
+        self._fast_groups = fast_groups
+        self._is_temporary = folder is None
+        self._given_folder = folder
+        self._folder: Path | None = None
+        self._ports: list[int] = []
+        self._processes: list[ChildProcess] = []
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+
+    @property
+    def folder(self) -> Path:
+        """Holds a folder per node: `node-1/` with `data/`, `server.properties` and `server.log`."""
+        assert self._folder is not None, "not started"
+        return self._folder
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid for process in self._processes]
+
+    def start(self) -> "ApacheKafka":
+        """Makes the folders, formats them, starts every node and returns once all of them serve."""
+        assert not self._processes, "already started"
+        self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="headrace-apache-kafka-"))
+        try:
+            if not self._ports:
+                self._prepare()
+            self._processes = [self._launch(node) for node in self._node_ids()]
+            deadline = time.monotonic() + START_TIMEOUT_S
+            for process in self._processes:
+                _wait_until_started(process, deadline)
+        except BaseException:
+            self.kill()
+            self._remove()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Stops every node in order (SIGTERM) and removes a temporary folder."""
+        for process in self._processes:
+            process.stop(STOP_TIMEOUT_S)
+        self._processes = []
+        self._remove()
+
+    def kill(self) -> None:
+        """kill -9 for every node. The folder stays, so `start()` brings the same cluster back."""
+        for process in self._processes:
+            process.kill()
+        self._processes = []
+
+    def log_tail(self, lines: int = 40) -> str:
+        """The last lines of every node's log, for the message of a failing test."""
+        files = [self.folder / f"node-{node}" / "server.log" for node in self._node_ids()]
+        return "\n".join("\n".join(file.read_text().splitlines()[-lines:]) for file in files if file.exists())
+
+    def __enter__(self) -> "ApacheKafka":
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _node_ids(self) -> range:
+        return range(1, self._nodes + 1)
+
+    def _prepare(self) -> None:
+        ports = free_ports(2 * self._nodes)
+        self._ports, controller_ports = ports[: self._nodes], ports[self._nodes :]
+        controllers = zip(self._node_ids(), controller_ports, strict=True)
+        voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers)
+        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        for node, port, controller_port in zip(self._node_ids(), self._ports, controller_ports, strict=True):
+            home = self.folder / f"node-{node}"
+            (home / "data").mkdir(parents=True)
+            properties = {
+                **self._settings_of_every_node(),
+                "node.id": node,
+                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "controller.quorum.voters": voters,
+                "log.dirs": home / "data",
+                **self.settings,
+            }
+            lines = [f"{name}={value}\n" for name, value in properties.items()]
+            (home / "server.properties").write_text("".join(lines))
+            self._format(home, cluster_id)
+
+    def _settings_of_every_node(self) -> dict[str, object]:
+        replicas = min(self._nodes, 3)
+        in_sync = min(self._nodes, 2)
+        return {
+            "process.roles": "broker,controller",
+            "controller.listener.names": "CONTROLLER",
+            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "offsets.topic.replication.factor": replicas,
+            "transaction.state.log.replication.factor": replicas,
+            "transaction.state.log.min.isr": in_sync,
+            "share.coordinator.state.topic.replication.factor": replicas,
+            "share.coordinator.state.topic.min.isr": in_sync,
+            **({"group.initial.rebalance.delay.ms": 0} if self._fast_groups else {}),
+        }
+
+    def _format(self, home: Path, cluster_id: str) -> None:
+        command = java_command("kafka.tools.StorageTool", *FAST_START)
+        command += ["format", "--cluster-id", cluster_id, "--config", str(home / "server.properties")]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S)
+        if answer.returncode != 0:
+            raise StartFailed(f"formatting {home / 'data'} failed:\n{answer.stdout}\n{answer.stderr}")
+
+    def _launch(self, node: int) -> ChildProcess:
+        home = self.folder / f"node-{node}"
+        (home / "server.log").unlink(missing_ok=True)
+        heap = (f"-Xmx{self._heap}", f"-Xms{self._heap}")
+        command = java_command("kafka.Kafka", *heap, "-Xshare:auto", log_level="INFO")
+        return ChildProcess([*command, home / "server.properties"], output=home / "server.log", cwd=home)
+
+    def _remove(self) -> None:
+        if self._is_temporary and self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+            self._ports = []
+
+
+def _wait_until_started(process: ChildProcess, deadline: float) -> None:
+    while not STARTED.search(process.output_text()):
+        if not process.is_running:
+            raise StartFailed(f"the node ended with status {process.returncode}:\n{process.output_tail()}")
+        if time.monotonic() > deadline:
+            raise StartFailed(f"the node did not start within {START_TIMEOUT_S} s:\n{process.output_tail()}")
+        time.sleep(0.05)
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now; all are held until the last is found, so none comes twice."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [int(held.getsockname()[1]) for held in sockets]
+    for held in sockets:
+        held.close()
+    return ports

@@ -1,0 +1,83 @@
+"""Apache Kafka's jars in the per-user cache, fetched by Ivy, whose own jar is inside PySpark.
+
+Whoever needs another registry than Ivy's default names an Ivy settings file in HEADRACE_IVY_SETTINGS.
+"""
+
+import importlib.util
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from headrace.testing.java import JavaNotFound, find_java
+from headrace.testing.user_cache import filled
+
+KAFKA_VERSION = "4.3.1"
+FETCH_TIMEOUT_S = 900
+# kafka-tools wants Connect's runtime for one tool that we do not run; it would double the download.
+MODULES = f"""\
+<ivy-module version="2.0">
+  <info organisation="headrace" module="apache-kafka"/>
+  <configurations><conf name="run"/></configurations>
+  <dependencies defaultconf="run->default">
+    <dependency org="org.apache.kafka" name="kafka_2.13" rev="{KAFKA_VERSION}"/>
+    <dependency org="org.apache.kafka" name="kafka-tools" rev="{KAFKA_VERSION}"/>
+    <dependency org="org.apache.logging.log4j" name="log4j-slf4j-impl" rev="2.25.4"/>
+    <exclude org="org.apache.kafka" module="connect-runtime"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+class JarsUnavailable(Exception):
+    """Apache Kafka's jars are not in the cache and could not be fetched; `make kafka-jars` tries again."""
+
+
+def kafka_jars() -> Path:
+    """The folder with Apache Kafka's jars. Takes a minute the first time; raises JarsUnavailable."""
+    return filled(f"kafka-{KAFKA_VERSION}", is_current=_is_current, fill=_fetch)
+
+
+def _is_current(folder: Path) -> bool:
+    modules = folder / "ivy.xml"
+    return modules.is_file() and modules.read_text() == MODULES
+
+
+def _fetch(folder: Path) -> None:
+    (folder / "ivy.xml").write_text(MODULES)
+    try:
+        java = find_java().executable
+    except JavaNotFound as error:
+        raise JarsUnavailable(f"Ivy needs Java: {error}") from error
+    print(f"fetching Apache Kafka {KAFKA_VERSION} (45 MB, once per user)", file=sys.stderr)
+    scratch = folder.parent / "ivy"
+    pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
+    command: list[str | Path] = [
+        java,
+        "-jar",
+        _ivy_jar(),
+        "-warn",
+        "-ivy",
+        folder / "ivy.xml",
+        "-cache",
+        scratch,
+    ]
+    command += ["-confs", "run", "-types", "jar", "bundle", "-retrieve", pattern]
+    if os.environ.get("HEADRACE_IVY_SETTINGS"):
+        command += ["-settings", os.environ["HEADRACE_IVY_SETTINGS"]]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        raise JarsUnavailable(f"Ivy did not finish within {FETCH_TIMEOUT_S} s") from None
+    if answer.returncode != 0 or not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+        raise JarsUnavailable("Ivy could not fetch them:\n" + "\n".join(answer.stdout.splitlines()[-15:]))
+
+
+def _ivy_jar() -> Path:
+    pyspark = importlib.util.find_spec("pyspark")
+    if pyspark is None or pyspark.origin is None:
+        raise JarsUnavailable("PySpark, which brings Ivy, is not installed")
+    found = sorted((Path(pyspark.origin).parent / "jars").glob("ivy-*.jar"))
+    if not found:
+        raise JarsUnavailable(f"no Ivy jar in {Path(pyspark.origin).parent / 'jars'}")
+    return found[-1]

@@ -1,0 +1,129 @@
+"""Apache Kafka's command-line tools by their scripts' names, run from the jars in the per-user cache.
+
+tools = KafkaTools(bootstrap_servers)
+tools.run("kafka-topics", "--list").lines
+"""
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from headrace.testing.java import find_java
+from headrace.testing.kafka_jars import kafka_jars
+
+TOOLS = {
+    "kafka-acls": "org.apache.kafka.tools.AclCommand",
+    "kafka-broker-api-versions": "org.apache.kafka.tools.BrokerApiVersionsCommand",
+    "kafka-client-metrics": "org.apache.kafka.tools.ClientMetricsCommand",
+    "kafka-cluster": "org.apache.kafka.tools.ClusterTool",
+    "kafka-configs": "kafka.admin.ConfigCommand",
+    "kafka-console-consumer": "org.apache.kafka.tools.consumer.ConsoleConsumer",
+    "kafka-console-producer": "org.apache.kafka.tools.ConsoleProducer",
+    "kafka-console-share-consumer": "org.apache.kafka.tools.consumer.ConsoleShareConsumer",
+    "kafka-consumer-groups": "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
+    "kafka-consumer-perf-test": "org.apache.kafka.tools.ConsumerPerformance",
+    "kafka-delete-records": "org.apache.kafka.tools.DeleteRecordsCommand",
+    "kafka-dump-log": "org.apache.kafka.tools.DumpLogSegments",
+    "kafka-e2e-latency": "org.apache.kafka.tools.EndToEndLatency",
+    "kafka-features": "org.apache.kafka.tools.FeatureCommand",
+    "kafka-get-offsets": "org.apache.kafka.tools.GetOffsetShell",
+    "kafka-groups": "org.apache.kafka.tools.GroupsCommand",
+    "kafka-leader-election": "org.apache.kafka.tools.LeaderElectionCommand",
+    "kafka-log-dirs": "org.apache.kafka.tools.LogDirsCommand",
+    "kafka-metadata-quorum": "org.apache.kafka.tools.MetadataQuorumCommand",
+    "kafka-producer-perf-test": "org.apache.kafka.tools.ProducerPerformance",
+    "kafka-reassign-partitions": "org.apache.kafka.tools.reassign.ReassignPartitionsCommand",
+    "kafka-share-consumer-perf-test": "org.apache.kafka.tools.ShareConsumerPerformance",
+    "kafka-share-groups": "org.apache.kafka.tools.consumer.group.ShareGroupCommand",
+    "kafka-storage": "kafka.tools.StorageTool",
+    "kafka-topics": "org.apache.kafka.tools.TopicCommand",
+    "kafka-transactions": "org.apache.kafka.tools.TransactionsCommand",
+    "kafka-verifiable-consumer": "org.apache.kafka.tools.VerifiableConsumer",
+    "kafka-verifiable-producer": "org.apache.kafka.tools.VerifiableProducer",
+    "kafka-verifiable-share-consumer": "org.apache.kafka.tools.VerifiableShareConsumer",
+}
+WITHOUT_SERVER = frozenset({"kafka-dump-log", "kafka-storage"})
+# The C1 compiler and the simplest collector: a tool lives for a second or two, so it never earns back more.
+FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
+LOGGING = """\
+<Configuration status="ERROR">
+  <Appenders>
+    <Console name="stderr" target="SYSTEM_ERR"><PatternLayout pattern="[%d] %p %m (%c)%n"/></Console>
+  </Appenders>
+  <Loggers><Root level="{level}"><AppenderRef ref="stderr"/></Root></Loggers>
+</Configuration>
+"""
+
+
+class ToolFailed(Exception):
+    """A tool ended with a status other than 0; the message holds its command line and all it printed."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutput:
+    """What a tool printed, and its exit status."""
+
+    status: int
+    stdout: str
+    stderr: str
+
+    @property
+    def lines(self) -> list[str]:
+        """What it printed to standard output, line by line, without empty lines."""
+        return [line.rstrip() for line in self.stdout.splitlines() if line.strip()]
+
+
+def java_command(main_class: str, *options: str, log_level: str = "WARN") -> list[str]:
+    """The start of a command line that runs a class from Kafka's jars; `options` are the JVM's."""
+    return [
+        str(find_java().executable),
+        *options,
+        f"-Dlog4j2.configurationFile={_logging_file(log_level)}",
+        "-cp",
+        f"{kafka_jars()}/*",
+        main_class,
+    ]
+
+
+@cache
+def _logging_file(level: str) -> Path:
+    file = Path(tempfile.mkdtemp(prefix="headrace-log4j-")) / "log4j2.xml"
+    file.write_text(LOGGING.format(level=level))
+    return file
+
+
+class KafkaTools:
+    """Runs Apache's tools against one cluster."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self.bootstrap_servers = bootstrap_servers
+
+    def run(
+        self, tool: str, *arguments: str | Path, stdin: str = "", timeout_s: float = 90, check: bool = True
+    ) -> ToolOutput:
+        """Runs a tool to its end; adds `--bootstrap-server`. A failure raises ToolFailed unless `check=False`."""
+        command = self.command(tool, *arguments)
+        answer = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
+        output = ToolOutput(answer.returncode, answer.stdout, answer.stderr)
+        if check and output.status != 0:
+            shown = " ".join([tool, *map(str, arguments)])
+            raise ToolFailed(f"{shown}\nstatus {output.status}\n{output.stdout}\n{output.stderr}")
+        return output
+
+    def start(self, tool: str, *arguments: str | Path) -> "subprocess.Popen[str]":
+        """Starts a tool that runs until it is stopped; the caller ends it."""
+        return subprocess.Popen(
+            self.command(tool, *arguments),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def command(self, tool: str, *arguments: str | Path) -> Sequence[str]:
+        """The whole command line of a tool, by its script's name without `.sh`."""
+        server = () if tool in WITHOUT_SERVER else ("--bootstrap-server", self.bootstrap_servers)
+        return [*java_command(TOOLS[tool], *FAST_START), *server, *map(str, arguments)]
