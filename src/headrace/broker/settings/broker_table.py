@@ -1,0 +1,457 @@
+"""Settings of the broker: Kafka 4.3's names, defaults and ranges for all that it understands, and our own.
+
+A setting is dynamic here when Kafka lets it be altered on a running broker and the change takes effect here
+at once.
+"""
+
+from headrace.broker.settings.setting import INT_MAX, LONG_MAX, Scope, Setting, Type, Value
+from headrace.broker.settings.topic_table import (
+    COMPRESSION_TYPES,
+    DAY_MS,
+    HOUR_MS,
+    TIMESTAMP_TYPES,
+    gzip_level,
+    without_duplicates,
+)
+
+_CHECKS = {"log.cleanup.policy": without_duplicates, "compression.gzip.level": gzip_level}
+_ALLOWED = {
+    "log.cleanup.policy": "any of compact, delete; empty keeps everything",
+    "compression.gzip.level": "1 to 9, or -1",
+    "max.connections.per.ip.overrides": "a list of address:count pairs",
+    "listeners": "a list of NAME://HOST:PORT",
+    "advertised.listeners": "a list of NAME://HOST:PORT",
+}
+_ONE_NODE = " Headrace is one node, so it can only be 1."
+
+
+def _broker(
+    name: str,
+    kind: Type,
+    default: Value | None,
+    doc: str,
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    ignores_case: bool = False,
+    is_dynamic: bool = False,
+    is_internal: bool = False,
+    has_effect: bool = True,
+) -> Setting:
+    return Setting(
+        name=name,
+        scope=Scope.BROKER,
+        type=kind,
+        default=default,
+        doc=doc,
+        minimum=minimum,
+        maximum=maximum,
+        choices=choices,
+        ignores_case=ignores_case,
+        is_dynamic=is_dynamic,
+        is_internal=is_internal,
+        has_effect=has_effect,
+        check=_CHECKS.get(name),
+        allowed_text=_ALLOWED.get(name, ""),
+    )
+
+
+_HEADRACE = (
+    _broker(
+        "headrace.flush", Type.STRING, "fsync",
+        "When acks=all is answered: `fsync` after the record is on disk (group commit), `os` once the operating "
+        "system has it, which is what Kafka does and what a power cut on a single node can lose.",
+        choices=("fsync", "os"),
+    ),
+)  # fmt: skip
+
+_NETWORK = (
+    _broker("node.id", Type.INT, 1, "The number by which clients know this broker.", minimum=0),
+    _broker("broker.rack", Type.STRING, None, "The rack that clients are told for this broker."),
+    _broker(
+        "listeners", Type.LIST, ("PLAINTEXT://:9092",),
+        "Where the broker listens. `--listen` on the command line sets it.",
+    ),
+    _broker(
+        "advertised.listeners", Type.LIST, None,
+        "The address that clients are told, where it is not the one listened on (a proxy, a container).",
+    ),
+    _broker(
+        "log.dirs", Type.LIST, None, "The data directory (one). `--data` on the command line sets it.",
+    ),
+    _broker(
+        "socket.request.max.bytes", Type.INT, 100 << 20,
+        "Largest request. A connection that announces more is closed.", minimum=1,
+    ),
+    _broker(
+        "socket.listen.backlog.size", Type.INT, 50, "Connections that may wait to be accepted.",
+        minimum=1,
+    ),
+    _broker(
+        "socket.receive.buffer.bytes", Type.INT, 102400,
+        "Receive buffer that the operating system is asked for. -1: its default.",
+    ),
+    _broker(
+        "socket.send.buffer.bytes", Type.INT, 102400,
+        "Send buffer that the operating system is asked for. -1: its default.",
+    ),
+    _broker(
+        "max.connections", Type.INT, INT_MAX, "Open connections at most; more are closed as they come.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "max.connections.per.ip", Type.INT, INT_MAX, "Open connections from one address at most.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "max.connections.per.ip.overrides", Type.STRING, "",
+        "Other limits for some addresses, as in `10.0.0.1:100,10.0.0.2:5`.", is_dynamic=True,
+    ),
+    _broker(
+        "connections.max.idle.ms", Type.LONG, 600_000,
+        "A connection without a request for so long is closed.",
+    ),
+    _broker(
+        "queued.max.requests", Type.INT, 500,
+        "Requests that may be in work at once over all connections; beyond it no connection is read.",
+        minimum=1,
+    ),
+    _broker(
+        "queued.max.request.bytes", Type.LONG, -1,
+        "Bytes of requests in work at once over all connections; beyond it none is read. -1: no limit.",
+    ),
+    _broker(
+        "request.timeout.ms", Type.INT, 30_000,
+        "Longest wait of a request that names no time limit of its own.",
+    ),
+)  # fmt: skip
+
+_TOPICS = (
+    _broker(
+        "auto.create.topics.enable", Type.BOOLEAN, True,
+        "Whether a topic comes into being when a client asks for its metadata and allows it.",
+    ),
+    _broker("num.partitions", Type.INT, 1, "Partitions of a topic created without a number.", minimum=1),
+    _broker(
+        "default.replication.factor", Type.INT, 1,
+        "Replicas of a topic created without a number." + _ONE_NODE,
+        minimum=1, maximum=1,
+    ),
+    _broker("delete.topic.enable", Type.BOOLEAN, True, "Whether topics may be deleted."),
+    _broker(
+        "min.insync.replicas", Type.INT, 1,
+        "Replicas that must have a batch before acks=all is answered. One node is one replica: with more, "
+        "acks=all is refused.", minimum=1, is_dynamic=True,
+    ),
+    _broker(
+        "unclean.leader.election.enable", Type.BOOLEAN, False,
+        "Whether a replica that lags may lead. One node has no other replica.",
+        is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "message.max.bytes", Type.INT, 1048588, "Largest batch a topic takes, in bytes as stored.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "compression.type", Type.STRING, "producer",
+        "How batches are stored. `producer` keeps what the producer sent.",
+        choices=COMPRESSION_TYPES, is_dynamic=True,
+    ),
+    _broker(
+        "compression.gzip.level", Type.INT, -1, "Level for gzip, where the broker compresses.",
+        is_dynamic=True,
+    ),
+    _broker(
+        "compression.lz4.level", Type.INT, 9, "Level for lz4, where the broker compresses.",
+        minimum=1, maximum=17, is_dynamic=True,
+    ),
+    _broker(
+        "compression.zstd.level", Type.INT, 3, "Level for zstd, where the broker compresses.",
+        minimum=-131072, maximum=22, is_dynamic=True,
+    ),
+    _broker(
+        "fetch.max.bytes", Type.INT, 55 << 20,
+        "Most bytes that one fetch is answered with, whatever it asks for.",
+        minimum=1024,
+    ),
+    _broker(
+        "max.incremental.fetch.session.cache.slots", Type.INT, 1000,
+        "Fetch sessions kept at most; a client without one sends its whole list of partitions each time.",
+        minimum=0,
+    ),
+    _broker(
+        "max.request.partition.size.limit", Type.INT, 2000,
+        "Partitions that one DescribeTopicPartitions answer lists at most.", minimum=1,
+    ),
+)  # fmt: skip
+
+_LOG = (
+    _broker(
+        "log.cleanup.policy", Type.LIST, ("delete",), "Default of a topic's cleanup.policy.",
+        choices=("compact", "delete"), is_dynamic=True,
+    ),
+    _broker(
+        "log.segment.bytes", Type.INT, 1 << 30, "Default of a topic's segment.bytes.",
+        minimum=1 << 20, is_dynamic=True,
+    ),
+    _broker(
+        "log.roll.ms", Type.LONG, None, "Default of a topic's segment.ms; beats log.roll.hours.",
+        is_dynamic=True,
+    ),
+    _broker("log.roll.hours", Type.INT, 168, "Default of a topic's segment.ms, in hours.", minimum=1),
+    _broker(
+        "log.roll.jitter.ms", Type.LONG, None,
+        "Default of a topic's segment.jitter.ms; beats log.roll.jitter.hours.",
+        is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "log.roll.jitter.hours", Type.INT, 0, "Default of a topic's segment.jitter.ms, in hours.",
+        minimum=0, has_effect=False,
+    ),
+    _broker(
+        "log.retention.ms", Type.LONG, None,
+        "Default of a topic's retention.ms; beats log.retention.minutes and log.retention.hours. -1: never.",
+        is_dynamic=True,
+    ),
+    _broker(
+        "log.retention.minutes", Type.INT, None,
+        "Default of a topic's retention.ms, in minutes; beats log.retention.hours.",
+    ),
+    _broker("log.retention.hours", Type.INT, 168, "Default of a topic's retention.ms, in hours."),
+    _broker(
+        "log.retention.bytes", Type.LONG, -1,
+        "Default of a topic's retention.bytes. -1: no limit.", is_dynamic=True,
+    ),
+    _broker(
+        "log.retention.check.interval.ms", Type.LONG, 300_000,
+        "How often old segments are looked for.", minimum=1,
+    ),
+    _broker(
+        "log.segment.delete.delay.ms", Type.LONG, 60_000, "Default of a topic's file.delete.delay.ms.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.index.interval.bytes", Type.INT, 4096, "Default of a topic's index.interval.bytes.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.index.size.max.bytes", Type.INT, 10 << 20, "Default of a topic's segment.index.bytes.",
+        minimum=4, is_dynamic=True,
+    ),
+    _broker(
+        "log.message.timestamp.type", Type.STRING, "CreateTime",
+        "Default of a topic's message.timestamp.type.",
+        choices=TIMESTAMP_TYPES, is_dynamic=True,
+    ),
+    _broker(
+        "log.message.timestamp.before.max.ms", Type.LONG, LONG_MAX,
+        "Default of a topic's message.timestamp.before.max.ms.", minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.message.timestamp.after.max.ms", Type.LONG, HOUR_MS,
+        "Default of a topic's message.timestamp.after.max.ms.", minimum=0, is_dynamic=True,
+    ),
+    _broker("log.cleaner.enable", Type.BOOLEAN, True, "Whether compacted topics are compacted."),
+    _broker(
+        "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often logs to compact are looked for.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.cleaner.min.cleanable.ratio", Type.DOUBLE, 0.5,
+        "Default of a topic's min.cleanable.dirty.ratio.",
+        minimum=0, maximum=1, is_dynamic=True,
+    ),
+    _broker(
+        "log.cleaner.min.compaction.lag.ms", Type.LONG, 0, "Default of a topic's min.compaction.lag.ms.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.cleaner.max.compaction.lag.ms", Type.LONG, LONG_MAX,
+        "Default of a topic's max.compaction.lag.ms.",
+        minimum=1, is_dynamic=True,
+    ),
+    _broker(
+        "log.cleaner.delete.retention.ms", Type.LONG, DAY_MS, "Default of a topic's delete.retention.ms.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "log.preallocate", Type.BOOLEAN, False,
+        "Default of a topic's preallocate.", is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "log.flush.interval.messages", Type.LONG, LONG_MAX, "Default of a topic's flush.messages.",
+        minimum=1, is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "log.flush.interval.ms", Type.LONG, None,
+        "Default of a topic's flush.ms.", is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "log.flush.scheduler.interval.ms", Type.LONG, LONG_MAX,
+        "Default of a topic's flush.ms, after the one above.",
+        has_effect=False,
+    ),
+    _broker(
+        "log.local.retention.bytes", Type.LONG, -2, "Default of a topic's local.retention.bytes.",
+        minimum=-2, is_dynamic=True, has_effect=False,
+    ),
+    _broker(
+        "log.local.retention.ms", Type.LONG, -2, "Default of a topic's local.retention.ms.",
+        minimum=-2, is_dynamic=True, has_effect=False,
+    ),
+)  # fmt: skip
+
+_OFFSETS = (
+    _broker(
+        "offsets.topic.num.partitions", Type.INT, 50,
+        "Partitions of `__consumer_offsets`. Fixed once the topic exists.", minimum=1,
+    ),
+    _broker(
+        "offsets.topic.replication.factor", Type.SHORT, 1, "Replicas of `__consumer_offsets`." + _ONE_NODE,
+        minimum=1, maximum=1,
+    ),
+    _broker(
+        "offsets.topic.segment.bytes", Type.INT, 100 << 20, "Segment size of `__consumer_offsets`.",
+        minimum=1,
+    ),
+    _broker("offset.metadata.max.bytes", Type.INT, 4096, "Longest note that a committed offset may carry."),
+    _broker(
+        "offsets.retention.minutes", Type.INT, 10080,
+        "How long an empty group's committed offsets are kept.", minimum=1,
+    ),
+    _broker(
+        "offsets.retention.check.interval.ms", Type.LONG, 600_000,
+        "How often expired offsets and groups are looked for.", minimum=1,
+    ),
+)  # fmt: skip
+
+_GROUPS = (
+    _broker("group.min.session.timeout.ms", Type.INT, 6000, "Shortest session a classic member may ask for."),
+    _broker(
+        "group.max.session.timeout.ms", Type.INT, 1_800_000, "Longest session a classic member may ask for.",
+    ),
+    _broker(
+        "group.initial.rebalance.delay.ms", Type.INT, 3000,
+        "How long a new classic group waits for further members before its first assignment.",
+    ),
+    _broker("group.max.size", Type.INT, INT_MAX, "Members of a classic group at most.", minimum=1),
+    _broker(
+        "group.consumer.session.timeout.ms", Type.INT, 45_000,
+        "A consumer-group member that is silent for so long is out.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.min.session.timeout.ms", Type.INT, 45_000,
+        "Smallest consumer.session.timeout.ms a group may set.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.max.session.timeout.ms", Type.INT, 60_000,
+        "Largest consumer.session.timeout.ms a group may set.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.heartbeat.interval.ms", Type.INT, 5000,
+        "How often consumer-group members are told to send heartbeats.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.min.heartbeat.interval.ms", Type.INT, 5000,
+        "Smallest consumer.heartbeat.interval.ms a group may set.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.max.heartbeat.interval.ms", Type.INT, 15_000,
+        "Largest consumer.heartbeat.interval.ms a group may set.", minimum=1,
+    ),
+    _broker(
+        "group.consumer.assignment.interval.ms", Type.INT, 1000,
+        "Shortest time between two assignments of one consumer group.", minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "group.consumer.min.assignment.interval.ms", Type.INT, 0,
+        "Smallest consumer.assignment.interval.ms a group may set.", minimum=0,
+    ),
+    _broker(
+        "group.consumer.max.assignment.interval.ms", Type.INT, 15_000,
+        "Largest consumer.assignment.interval.ms a group may set.", minimum=0,
+    ),
+    _broker("group.consumer.max.size", Type.INT, INT_MAX, "Members of a consumer group at most.", minimum=1),
+    _broker(
+        "group.consumer.assignors", Type.LIST, ("uniform", "range"),
+        "Server-side assignors on offer; the first is used where a member names none.",
+        choices=("uniform", "range"),
+    ),
+    _broker(
+        "group.consumer.migration.policy", Type.STRING, "bidirectional",
+        "Whether a group may change between the classic and the consumer protocol while it has members.",
+        choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignores_case=True,
+    ),
+    _broker(
+        "group.consumer.regex.refresh.interval.ms", Type.INT, 600_000,
+        "How often regular expressions are matched against the topics again.",
+        minimum=10_000, is_internal=True,
+    ),
+)  # fmt: skip
+
+_TRANSACTIONS = (
+    _broker(
+        "transaction.state.log.num.partitions", Type.INT, 50,
+        "Partitions of `__transaction_state`. Fixed once the topic exists.", minimum=1,
+    ),
+    _broker(
+        "transaction.state.log.replication.factor", Type.SHORT, 1,
+        "Replicas of `__transaction_state`." + _ONE_NODE,
+        minimum=1, maximum=1,
+    ),
+    _broker(
+        "transaction.state.log.min.isr", Type.INT, 1,
+        "Replicas of `__transaction_state` in sync." + _ONE_NODE,
+        minimum=1, maximum=1,
+    ),
+    _broker(
+        "transaction.state.log.segment.bytes", Type.INT, 100 << 20, "Segment size of `__transaction_state`.",
+        minimum=1,
+    ),
+    _broker(
+        "transaction.max.timeout.ms", Type.INT, 900_000,
+        "Longest transaction a producer may ask for.", minimum=1,
+    ),
+    _broker(
+        "transactional.id.expiration.ms", Type.INT, 7 * DAY_MS,
+        "A transactional id that is unused for so long is forgotten.", minimum=1,
+    ),
+    _broker(
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type.INT, 10_000,
+        "How often transactions past their time are looked for and aborted.", minimum=1,
+    ),
+    _broker(
+        "transaction.remove.expired.transaction.cleanup.interval.ms", Type.INT, HOUR_MS,
+        "How often expired transactional ids are looked for.", minimum=1,
+    ),
+    _broker(
+        "transaction.partition.verification.enable", Type.BOOLEAN, True,
+        "Whether a transactional batch is refused when its partition is not part of the transaction.",
+        is_dynamic=True,
+    ),
+    _broker(
+        "transaction.two.phase.commit.enable", Type.BOOLEAN, False,
+        "Two-phase commit, where an outside coordinator ends transactions. Not offered here.",
+        has_effect=False,
+    ),
+    _broker(
+        "producer.id.expiration.ms", Type.INT, DAY_MS,
+        "An idempotent producer that is silent for so long is forgotten by its partitions.",
+        minimum=1, is_dynamic=True,
+    ),
+    _broker(
+        "producer.id.expiration.check.interval.ms", Type.INT, 600_000,
+        "How often silent producers are looked for.", minimum=1, is_internal=True,
+    ),
+)  # fmt: skip
+
+BROKER_SETTINGS: tuple[Setting, ...] = (
+    *_HEADRACE,
+    *_NETWORK,
+    *_TOPICS,
+    *_LOG,
+    *_OFFSETS,
+    *_GROUPS,
+    *_TRANSACTIONS,
+)

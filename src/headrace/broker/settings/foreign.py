@@ -1,0 +1,149 @@
+"""Settings of Apache Kafka 4.3's brokers that change nothing here, with the reason told to whoever sets one."""
+
+_NAMES_BY_REASON: dict[str, str] = {
+    "one event loop does this work in another way": """
+        add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms background.threads
+        config.providers delete.records.purgatory.purge.interval.requests
+        fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
+        group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
+        group.coordinator.rebalance.protocols group.coordinator.threads log.cleaner.dedupe.buffer.size
+        log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
+        log.cleaner.threads log.flush.offset.checkpoint.interval.ms
+        log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms max.connection.creation.rate
+        num.io.threads
+        num.network.threads offsets.commit.timeout.ms offsets.load.buffer.size
+        offsets.topic.compression.codec producer.purgatory.purge.interval.requests
+        socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
+        transaction.state.log.load.buffer.size
+    """,
+    "access control is not offered yet": """
+        alter.config.policy.class.name authorizer.class.name create.topic.policy.class.name super.users
+        allow.everyone.if.no.acl.found
+    """,
+    "one node has no replicas to copy to or from": """
+        alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
+        auto.leader.rebalance.enable broker.heartbeat.interval.ms broker.session.timeout.ms
+        controlled.shutdown.enable follower.fetch.last.tiered.offset.enable inter.broker.listener.name
+        leader.imbalance.check.interval.seconds num.replica.alter.log.dirs.threads num.replica.fetchers
+        replica.fetch.backoff.ms replica.fetch.max.bytes replica.fetch.min.bytes
+        replica.fetch.response.max.bytes replica.fetch.wait.max.ms
+        replica.high.watermark.checkpoint.interval.ms replica.lag.time.max.ms replica.selector.class
+        replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
+        replication.quota.window.size.seconds unclean.leader.election.interval.ms
+    """,
+    "use node.id": """
+        broker.id
+    """,
+    "there are no client quotas": """
+        client.quota.callback.class quota.window.num quota.window.size.seconds
+    """,
+    "TLS and authentication are not offered yet": """
+        connection.failed.authentication.delay.ms connections.max.reauth.ms
+        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+        delegation.token.max.lifetime.ms delegation.token.secret.key listener.security.protocol.map
+        principal.builder.class sasl.client.callback.handler.class
+        sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+        sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
+        sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
+        sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+        sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
+        sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
+        sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
+        sasl.mechanism.controller.protocol sasl.mechanism.inter.broker.protocol
+        sasl.oauthbearer.assertion.algorithm sasl.oauthbearer.assertion.claim.aud
+        sasl.oauthbearer.assertion.claim.exp.seconds sasl.oauthbearer.assertion.claim.iss
+        sasl.oauthbearer.assertion.claim.jti.include sasl.oauthbearer.assertion.claim.nbf.seconds
+        sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
+        sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
+        sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
+        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
+        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
+        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
+        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
+        sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
+        security.inter.broker.protocol security.providers ssl.allow.dn.changes ssl.allow.san.changes
+        ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
+        ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
+        ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
+        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
+        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
+        ssl.truststore.password ssl.truststore.type
+    """,
+    "there is no separate controller": """
+        controller.listener.names controller.performance.always.log.threshold.ms
+        controller.performance.sample.period.ms controller.quorum.append.linger.ms
+        controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
+        controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
+        controller.quorum.fetch.max.bytes controller.quorum.fetch.snapshot.max.bytes
+        controller.quorum.fetch.timeout.ms controller.quorum.request.timeout.ms
+        controller.quorum.retry.backoff.ms controller.quorum.voters controller.quota.window.num
+        controller.quota.window.size.seconds controller.socket.timeout.ms early.start.listeners
+        initial.broker.registration.timeout.ms process.roles server.max.startup.time.ms
+        unstable.api.versions.enable unstable.feature.versions.enable
+    """,
+    "there is one data directory: log.dirs, or --data": """
+        cordoned.log.dirs log.dir log.dir.failure.timeout.ms num.recovery.threads.per.data.dir
+    """,
+    "share groups are not offered yet": """
+        group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
+        group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
+        group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
+        group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
+        group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
+        group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
+        group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
+        group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
+        group.share.min.session.timeout.ms group.share.partition.max.record.locks
+        group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
+        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
+        share.coordinator.snapshot.update.records.per.snapshot
+        share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
+        share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
+        share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
+        share.coordinator.threads share.coordinator.write.timeout.ms
+        share.fetch.purgatory.purge.interval.requests
+    """,
+    "streams groups are not offered": """
+        group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms
+        group.streams.initial.rebalance.delay.ms group.streams.max.assignment.interval.ms
+        group.streams.max.heartbeat.interval.ms group.streams.max.session.timeout.ms group.streams.max.size
+        group.streams.max.standby.replicas group.streams.min.assignment.interval.ms
+        group.streams.min.heartbeat.interval.ms group.streams.min.session.timeout.ms
+        group.streams.num.standby.replicas group.streams.session.timeout.ms
+    """,
+    "cluster metadata is kept in SQLite": """
+        internal.metadata.delete.delay.millis internal.metadata.log.segment.bytes
+        internal.metadata.max.batch.size.in.bytes metadata.log.dir
+        metadata.log.max.record.bytes.between.snapshots metadata.log.max.snapshot.interval.ms
+        metadata.log.segment.bytes metadata.log.segment.ms metadata.max.idle.interval.ms
+        metadata.max.retention.bytes metadata.max.retention.ms
+    """,
+    "metrics are not set up this way": """
+        kafka.metrics.polling.interval.secs kafka.metrics.reporters metric.reporters metrics.num.samples
+        metrics.recording.level metrics.sample.window.ms telemetry.max.bytes
+    """,
+    "there is no tiered storage": """
+        remote.fetch.max.wait.ms remote.list.offsets.request.timeout.ms
+        remote.log.index.file.cache.total.size.bytes remote.log.index.file.cache.ttl.ms
+        remote.log.manager.copier.thread.pool.size remote.log.manager.copy.max.bytes.per.second
+        remote.log.manager.copy.quota.window.num remote.log.manager.copy.quota.window.size.seconds
+        remote.log.manager.expiration.thread.pool.size remote.log.manager.fetch.max.bytes.per.second
+        remote.log.manager.fetch.quota.window.num remote.log.manager.fetch.quota.window.size.seconds
+        remote.log.manager.follower.thread.pool.size remote.log.manager.task.interval.ms
+        remote.log.manager.task.retry.backoff.max.ms remote.log.manager.task.retry.backoff.ms
+        remote.log.manager.task.retry.jitter remote.log.manager.thread.pool.size
+        remote.log.metadata.custom.metadata.max.bytes remote.log.metadata.manager.class.name
+        remote.log.metadata.manager.class.path remote.log.metadata.manager.impl.prefix
+        remote.log.metadata.manager.listener.name remote.log.reader.max.pending.tasks
+        remote.log.reader.threads remote.log.storage.manager.class.name
+        remote.log.storage.manager.class.path remote.log.storage.manager.impl.prefix
+        remote.log.storage.system.enable
+    """,
+}
+
+FOREIGN: dict[str, str] = {
+    name: reason for reason, names in _NAMES_BY_REASON.items() for name in names.split()
+}

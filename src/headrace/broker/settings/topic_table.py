@@ -1,0 +1,239 @@
+"""Settings of a topic: the names, defaults and ranges of Kafka 4.3. Each falls back on its broker setting."""
+
+from headrace.broker.settings.setting import LONG_MAX, Scope, Setting, Synonym, Type, Value
+
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+DAY_MS = 24 * HOUR_MS
+
+
+def gzip_level(value: Value) -> str | None:
+    if value == -1 or (isinstance(value, int) and 1 <= value <= 9):
+        return None
+    return "Value must be between 1 and 9 or equal to -1"
+
+
+def without_duplicates(value: Value) -> str | None:
+    items = value if isinstance(value, tuple) else ()
+    return None if len(set(items)) == len(items) else "values must not be duplicated"
+
+
+def throttled_replicas(value: Value) -> str | None:
+    items = value if isinstance(value, tuple) else ()
+    if not items or items == ("*",) or all(_is_pair(item) for item in items):
+        return None
+    return "value is not * or a list of partition:broker pairs"
+
+
+def _is_pair(item: str) -> bool:
+    partition, _, broker = item.partition(":")
+    return partition.isdigit() and broker.isdigit()
+
+
+def _topic(
+    name: str,
+    kind: Type,
+    default: Value | None,
+    doc: str,
+    *synonyms: Synonym | str,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    choices: tuple[str, ...] = (),
+    has_effect: bool = True,
+    is_internal: bool = False,
+) -> Setting:
+    return Setting(
+        name=name,
+        scope=Scope.TOPIC,
+        type=kind,
+        default=default,
+        doc=doc,
+        minimum=minimum,
+        maximum=maximum,
+        choices=choices,
+        has_effect=has_effect,
+        is_internal=is_internal,
+        is_dynamic=True,
+        check=_CHECKS.get(name),
+        allowed_text=_ALLOWED.get(name, ""),
+        synonyms=tuple(Synonym(item) if isinstance(item, str) else item for item in synonyms),
+    )
+
+
+_CHECKS = {
+    "cleanup.policy": without_duplicates,
+    "compression.gzip.level": gzip_level,
+    "leader.replication.throttled.replicas": throttled_replicas,
+    "follower.replication.throttled.replicas": throttled_replicas,
+}
+_ALLOWED = {
+    "cleanup.policy": "any of compact, delete; empty keeps everything",
+    "compression.gzip.level": "1 to 9, or -1",
+    "leader.replication.throttled.replicas": "* or a list of partition:broker pairs",
+    "follower.replication.throttled.replicas": "* or a list of partition:broker pairs",
+}
+COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
+
+TOPIC_SETTINGS: tuple[Setting, ...] = (
+    _topic(
+        "cleanup.policy", Type.LIST, ("delete",),
+        "What becomes of old records: `delete` drops whole segments past the retention, `compact` keeps the "
+        "newest record of each key. Both may be given.",
+        "log.cleanup.policy", choices=("compact", "delete"),
+    ),
+    _topic(
+        "compression.type", Type.STRING, "producer",
+        "How batches are stored. `producer` keeps what the producer sent.",
+        "compression.type", choices=COMPRESSION_TYPES,
+    ),
+    _topic(
+        "compression.gzip.level", Type.INT, -1, "Level for gzip, where the broker compresses.",
+        "compression.gzip.level",
+    ),
+    _topic(
+        "compression.lz4.level", Type.INT, 9, "Level for lz4, where the broker compresses.",
+        "compression.lz4.level", minimum=1, maximum=17,
+    ),
+    _topic(
+        "compression.zstd.level", Type.INT, 3, "Level for zstd, where the broker compresses.",
+        "compression.zstd.level", minimum=-131072, maximum=22,
+    ),
+    _topic(
+        "delete.retention.ms", Type.LONG, DAY_MS,
+        "How long a compacted topic keeps tombstones, so that a reader from the start sees the deletions.",
+        "log.cleaner.delete.retention.ms", minimum=0,
+    ),
+    _topic(
+        "file.delete.delay.ms", Type.LONG, MINUTE_MS,
+        "How long files of removed segments stay on disk after they left the log.",
+        "log.segment.delete.delay.ms", minimum=0,
+    ),
+    _topic(
+        "flush.messages", Type.LONG, LONG_MAX,
+        "Kafka's fsync after so many records. Here `headrace.flush` decides when the disk is asked.",
+        "log.flush.interval.messages", minimum=1, has_effect=False,
+    ),
+    _topic(
+        "flush.ms", Type.LONG, LONG_MAX,
+        "Kafka's fsync after so much time. Here `headrace.flush` decides when the disk is asked.",
+        "log.flush.interval.ms", "log.flush.scheduler.interval.ms", minimum=0, has_effect=False,
+    ),
+    _topic(
+        "follower.replication.throttled.replicas", Type.LIST, (),
+        "Which followers are slowed down while they copy. One node has no followers.", has_effect=False,
+    ),
+    _topic(
+        "index.interval.bytes", Type.INT, 4096, "One entry in the offset index for so many bytes of log.",
+        "log.index.interval.bytes", minimum=0,
+    ),
+    _topic(
+        "internal.segment.bytes", Type.INT, None, "Overrides segment.bytes below its minimum, for tests.",
+        minimum=1, is_internal=True,
+    ),
+    _topic(
+        "leader.replication.throttled.replicas", Type.LIST, (),
+        "Which leaders are slowed down while followers copy. One node has no followers.", has_effect=False,
+    ),
+    _topic(
+        "local.retention.bytes", Type.LONG, -2,
+        "Local part of a tiered topic. There is no tiered storage here.",
+        "log.local.retention.bytes", minimum=-2, has_effect=False,
+    ),
+    _topic(
+        "local.retention.ms", Type.LONG, -2, "Local part of a tiered topic. There is no tiered storage here.",
+        "log.local.retention.ms", minimum=-2, has_effect=False,
+    ),
+    _topic(
+        "max.compaction.lag.ms", Type.LONG, LONG_MAX,
+        "A record is compacted at the latest so long after it was written, however clean the log is.",
+        "log.cleaner.max.compaction.lag.ms", minimum=1,
+    ),
+    _topic(
+        "max.message.bytes", Type.INT, 1048588, "Largest batch the topic takes, in bytes as stored.",
+        "message.max.bytes", minimum=0,
+    ),
+    _topic(
+        "message.timestamp.after.max.ms", Type.LONG, HOUR_MS,
+        "How far a record's own timestamp may lie in the future; beyond it the batch is refused.",
+        "log.message.timestamp.after.max.ms", minimum=0,
+    ),
+    _topic(
+        "message.timestamp.before.max.ms", Type.LONG, LONG_MAX,
+        "How far a record's own timestamp may lie in the past; beyond it the batch is refused.",
+        "log.message.timestamp.before.max.ms", minimum=0,
+    ),
+    _topic(
+        "message.timestamp.type", Type.STRING, "CreateTime",
+        "Whose clock stamps records: the producer's (CreateTime) or the broker's (LogAppendTime).",
+        "log.message.timestamp.type", choices=TIMESTAMP_TYPES,
+    ),
+    _topic(
+        "min.cleanable.dirty.ratio", Type.DOUBLE, 0.5,
+        "A log is compacted when at least this part of it has not been compacted yet.",
+        "log.cleaner.min.cleanable.ratio", minimum=0, maximum=1,
+    ),
+    _topic(
+        "min.compaction.lag.ms", Type.LONG, 0, "A record stays uncompacted at least so long.",
+        "log.cleaner.min.compaction.lag.ms", minimum=0,
+    ),
+    _topic(
+        "min.insync.replicas", Type.INT, 1,
+        "Replicas that must have a batch before acks=all is answered. One node is one replica: with more, "
+        "acks=all is refused.",
+        "min.insync.replicas", minimum=1,
+    ),
+    _topic(
+        "preallocate", Type.BOOLEAN, False, "Kafka's way of reserving a segment's space on disk in advance.",
+        "log.preallocate", has_effect=False,
+    ),
+    _topic(
+        "remote.log.copy.disable", Type.BOOLEAN, False, "Tiered storage, which is not offered here.",
+        has_effect=False,
+    ),
+    _topic(
+        "remote.log.delete.on.disable", Type.BOOLEAN, False, "Tiered storage, which is not offered here.",
+        has_effect=False,
+    ),
+    _topic(
+        "remote.storage.enable", Type.BOOLEAN, False,
+        "Tiered storage, which is not offered here: true is refused.",
+        has_effect=False,
+    ),
+    _topic(
+        "retention.bytes", Type.LONG, -1,
+        "A partition that is larger loses its oldest segments (policy `delete`). -1: no limit.",
+        "log.retention.bytes",
+    ),
+    _topic(
+        "retention.ms", Type.LONG, 7 * DAY_MS,
+        "Segments whose newest record is older are dropped (policy `delete`). -1: never.",
+        "log.retention.ms",
+        Synonym("log.retention.minutes", MINUTE_MS),
+        Synonym("log.retention.hours", HOUR_MS),
+        minimum=-1,
+    ),
+    _topic(
+        "segment.bytes", Type.INT, 1 << 30,
+        "A segment that would grow beyond this is closed and the next begun.",
+        "log.segment.bytes", minimum=1 << 20,
+    ),
+    _topic(
+        "segment.index.bytes", Type.INT, 10 << 20, "Largest size of a segment's index.",
+        "log.index.size.max.bytes", minimum=4,
+    ),
+    _topic(
+        "segment.jitter.ms", Type.LONG, 0,
+        "Kafka's random delay of segment rolls, made for thousands of partitions.",
+        "log.roll.jitter.ms", Synonym("log.roll.jitter.hours", HOUR_MS), minimum=0, has_effect=False,
+    ),
+    _topic(
+        "segment.ms", Type.LONG, 7 * DAY_MS, "A segment older than this is closed at the next append.",
+        "log.roll.ms", Synonym("log.roll.hours", HOUR_MS), minimum=1,
+    ),
+    _topic(
+        "unclean.leader.election.enable", Type.BOOLEAN, False,
+        "Whether a replica that lags may lead. One node has no other replica.",
+        "unclean.leader.election.enable", has_effect=False,
+    ),
+)  # fmt: skip

@@ -1,0 +1,323 @@
+"""The values in force: what a setting is now, and where that value comes from.
+
+Theory of operation. A broker setting has up to four layers, the first that has it wins: altered for this
+node, altered for the whole cluster (both at run time, kept in the metadata store), given at start, the
+table's default. A topic or group setting is its own override, else the first of its broker synonyms that is
+set, else the table's default. Reading is one dictionary look-up: every change recomputes `_values`.
+"""
+
+import builtins
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+from headrace.broker.settings.properties import from_keywords
+from headrace.broker.settings.setting import Scope, Setting, SettingError, Value
+from headrace.broker.settings.table import BY_NAME, remark_on_unknown
+from headrace.log.config import LogConfig
+
+logger = logging.getLogger("headrace.settings")
+
+CLUSTER_WIDE = ""
+"""The name of the broker resource that stands for every broker."""
+
+
+class Source(IntEnum):
+    """Where a value comes from, with the numbers that DescribeConfigs uses."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT_BROKER = 3
+    STATIC_BROKER = 4
+    DEFAULT = 5
+    DYNAMIC_BROKER_LOGGER = 6
+    CLIENT_METRICS = 7
+    GROUP = 8
+
+
+class Store(Protocol):
+    """Where altered settings are kept: the metadata store."""
+
+    def configs(self, kind: str) -> dict[str, dict[str, str]]: ...
+
+    def set_configs(self, kind: str, name: str, configs: Mapping[str, str]) -> None: ...
+
+
+class Origin(NamedTuple):
+    """One layer's value of a setting."""
+
+    name: str
+    value: Value | None
+    source: Source
+
+
+class InvalidSettings(ValueError):
+    """Settings that the broker refuses to start with, one line each: name, value, what is allowed."""
+
+
+class Settings:
+    def __init__(self, values: Mapping[str, object] | None = None) -> None:
+        """Takes Kafka's names, or keywords with underscores; warns of unknown ones; raises InvalidSettings."""
+        given = from_keywords(values or {})
+        self.warnings = [remark_on_unknown(name) for name in given if name not in BY_NAME[Scope.BROKER]]
+        for warning in self.warnings:
+            logger.warning("%s", warning)
+        self._static = _parse_all(given)
+        self._cluster: dict[str, Value] = {}
+        self._node: dict[str, Value] = {}
+        self._groups: dict[str, dict[str, Value]] = {}
+        self._store: Store | None = None
+        self._values: dict[str, Value | None] = {}
+        self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        self.on_changed: list[Callable[[], None]] = []
+        """Called after broker settings were altered on the running broker."""
+        self._recompute()
+        _refuse_contradictions(self)
+
+    def attach(self, store: Store) -> None:
+        """Takes over what was altered in earlier runs, and keeps further alterations there."""
+        self._store = store
+        brokers = store.configs("broker")
+        self._cluster = _still_valid(brokers.get(CLUSTER_WIDE, {}))
+        self._node = _still_valid(brokers.get(str(self.int("node.id")), {}))
+        self._groups = {
+            group: _still_valid(texts, Scope.GROUP) for group, texts in store.configs("group").items()
+        }
+        self._recompute()
+
+    def value(self, name: builtins.str) -> Value | None:
+        """A broker setting's value in force; None where it is unset and has no default."""
+        return self._values[name]
+
+    def int(self, name: builtins.str) -> builtins.int:
+        value = self._values[name]
+        assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
+        return value
+
+    def float(self, name: builtins.str) -> builtins.float:
+        value = self._values[name]
+        assert isinstance(value, (builtins.float, builtins.int)), f"{name} is {value!r}, not a number"
+        return value
+
+    def bool(self, name: builtins.str) -> builtins.bool:
+        value = self._values[name]
+        assert isinstance(value, builtins.bool), f"{name} is {value!r}, not a boolean"
+        return value
+
+    def str(self, name: builtins.str) -> builtins.str:
+        value = self._values[name]
+        assert isinstance(value, builtins.str), f"{name} is {value!r}, not a text"
+        return value
+
+    def list(self, name: builtins.str) -> builtins.list[builtins.str]:
+        value = self._values[name]
+        assert isinstance(value, tuple), f"{name} is {value!r}, not a list"
+        return [*value]
+
+    def topic_value(self, name: builtins.str, overrides: Mapping[builtins.str, builtins.str]) -> Value | None:
+        setting = BY_NAME[Scope.TOPIC][name]
+        return setting.parse(overrides[name]) if name in overrides else self.broker_default(setting)
+
+    def group_value(self, group_id: builtins.str, name: builtins.str) -> Value | None:
+        setting = BY_NAME[Scope.GROUP][name]
+        own = self._groups.get(group_id, {}).get(name)
+        return own if own is not None else self.broker_default(setting)
+
+    def group_int(self, group_id: builtins.str, name: builtins.str) -> builtins.int:
+        """A group's own value, or the broker's for all groups: `consumer.session.timeout.ms` and its like."""
+        value = self.group_value(group_id, name)
+        assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
+        return value
+
+    def broker_default(self, setting: Setting) -> Value | None:
+        """What a topic or group setting is without an override."""
+        for synonym in setting.synonyms:
+            value = self._values[synonym.name]
+            if value is not None:
+                return value * synonym.factor if type(value) is builtins.int else value
+        return setting.default
+
+    def log_config(self, overrides: Mapping[builtins.str, builtins.str]) -> LogConfig:
+        """How the log layer keeps a topic with these overrides (checked before) and the broker's defaults."""
+        key = tuple(sorted(overrides.items()))
+        found = self._log_configs.get(key)
+        if found is None:
+            found = self._log_configs[key] = self._make_log_config(overrides)
+        return found
+
+    def _make_log_config(self, overrides: Mapping[builtins.str, builtins.str]) -> LogConfig:
+        def number(name: builtins.str) -> builtins.int:
+            value = self.topic_value(name, overrides)
+            assert type(value) is builtins.int
+            return value
+
+        policy = self.topic_value("cleanup.policy", overrides)
+        ratio = self.topic_value("min.cleanable.dirty.ratio", overrides)
+        assert isinstance(policy, tuple)
+        assert isinstance(ratio, (builtins.float, builtins.int))
+        small_segment = overrides.get("internal.segment.bytes")
+        return LogConfig(
+            segment_bytes=builtins.int(small_segment) if small_segment else number("segment.bytes"),
+            segment_ms=number("segment.ms"),
+            retention_ms=number("retention.ms"),
+            retention_bytes=number("retention.bytes"),
+            max_message_bytes=number("max.message.bytes"),
+            message_timestamp_type=builtins.str(self.topic_value("message.timestamp.type", overrides)),
+            message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
+            message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
+            cleanup_policy=frozenset(policy),
+            delete_retention_ms=number("delete.retention.ms"),
+            min_compaction_lag_ms=number("min.compaction.lag.ms"),
+            max_compaction_lag_ms=number("max.compaction.lag.ms"),
+            min_cleanable_dirty_ratio=ratio,
+            file_delete_delay_ms=number("file.delete.delay.ms"),
+            index_interval_bytes=number("index.interval.bytes"),
+            segment_index_bytes=number("segment.index.bytes"),
+            compression_type=builtins.str(self.topic_value("compression.type", overrides)),
+            producer_expiration_ms=self.int("producer.id.expiration.ms"),
+        )
+
+    def origins(self, name: builtins.str) -> Iterator[Origin]:
+        """The layers that have a broker setting, the one in force first; an unset default is left out."""
+        setting = BY_NAME[Scope.BROKER][name]
+        for layer, source in (
+            (self._node, Source.DYNAMIC_BROKER),
+            (self._cluster, Source.DYNAMIC_DEFAULT_BROKER),
+            (self._static, Source.STATIC_BROKER),
+        ):
+            if name in layer:
+                yield Origin(name, layer[name], source)
+        if setting.default is not None:
+            yield Origin(name, setting.default, Source.DEFAULT)
+
+    def dynamic(self, *, is_cluster_wide: builtins.bool) -> Mapping[builtins.str, Value]:
+        """What was altered on the running broker, for this node or for all."""
+        return self._cluster if is_cluster_wide else self._node
+
+    def set_dynamic(
+        self, name: builtins.str, text: builtins.str | None, *, is_cluster_wide: builtins.bool = False
+    ) -> None:
+        """Alters one broker setting while the broker runs; None takes the alteration back."""
+        texts = {
+            key: _text(key, value) for key, value in self.dynamic(is_cluster_wide=is_cluster_wide).items()
+        }
+        if text is None:
+            texts.pop(name, None)
+        else:
+            texts[name] = text
+        self.replace_dynamic(texts, is_cluster_wide=is_cluster_wide)
+
+    def replace_dynamic(
+        self, texts: Mapping[builtins.str, builtins.str], *, is_cluster_wide: builtins.bool = False
+    ) -> None:
+        """All alterations at once, for this node or for all: durable when it returns. Raises SettingError."""
+        values = {name: _broker_setting(name).parse(text) for name, text in texts.items()}
+        if self._store is not None:
+            resource = CLUSTER_WIDE if is_cluster_wide else builtins.str(self.int("node.id"))
+            self._store.set_configs(
+                "broker", resource, {name: _text(name, value) for name, value in values.items()}
+            )
+        if is_cluster_wide:
+            self._cluster = values
+        else:
+            self._node = values
+        self._recompute()
+        for listener in self.on_changed:
+            listener()
+
+    def group_overrides(self, group_id: builtins.str) -> Mapping[builtins.str, Value]:
+        return self._groups.get(group_id, {})
+
+    def groups_with_overrides(self) -> builtins.list[builtins.str]:
+        return sorted(self._groups)
+
+    def replace_group(self, group_id: builtins.str, texts: Mapping[builtins.str, builtins.str]) -> None:
+        """All settings of one group at once: durable when it returns. Raises SettingError."""
+        table = BY_NAME[Scope.GROUP]
+        values = {name: table[name].parse(text) for name, text in texts.items()}
+        if self._store is not None:
+            self._store.set_configs("group", group_id, dict(texts))
+        if values:
+            self._groups[group_id] = values
+        else:
+            self._groups.pop(group_id, None)
+
+    def _recompute(self) -> None:
+        for setting in BY_NAME[Scope.BROKER].values():
+            origin = next(self.origins(setting.name), None)
+            self._values[setting.name] = origin.value if origin is not None else None
+        self._log_configs.clear()
+
+
+def _broker_setting(name: str) -> Setting:
+    setting = BY_NAME[Scope.BROKER].get(name)
+    if setting is None:
+        raise KeyError(remark_on_unknown(name))
+    return setting
+
+
+def _text(name: str, value: Value) -> str:
+    text = BY_NAME[Scope.BROKER][name].render(value)
+    assert text is not None
+    return text
+
+
+def _parse_all(given: Mapping[str, str]) -> dict[str, Value]:
+    values: dict[str, Value] = {}
+    refusals = []
+    for name, text in given.items():
+        setting = BY_NAME[Scope.BROKER].get(name)
+        if setting is None:
+            continue
+        try:
+            values[name] = setting.parse(text)
+        except SettingError as error:
+            refusals.append(error.explain())
+    if refusals:
+        raise InvalidSettings("\n".join(refusals))
+    return values
+
+
+def _still_valid(texts: Mapping[str, str], scope: Scope = Scope.BROKER) -> dict[str, Value]:
+    """What an earlier run (perhaps another version) kept and no longer fits is left out, with a warning."""
+    values: dict[str, Value] = {}
+    for name, text in texts.items():
+        setting = BY_NAME[scope].get(name)
+        try:
+            if setting is None:
+                logger.warning("%s setting %s, altered in an earlier run, is unknown", scope.value, name)
+            else:
+                values[name] = setting.parse(text)
+        except SettingError as error:
+            logger.warning("altered in an earlier run, now ignored: %s", error.explain())
+    return values
+
+
+# Kafka refuses to start when these do not hold: (smaller or equal, larger or equal).
+_ORDERED = (
+    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
+    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
+    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
+    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
+    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
+    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
+    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
+)
+
+
+def _refuse_contradictions(settings: Settings) -> None:
+    refusals = [
+        f"{low}={settings.int(low)} must not be more than {high}={settings.int(high)}"
+        for low, high in _ORDERED
+        if settings.int(low) > settings.int(high)
+    ]
+    heartbeat_ms = settings.int("group.consumer.heartbeat.interval.ms")
+    session_ms = settings.int("group.consumer.session.timeout.ms")
+    if heartbeat_ms >= session_ms:
+        refusals.append(
+            f"group.consumer.heartbeat.interval.ms={heartbeat_ms} must be less than "
+            f"group.consumer.session.timeout.ms={session_ms}"
+        )
+    if refusals:
+        raise InvalidSettings("\n".join(refusals))
