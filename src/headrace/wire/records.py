@@ -1,0 +1,287 @@
+"""What is inside record batches: build one from records, open one, keep some records, change the codec.
+
+Records are read by aiokafka's compiled code, which is imported when the first batch is opened: the import takes
+longer than a broker's whole start, and many brokers never open one. Batches are built here (the broker builds
+few and small ones). Where a batch keeps only some of its records (compaction), their bytes are copied as they are.
+"""
+
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from enum import IntEnum
+from functools import cache
+from typing import Any, NamedTuple, Protocol
+
+from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    CONTROL,
+    DELETE_HORIZON,
+    HEADER_SIZE,
+    MAGIC,
+    NO_PRODUCER_ID,
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
+    Compression,
+    read_header,
+    with_header,
+)
+from headrace.wire.compression import compress, decompress
+from headrace.wire.errors import ErrorCode, KafkaError
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_CONTROL_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.Struct(">hi")
+
+
+class NewRecord(NamedTuple):
+    """A record that has no offset yet. `timestamp` in milliseconds since 1970."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers = ()
+    timestamp: int = NO_TIMESTAMP
+
+
+class Record(Protocol):
+    @property
+    def offset(self) -> int: ...
+    @property
+    def timestamp(self) -> int: ...
+    @property
+    def key(self) -> bytes | None: ...
+    @property
+    def value(self) -> bytes | None: ...
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]: ...
+
+
+class ControlType(IntEnum):
+    ABORT = 0
+    COMMIT = 1
+
+
+class Marker(NamedTuple):
+    """What a control batch says about its producer's transaction."""
+
+    control_type: int
+    coordinator_epoch: int
+
+    @property
+    def is_commit(self) -> bool:
+        return self.control_type == ControlType.COMMIT
+
+
+def build_batch(
+    records: Iterable[tuple[bytes | None, bytes | None, Headers, int]],
+    *,
+    compression: int = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """One batch of records (key, value, headers, timestamp), such as `NewRecord`s."""
+    payload = bytearray()
+    base_timestamp = max_timestamp = NO_TIMESTAMP
+    count = 0
+    for key, value, headers, timestamp in records:
+        if not count:
+            base_timestamp = max_timestamp = timestamp
+        max_timestamp = max(max_timestamp, timestamp)
+        _write_record(payload, count, timestamp - base_timestamp, key, value, headers)
+        count += 1
+    header = BatchHeader(
+        base_offset=base_offset,
+        length=0,
+        leader_epoch=leader_epoch,
+        magic=MAGIC,
+        crc=0,
+        attributes=TRANSACTIONAL if is_transactional else 0,
+        last_offset_delta=count - 1,
+        base_timestamp=base_timestamp,
+        max_timestamp=max_timestamp,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        record_count=count,
+    )
+    return _repack(header, bytes(payload), compression)
+
+
+def build_marker(
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+    timestamp: int,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> bytes:
+    """The control batch that ends a transaction (Kafka's EndTxnMarker, version 0)."""
+    key = _CONTROL_KEY.pack(0, ControlType.COMMIT if commit else ControlType.ABORT)
+    plain = build_batch(
+        [NewRecord(key, _MARKER_VALUE.pack(0, coordinator_epoch), (), timestamp)],
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        is_transactional=True,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+    header = read_header(plain)
+    return with_header(header._replace(attributes=header.attributes | CONTROL), plain[HEADER_SIZE:])
+
+
+def read_marker(batch: Buffer) -> Marker | None:
+    """None for a control batch of another kind, which ends no transaction."""
+    records = read_records(batch)
+    if len(records) != 1 or len(records[0].key or b"") < _CONTROL_KEY.size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A control batch must hold one control record.")
+    _, control_type = _CONTROL_KEY.unpack_from(records[0].key or b"")
+    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+        return None
+    if len(records[0].value or b"") < _MARKER_VALUE.size:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A transaction marker without its coordinator's epoch.")
+    _, coordinator_epoch = _MARKER_VALUE.unpack_from(records[0].value or b"")
+    return Marker(control_type, coordinator_epoch)
+
+
+def read_records(batch: Buffer) -> list[Record]:
+    """The records of one batch. KafkaError(CORRUPT_MESSAGE) when they are not what the header says."""
+    header = read_header(batch)
+    if header.compression:
+        batch = _plain(header, _payload(header, batch))
+    try:
+        return list(_reader()(bytes(batch)))
+    except (_corrupt_record(), ValueError, IndexError) as error:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Records cannot be read: {error}") from None
+
+
+def recompress(batch: Buffer, compression: int) -> bytes:
+    """The same batch packed by another codec; not one record is touched."""
+    header = read_header(batch)
+    if header.compression == compression:
+        return bytes(batch)
+    return _repack(header, _payload(header, batch), compression)
+
+
+def keep_records(
+    batch: Buffer, wanted: Callable[[Record], bool], *, delete_horizon_ms: int | None = None
+) -> bytes:
+    """The batch with only the wanted records. Offsets, sequences and the batch's own range of offsets stay.
+
+    With `delete_horizon_ms` that time goes into the header (KIP-534), in the place of the base timestamp.
+    """
+    header = read_header(batch)
+    payload = _payload(header, batch)
+    records = read_records(_plain(header, payload))
+    kept = bytearray()
+    count = position = 0
+    shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
+    for record in records:
+        length, body = _read_varint(payload, position)
+        end = body + length
+        if wanted(record):
+            count += 1
+            kept += _shift_timestamp(payload, body, end, shift) if shift else payload[position:end]
+        position = end
+    header = header._replace(record_count=count)
+    if delete_horizon_ms is not None:
+        header = header._replace(
+            attributes=header.attributes | DELETE_HORIZON, base_timestamp=delete_horizon_ms
+        )
+    return _repack(header, bytes(kept), header.compression)
+
+
+def empty_batch(header: BatchHeader) -> bytes:
+    """The header alone: keeps a producer's last sequence in a log whose records are compacted away."""
+    return with_header(header._replace(attributes=header.attributes & ~COMPRESSION_MASK, record_count=0), b"")
+
+
+def _payload(header: BatchHeader, batch: Buffer) -> bytes:
+    with memoryview(batch) as view:
+        return decompress(header.compression, view[HEADER_SIZE : header.size])
+
+
+def _plain(header: BatchHeader, payload: bytes) -> bytes:
+    return with_header(header._replace(attributes=header.attributes & ~COMPRESSION_MASK), payload)
+
+
+def _repack(header: BatchHeader, payload: bytes, compression: int) -> bytes:
+    attributes = header.attributes & ~COMPRESSION_MASK
+    if not header.record_count:
+        return with_header(header._replace(attributes=attributes), payload)
+    return with_header(header._replace(attributes=attributes | compression), compress(compression, payload))
+
+
+def _write_record(
+    out: bytearray, index: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> None:
+    body = bytearray(1)
+    _write_varint(body, timestamp_delta)
+    _write_varint(body, index)
+    _write_bytes(body, key)
+    _write_bytes(body, value)
+    _write_varint(body, len(headers))
+    for name, content in headers:
+        _write_bytes(body, name.encode())
+        _write_bytes(body, content)
+    _write_varint(out, len(body))
+    out += body
+
+
+def _write_bytes(out: bytearray, content: bytes | None) -> None:
+    if content is None:
+        out.append(1)
+    else:
+        _write_varint(out, len(content))
+        out += content
+
+
+def _shift_timestamp(payload: bytes, body: int, end: int, shift: int) -> bytes:
+    """The record with `shift` added to its timestamp delta, which comes after one byte of attributes."""
+    delta, rest = _read_varint(payload, body + 1)
+    moved = bytearray(payload[body : body + 1])
+    _write_varint(moved, delta + shift)
+    moved += payload[rest:end]
+    record = bytearray()
+    _write_varint(record, len(moved))
+    return bytes(record + moved)
+
+
+def _read_varint(data: bytes, position: int) -> tuple[int, int]:
+    number = shift = 0
+    while True:
+        byte = data[position]
+        position += 1
+        number |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return (number >> 1) ^ -(number & 1), position
+        shift += 7
+
+
+def _write_varint(out: bytearray, number: int) -> None:
+    number = number << 1 if number >= 0 else (-number << 1) - 1
+    while number > 0x7F:
+        out.append(number & 0x7F | 0x80)
+        number >>= 7
+    out.append(number)
+
+
+@cache
+def _reader() -> Any:
+    from aiokafka.record.default_records import DefaultRecordBatch
+
+    return DefaultRecordBatch
+
+
+@cache
+def _corrupt_record() -> Any:
+    from aiokafka.errors import CorruptRecordException
+
+    return CorruptRecordException
