@@ -20,6 +20,7 @@ from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.later import Later
 from headrace.broker.parked import Parked
+from headrace.broker.producer import Producer
 from headrace.broker.runner import Runner
 from headrace.broker.settings import Settings
 from headrace.broker.timers import Timers
@@ -31,7 +32,7 @@ from headrace.log.metadata import MetadataStore
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
-from headrace.wire.records import NewRecord, Producer, build_batch
+from headrace.wire.records import NewRecord, build_batch
 
 logger = logging.getLogger("headrace.broker")
 
@@ -54,8 +55,11 @@ class BrokerCore:
         self.host = ""
         self.port = 0
         self.node_id = settings.int("node.id")
+        rack = settings.value("broker.rack")
+        self.rack = str(rack) if rack is not None else None
         self.logs = LogManager(disk, now_ms=clock.wall_ms())
-        self.metadata = MetadataStore(metadata_path)
+        self.metadata = MetadataStore(metadata_path or ":memory:")
+        settings.attach(self.metadata)
         self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self._on_failure = on_failure

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headrace.broker.addresses import advertised_address
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
@@ -45,7 +46,8 @@ class Broker:
         self._data_dir = None if data_dir is None or str(data_dir) == MEMORY else Path(data_dir)
         self._host = host
         self._port = port
-        self._settings = Settings(settings or {})
+        address = {"listeners": f"PLAINTEXT://{host}:{port}"} if port else {}
+        self._settings = Settings({**address, **(settings or {})})
         self._on_failure = on_failure
         self._clock = ManualClock()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -136,7 +138,7 @@ class Broker:
             return
         try:
             loop.run_until_complete(server.listen(core, self._host, self._port))
-            core.host = self._settings.advertised_host(self._host)
+            core.host, core.port = advertised_address(self._settings, self._host, server.port)
         except BaseException as error:
             loop.run_until_complete(server.stop())
             loop.close()

@@ -1,6 +1,6 @@
 """Group commit: whoever needs durability waits for the next fdatasync, and one fdatasync serves all who wait.
 
-While one sync runs on the worker thread, later requests collect for the next. The broker's rule (design.md, decision 7):
+While one sync runs on the worker thread, later requests collect for the next. The rule (design.md, decision 7):
 with `headrace.flush=fsync` an answer that promises durability leaves after the sync; with `os` it leaves at once.
 A failed sync is final: nobody knows which bytes the kernel dropped, so the broker stops rather than lie.
 """

@@ -18,6 +18,7 @@ IDLE_CHECK_S = 10.0
 class Server:
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.core: BrokerCore
+        self.port = 0
         self.loop = loop
         self._worker = ThreadPoolExecutor(1, "headrace-sync")
         self._cleaner = ThreadPoolExecutor(1, "headrace-cleaner")
@@ -61,7 +62,7 @@ class Server:
         self._listener = await self.loop.create_server(
             lambda: Connection(self, next(self._ids)), host or None, port, backlog=backlog
         )
-        core.port = self._listener.sockets[0].getsockname()[1]
+        self.port = int(self._listener.sockets[0].getsockname()[1])
         self._watch_idle()
         self.settle()
 

@@ -4,28 +4,34 @@ import signal
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
+from headrace.broker.addresses import first_listener, parse_address
 from headrace.broker.embedded import Broker
 from headrace.broker.logs import configure
-from headrace.broker.settings import SettingError, read_properties
+from headrace.broker.settings import parse_assignments, read_properties
 from headrace.log.errors import LogError
+from headrace.log.metadata import MetadataError
+
+DEFAULT_ADDRESS = "localhost:9092"
+DEFAULT_DATA = "./headrace-data"
 
 
-def run(listen: str, data: str, assignments: list[str], config: Path | None) -> int:
+def run(listen: str | None, data: str | None, assignments: list[str], config: Path | None) -> int:
     configure()
     stopping = threading.Event()
     try:
-        host, port = _address(listen)
+        settings = {**(read_properties(config) if config else {}), **parse_assignments(assignments)}
+        host, port = parse_address(listen or first_listener(settings) or DEFAULT_ADDRESS)
+        settings["listeners"] = f"PLAINTEXT://{host}:{port}"
         broker = Broker(
-            data_dir=data,
+            data_dir=data or settings.get("log.dirs") or settings.get("log.dir") or DEFAULT_DATA,
             host=host,
             port=port,
-            settings=_settings(assignments, config),
+            settings=settings,
             on_failure=lambda _: stopping.set(),
         )
         broker.start()
-    except (SettingError, LogError, OSError, ValueError) as error:
+    except (OSError, ValueError, LogError, MetadataError) as error:
         print(f"headrace serve: {error}", file=sys.stderr)
         return 1
     for name in (signal.SIGINT, signal.SIGTERM):
@@ -34,20 +40,3 @@ def run(listen: str, data: str, assignments: list[str], config: Path | None) -> 
     stopping.wait()
     broker.stop()
     return 0 if broker.failure is None else 1
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, colon, port = text.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"--listen {text!r} is not HOST:PORT, for example localhost:9092")
-    return host.strip("[]"), int(port)
-
-
-def _settings(assignments: list[str], config: Path | None) -> dict[str, Any]:
-    settings: dict[str, Any] = dict(read_properties(config)) if config is not None else {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals or not name:
-            raise ValueError(f"--set {assignment!r} is not KEY=VALUE, for example num.partitions=3")
-        settings[name.strip()] = value.strip()
-    return settings

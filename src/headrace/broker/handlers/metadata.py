@@ -7,6 +7,7 @@ all topics with an empty list, later versions with null.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, check_name
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -35,7 +36,9 @@ def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> Metadata
     else:
         topics = [_find(core, asked, request, call) for asked in request.topics or ()]
     return MetadataResponse(
-        brokers=[MetadataResponseBroker(node_id=core.node_id, host=core.host, port=core.port)],
+        brokers=[
+            MetadataResponseBroker(node_id=core.node_id, host=core.host, port=core.port, rack=core.rack)
+        ],
         cluster_id=core.cluster_id,
         controller_id=core.node_id,
         topics=topics,
@@ -57,14 +60,21 @@ def _find(
             )
         return _describe(core, topic, include)
     name = asked.name or ""
-    topic = core.topics.get(name)
     may_create = call.api_version < 4 or request.allow_auto_topic_creation
     try:
-        if topic is None:
-            topic = core.topics.create_automatically(name, may_create=may_create)
+        topic = core.topics.get(name) or _create(core, name, may_create)
     except KafkaError as error:
         return MetadataResponseTopic(error_code=error.code, name=name)
     return _describe(core, topic, include)
+
+
+def _create(core: "BrokerCore", name: str, may_create: bool) -> "Topic":
+    check_name(name)
+    if not may_create or not core.settings.bool("auto.create.topics.enable"):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    if name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
+        return core.topics.internal(name)
+    return core.topics.create(name, partitions=core.settings.int("num.partitions"), configs={})
 
 
 def _describe(core: "BrokerCore", topic: "Topic", include_operations: bool) -> MetadataResponseTopic:

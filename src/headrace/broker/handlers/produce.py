@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.wire.batches import Batch, first_batch
+from headrace.wire.batches import HEADER_SIZE, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
@@ -97,9 +97,10 @@ def _append(
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "a produce request needs exactly one record batch per partition"
         )
-    batch = first_batch(data.records)
-    if batch.is_transactional:
-        _check_transaction(core, partition, batch, request, call)
+    if request.transactional_id is not None and len(data.records) >= HEADER_SIZE:
+        batch = read_header(data.records)
+        if batch.is_transactional:
+            _check_transaction(core, partition, batch, request.transactional_id, call)
     log = partition.log
     appended = log.append(data.records, now_ms=core.clock.wall_ms())
     core.appended(partition)

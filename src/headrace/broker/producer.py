@@ -1,0 +1,8 @@
+"""A transactional producer's identity, for batches that coordinators write on its behalf."""
+
+from typing import NamedTuple
+
+
+class Producer(NamedTuple):
+    id: int
+    epoch: int
