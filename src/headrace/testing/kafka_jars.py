@@ -70,7 +70,10 @@ def _fetch(folder: Path) -> None:
     except subprocess.TimeoutExpired:
         raise JarsUnavailable(f"Ivy did not finish within {FETCH_TIMEOUT_S} s") from None
     if answer.returncode != 0 or not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
-        raise JarsUnavailable("Ivy could not fetch them:\n" + "\n".join(answer.stdout.splitlines()[-15:]))
+        complaints = [
+            line.strip() for line in answer.stdout.splitlines() if "error" in line or "not found" in line
+        ]
+        raise JarsUnavailable(f"Ivy could not fetch them: {complaints[0] if complaints else answer.stdout}")
 
 
 def _ivy_jar() -> Path:

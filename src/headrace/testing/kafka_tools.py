@@ -5,14 +5,13 @@ tools.run("kafka-topics", "--list").lines
 """
 
 import subprocess
-import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from headrace.testing.java import find_java
 from headrace.testing.kafka_jars import kafka_jars
+from headrace.testing.user_cache import filled
 
 TOOLS = {
     "kafka-acls": "org.apache.kafka.tools.AclCommand",
@@ -88,11 +87,16 @@ def java_command(main_class: str, *options: str, log_level: str = "WARN") -> lis
     ]
 
 
-@cache
 def _logging_file(level: str) -> Path:
-    file = Path(tempfile.mkdtemp(prefix="headrace-log4j-")) / "log4j2.xml"
-    file.write_text(LOGGING.format(level=level))
-    return file
+    text = LOGGING.format(level=level)
+
+    def is_current(folder: Path) -> bool:
+        return (folder / "log4j2.xml").read_text() == text
+
+    def write(folder: Path) -> None:
+        (folder / "log4j2.xml").write_text(text)
+
+    return filled(f"log4j-{level.lower()}", is_current=is_current, fill=write) / "log4j2.xml"
 
 
 class KafkaTools:
@@ -104,7 +108,7 @@ class KafkaTools:
     def run(
         self, tool: str, *arguments: str | Path, stdin: str = "", timeout_s: float = 90, check: bool = True
     ) -> ToolOutput:
-        """Runs a tool to its end; adds `--bootstrap-server`. A failure raises ToolFailed unless `check=False`."""
+        """Runs a tool to its end, with `--bootstrap-server` added; a failure raises ToolFailed if `check`."""
         command = self.command(tool, *arguments)
         answer = subprocess.run(command, input=stdin, capture_output=True, text=True, timeout=timeout_s)
         output = ToolOutput(answer.returncode, answer.stdout, answer.stderr)

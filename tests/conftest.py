@@ -1,0 +1,47 @@
+"""What every test gets: the needs that a machine may not meet, the rounds of long tests, Hypothesis' profiles."""
+
+import os
+from uuid import uuid4
+
+import hypothesis
+import pytest
+from tests import needs
+
+hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("deep", deadline=None, max_examples=5_000, print_blob=True)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--rounds", type=int, default=3, help="how often a chaos test repeats itself")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[needs.LEFT_OUT] = {}
+    for name, (_, meaning) in needs.NEEDS.items():
+        config.addinivalue_line("markers", f"{name}: {meaning}")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    needs.check(items)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    needs.leave_out_or_fail(item)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    needs.report(terminalreporter, config.stash[needs.LEFT_OUT])
+
+
+@pytest.fixture
+def rounds(request: pytest.FixtureRequest) -> int:
+    """How often a long test repeats itself: few in `make test`, many in `make chaos ROUNDS=...`."""
+    return int(request.config.getoption("--rounds"))
+
+
+@pytest.fixture
+def unique(request: pytest.FixtureRequest) -> str:
+    """A name nobody else uses, for topics, groups and transactional ids on a broker that tests share."""
+    return f"{request.node.originalname[:40]}-{uuid4().hex[:8]}"

@@ -1,0 +1,75 @@
+"""What a test may need that a machine may lack. A test that cannot run is never passed over in silence.
+
+A test says `@pytest.mark.needs_kafka` or `@pytest.mark.needs_kcat` (or uses a fixture that does). Where the need is not
+met, the run ends with a section that names every test left out, and why. With CI=true such a test fails instead.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterable
+from functools import cache
+
+import pytest
+
+from headrace.testing.java import JavaNotFound, find_java
+from headrace.testing.kafka_jars import JarsUnavailable, kafka_jars
+
+
+@cache
+def why_no_kafka() -> str | None:
+    try:
+        find_java()
+        kafka_jars()
+    except (JavaNotFound, JarsUnavailable) as error:
+        return f"Apache Kafka cannot run here: {error}"
+    return None
+
+
+@cache
+def why_no_kcat() -> str | None:
+    return None if shutil.which("kcat") else "kcat is not installed (make kcat installs it where it may)"
+
+
+NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
+    "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
+    "needs_kcat": (why_no_kcat, "runs kcat"),
+}
+FIXTURES_THAT_NEED_KAFKA = {"apache", "apache_tools", "tools"}
+LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
+
+
+def is_strict() -> bool:
+    return os.environ.get("CI", "").lower() in {"true", "1"}
+
+
+def check(items: Iterable[pytest.Item]) -> None:
+    """Marks tests by their fixtures, and looks for what they need now: a download must not count as a test's time."""
+    for item in items:
+        if FIXTURES_THAT_NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.needs_kafka)
+        unmet(item)
+
+
+def unmet(item: pytest.Item) -> str | None:
+    reasons = (why_not() for name, (why_not, _) in NEEDS.items() if item.get_closest_marker(name))
+    return next(filter(None, reasons), None)
+
+
+def leave_out_or_fail(item: pytest.Item) -> None:
+    reason = unmet(item)
+    if reason is None:
+        return
+    if is_strict():
+        pytest.fail(reason, pytrace=False)
+    item.config.stash[LEFT_OUT].setdefault(reason, []).append(item.nodeid)
+    pytest.skip(reason)
+
+
+def report(terminal: pytest.TerminalReporter, left_out: dict[str, list[str]]) -> None:
+    if not left_out:
+        return
+    terminal.section("LEFT OUT: these tests did not run", sep="!", red=True, bold=True)
+    for reason, tests in left_out.items():
+        terminal.line(f"{len(tests)} tests: {reason}", red=True)
+        for test in sorted(tests):
+            terminal.line(f"    {test}")
