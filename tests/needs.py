@@ -34,7 +34,7 @@ NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
 }
-FIXTURES_THAT_NEED_KAFKA = {"apache", "apache_tools", "tools"}
+FIXTURES_THAT_NEED_KAFKA = {"apache", "both"}
 LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 
 

@@ -1,6 +1,5 @@
 """Foreign clients against our broker, as users run it: a real `headrace serve` process with its data on disk."""
 
-import os
 import re
 import sys
 import time
@@ -12,6 +11,7 @@ import pytest
 
 from headrace.testing import ApacheKafka, KafkaTools
 from headrace.testing.child_process import ChildProcess
+from tests.compat.both import Both
 
 START_TIMEOUT_S = 20
 LISTENING = re.compile(r"listening on (\S+:\d+)")
@@ -59,29 +59,14 @@ def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Headra
     assert server.process.stop() == 0, server.process.output_tail()
 
 
-@pytest.fixture(scope="session")
-def bootstrap_servers(headrace_server: HeadraceServer) -> str:
-    """Where the foreign client connects: our broker, or the cluster named in HEADRACE_COMPAT_SERVERS.
-
-    Pointing these tests at Apache Kafka shows whether a failing test or our broker is wrong.
-    """
-    return os.environ.get("HEADRACE_COMPAT_SERVERS") or headrace_server.bootstrap_servers
+@pytest.fixture(params=["headrace_server", pytest.param("apache", marks=pytest.mark.needs_kafka)])
+def bootstrap_servers(request: pytest.FixtureRequest) -> str:
+    """Where a foreign client connects: our server, then Apache Kafka, to show that the test asks rightly."""
+    running = request.getfixturevalue(request.param)
+    return str(running.bootstrap_servers)
 
 
 @pytest.fixture(scope="session")
-def apache() -> Iterator[ApacheKafka]:
-    """Apache Kafka, for what its own tools print against it."""
-    with ApacheKafka() as cluster:
-        yield cluster
-
-
-@pytest.fixture(scope="session")
-def tools(headrace_server: HeadraceServer) -> KafkaTools:
-    """Apache's command-line tools, pointed at our broker."""
-    return KafkaTools(headrace_server.bootstrap_servers)
-
-
-@pytest.fixture(scope="session")
-def apache_tools(apache: ApacheKafka) -> KafkaTools:
-    """The same tools, pointed at Apache Kafka."""
-    return KafkaTools(apache.bootstrap_servers)
+def both(headrace_server: HeadraceServer, apache: ApacheKafka) -> Both:
+    """Apache's command-line tools, run against our server and Apache Kafka at the same time."""
+    return Both(KafkaTools(headrace_server.bootstrap_servers), KafkaTools(apache.bootstrap_servers))

@@ -10,13 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+
+from headrace import Broker
 from tests.conformance.wire_client import WireClient
 
-from headrace.testing import ApacheKafka
-
 HERE = Path(__file__).parent
-# Nothing that changes behaviour may differ between the two, so both get the same settings.
-SETTINGS = {"group.initial.rebalance.delay.ms": 0, "num.partitions": 1}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +27,18 @@ class BrokerUnderTest:
         return self.kind == "apache"
 
 
-@pytest.fixture(scope="session", params=["headrace", pytest.param("apache", marks=pytest.mark.needs_kafka)])
-def broker(request: pytest.FixtureRequest) -> Iterator[BrokerUnderTest]:
-    """Our broker in process, then Apache Kafka's in a JVM."""
-    if request.param == "apache":
-        with ApacheKafka(settings=SETTINGS) as apache:
-            yield BrokerUnderTest("apache", apache.bootstrap_servers)
-    else:
-        from headrace import Broker
+@pytest.fixture(scope="session")
+def headrace() -> Iterator[Broker]:
+    """Our broker in process, set up as the Apache Kafka of the tests is."""
+    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+        yield broker
 
-        with Broker(settings=SETTINGS) as ours:
-            yield BrokerUnderTest("headrace", ours.bootstrap_servers)
+
+@pytest.fixture(params=["headrace", pytest.param("apache", marks=pytest.mark.needs_kafka)])
+def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
+    """Our broker, then Apache Kafka's."""
+    running = request.getfixturevalue(request.param)
+    return BrokerUnderTest(request.param, running.bootstrap_servers)
 
 
 @pytest.fixture

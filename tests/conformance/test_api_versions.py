@@ -3,13 +3,13 @@
 import struct
 
 import pytest
-from tests.conformance.wire_client import WireClient
 
 from headrace.wire.apis import API_VERSIONS
 from headrace.wire.codec import read_message
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+from tests.conformance.wire_client import WireClient
 
 NAMED = {"client_software_name": "conformance", "client_software_version": "1.0"}
 
