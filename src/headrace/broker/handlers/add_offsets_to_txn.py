@@ -1,0 +1,43 @@
+"""AddOffsetsToTxn (25), v0-v4: the offsets of a consumer group join a producer's transaction.
+
+What joins is the partition of `__consumer_offsets` that holds the group. Producers of transaction.version 2
+leave this request out: their TxnOffsetCommit does it. Before v2 a fenced producer is told
+INVALID_PRODUCER_EPOCH.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.groups.hashing import partition_for
+from headrace.broker.later import Later
+from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.ending import OFFSETS_TOPIC
+from headrace.broker.transactions.machine import TopicPartition
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from headrace.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+
+VERSIONS = (0, 4)
+
+
+def handle(core: "BrokerCore", request: AddOffsetsToTxnRequest, call: Call) -> Later[AddOffsetsToTxnResponse]:
+    producer = Identity(request.producer_id, request.producer_epoch)
+    place = offsets_place(core, request.group_id)
+    added = core.transactions.add_partitions(request.transactional_id, producer, [place], client_version=0)
+    return added.map(lambda _: AddOffsetsToTxnResponse())
+
+
+def offsets_place(core: "BrokerCore", group_id: str) -> TopicPartition:
+    """The partition that holds a group's offsets."""
+    return OFFSETS_TOPIC, partition_for(group_id, len(core.topics.internal(OFFSETS_TOPIC).partitions))
+
+
+def error_response(
+    request: AddOffsetsToTxnRequest, code: ErrorCode, message: str | None, call: Call
+) -> AddOffsetsToTxnResponse:
+    if code is ErrorCode.PRODUCER_FENCED and call.api_version < 2:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return AddOffsetsToTxnResponse(error_code=code)

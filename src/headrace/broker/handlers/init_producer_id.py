@@ -1,0 +1,49 @@
+"""InitProducerId (22), v0-v5: gives a producer its id and epoch, and shuts out its predecessor.
+
+Without a transactional id: a new id, epoch 0. With one: the same id and the next epoch, so that an older
+producer with this transactional id is fenced; its open transaction is aborted first, and the asker is told
+CONCURRENT_TRANSACTIONS until that is done. v3 brings the id and epoch of a producer that recovers (KIP-360).
+Before v4 a fenced producer is told INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.later import Later
+from headrace.broker.transactions.coordinator import Identity
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+
+VERSIONS = (0, 5)
+NONE = -1
+
+
+def handle(
+    core: "BrokerCore", request: InitProducerIdRequest, call: Call
+) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
+    if (request.producer_id == NONE) != (request.producer_epoch == NONE):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Producer id and epoch go together.")
+    if request.transactional_id is None:
+        return _response(core.transactions.new_producer())
+    expected = None if request.producer_id == NONE else Identity(request.producer_id, request.producer_epoch)
+    return core.transactions.initialise(
+        request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
+    ).map(_response)
+
+
+def _response(identity: Identity | None) -> InitProducerIdResponse:
+    if identity is None:
+        return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NONE)
+    return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
+
+
+def error_response(
+    request: InitProducerIdRequest, code: ErrorCode, message: str | None, call: Call
+) -> InitProducerIdResponse:
+    if code is ErrorCode.PRODUCER_FENCED and call.api_version < 4:
+        code = ErrorCode.INVALID_PRODUCER_EPOCH
+    return InitProducerIdResponse(error_code=code, producer_epoch=NONE)

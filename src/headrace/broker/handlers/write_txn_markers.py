@@ -1,0 +1,91 @@
+"""WriteTxnMarkers (27), v1-v2: ends a producer's transaction in given partitions, whatever the coordinator
+thinks.
+
+Brokers send it to each other; here it serves `kafka-transactions abort`, which frees a partition of a
+transaction that hangs. v2 adds the transaction.version of the marker (KIP-1228). Answered when the markers
+are durable.
+"""
+
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.later import Later
+from headrace.broker.transactions.ending import partition_at, write_marker
+from headrace.broker.transactions.machine import TopicPartition
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
+from headrace.wire.messages.write_txn_markers_response import (
+    WritableTxnMarkerPartitionResult,
+    WritableTxnMarkerResult,
+    WritableTxnMarkerTopicResult,
+    WriteTxnMarkersResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.log.partition_log import PartitionLog
+
+VERSIONS = (1, 2)
+Codes = dict[int, dict[TopicPartition, ErrorCode]]
+
+
+def handle(core: "BrokerCore", request: WriteTxnMarkersRequest, call: Call) -> Later[WriteTxnMarkersResponse]:
+    logs: list[PartitionLog] = []
+    codes: Codes = {}
+    for marker in request.markers:
+        written = {place: _write(core, marker, place, logs) for place in _places(marker)}
+        codes.setdefault(marker.producer_id, {}).update(written)
+    response = _response(codes)
+    return core.durable(logs).map(lambda _: response)
+
+
+def _places(marker: WritableTxnMarker) -> list[TopicPartition]:
+    return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
+
+
+def _write(
+    core: "BrokerCore", marker: WritableTxnMarker, place: TopicPartition, logs: "list[PartitionLog]"
+) -> ErrorCode:
+    partition = partition_at(core, place)
+    if partition is None:
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    try:
+        write_marker(
+            core,
+            partition,
+            producer_id=marker.producer_id,
+            producer_epoch=marker.producer_epoch,
+            commit=marker.transaction_result,
+            coordinator_epoch=marker.coordinator_epoch,
+        )
+    except KafkaError as error:
+        return error.code
+    logs.append(partition.log)
+    return ErrorCode.NONE
+
+
+def _response(codes: Codes) -> WriteTxnMarkersResponse:
+    """One result for each producer, however many markers it has in the request."""
+    return WriteTxnMarkersResponse(
+        markers=[
+            WritableTxnMarkerResult(producer_id=producer_id, topics=_topics(places))
+            for producer_id, places in codes.items()
+        ]
+    )
+
+
+def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
+    topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
+    for (name, index), code in codes.items():
+        result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)
+        topics.setdefault(name, []).append(result)
+    return [WritableTxnMarkerTopicResult(name=name, partitions=results) for name, results in topics.items()]
+
+
+def error_response(
+    request: WriteTxnMarkersRequest, code: ErrorCode, message: str | None, call: Call
+) -> WriteTxnMarkersResponse:
+    codes: Codes = {}
+    for marker in request.markers:
+        codes.setdefault(marker.producer_id, {}).update(dict.fromkeys(_places(marker), code))
+    return _response(codes)

@@ -1,0 +1,339 @@
+"""The transaction coordinator's shell: journals what the rules decide, keeps it, and sees every decision
+through.
+
+Theory of operation. For each transactional id there is one `Transaction` value. A request is decided by a
+rule of machine.py; the new value is appended to `__transaction_state` and, as the append is visible at once,
+kept; the answer leaves when the append is durable. An end goes further: once the decision is durable the
+markers are written (ending.py), once those are durable the completion is journalled, and only when that is
+durable too does the transaction count as complete. Until then every request for the id is told
+CONCURRENT_TRANSACTIONS. So when a crash leaves a prepared transaction in the journal, no record of a later
+one can exist, and `load` may write all its markers again.
+
+Deadlines: an open transaction is aborted when its producer's timeout has passed; an id that was not used for
+`transactional.id.expiration.ms` is forgotten.
+"""
+
+import logging
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.groups.hashing import partition_for
+from headrace.broker.later import Later, resolved
+from headrace.broker.timers import Timer
+from headrace.broker.transactions import journal, machine, recovery
+from headrace.broker.transactions.ending import RETRY_MS, Ending, write_marker
+from headrace.broker.transactions.journal import TOPIC, UnknownRecord
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Transaction
+from headrace.broker.transactions.producer_ids import ProducerIds
+from headrace.broker.transactions.states import PREPARED, State
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.records import read_records
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+
+logger = logging.getLogger("headrace.transactions")
+
+TOMBSTONES_MAX = 500
+"""In one batch of the journal."""
+_AS_COORDINATOR = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""What the journal's refusal means to a client of the coordinator, as in Kafka."""
+
+
+class Identity(NamedTuple):
+    producer_id: int
+    producer_epoch: int
+
+
+class TransactionCoordinator:
+    def __init__(self, core: "BrokerCore") -> None:
+        self._core = core
+        self._producer_ids = ProducerIds(core.allocate_producer_ids)
+        self._transactions: dict[str, Transaction] = {}
+        self._endings: dict[str, Ending] = {}
+        self._deadlines: dict[str, Timer] = {}
+
+    def load(self) -> None:
+        """Reads the journal, finishes what a crash interrupted, and starts the clocks. Groups must be loaded before."""
+        topic = self._core.topics.get(TOPIC)
+        for partition in topic.partitions if topic is not None else ():
+            for batch in partition.log.batches():
+                for record in read_records(batch):
+                    try:
+                        journal.replay(self._transactions, record.key, record.value)
+                    except UnknownRecord as unknown:
+                        logger.warning("%s-%d: skipped: %s", TOPIC, partition.index, unknown)
+        self._repair()
+        for transaction in list(self._transactions.values()):
+            self._watch(transaction)
+            if transaction.state in PREPARED:
+                self._see_through(transaction, resolved(None))
+        self._schedule_sweep()
+
+    def _repair(self) -> None:
+        now_ms = self._core.clock.wall_ms()
+        found = recovery.open_transactions(self._core.topics)
+        adopted, orphans = recovery.repair(self._transactions, found, now_ms=now_ms)
+        for transaction in adopted.values():
+            logger.warning(
+                "%s: put partitions back whose journal record was lost", transaction.transactional_id
+            )
+            self._change(transaction)
+        for each in orphans:
+            logger.warning(
+                "aborting an open transaction of producer %d in %s-%d", each.producer_id, *each.place
+            )
+            write_marker(
+                self._core,
+                each.partition,
+                producer_id=each.producer_id,
+                producer_epoch=each.producer_epoch,
+                commit=False,
+                coordinator_epoch=each.coordinator_epoch,
+            )
+
+    def __iter__(self) -> Iterator[Transaction]:
+        return iter(self._transactions.values())
+
+    def describe(self, transactional_id: str) -> Transaction | None:
+        """As it stands; of an ending transaction, only the partitions whose marker is not written yet."""
+        transaction = self._transactions.get(transactional_id)
+        ending = self._endings.get(transactional_id)
+        if transaction is None or ending is None:
+            return transaction
+        return replace(transaction, partitions=frozenset(ending.remaining))
+
+    def new_producer(self) -> Identity:
+        """An identity for a producer without transactions."""
+        return Identity(self._producer_ids.draw(), 0)
+
+    def initialise(
+        self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None
+    ) -> Later[Identity | None]:
+        """The producer's identity; None when its open transaction is being aborted first and it has to ask again."""
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        if not 0 < timeout_ms <= self._core.settings.int("transaction.max.timeout.ms"):
+            raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        now_ms = self._core.clock.wall_ms()
+        draw = self._producer_ids.draw
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            transaction = machine.created(transactional_id, draw(), timeout_ms=timeout_ms, now_ms=now_ms)
+        changed = machine.initialise(
+            transaction, expected, timeout_ms=timeout_ms, now_ms=now_ms, draw_producer_id=draw
+        )
+        durable = self._change(changed)
+        if changed.state in PREPARED:
+            return self._see_through(changed, durable).map(lambda _: None)
+        identity = Identity(changed.producer_id, changed.producer_epoch)
+        return durable.map(lambda _: identity)
+
+    def add_partitions(
+        self,
+        transactional_id: str | None,
+        producer: Identity,
+        partitions: Collection[TopicPartition],
+        *,
+        client_version: int,
+    ) -> Later[None]:
+        now_ms = self._core.clock.wall_ms()
+        transaction = self._require(transactional_id)
+        changed = machine.add(
+            transaction, *producer, partitions, client_version=client_version, now_ms=now_ms
+        )
+        return resolved(None) if changed is transaction else self._change(changed)
+
+    def missing(
+        self, transactional_id: str | None, producer: Identity, partitions: Collection[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Which of the partitions are not in the producer's open transaction."""
+        return machine.missing(self._require(transactional_id), *producer, partitions)
+
+    def verify_or_add(
+        self,
+        transactional_id: str | None,
+        producer_id: int,
+        producer_epoch: int,
+        partitions: Sequence[TopicPartition],
+        *,
+        may_add: bool,
+        knows_abortable: bool = True,
+    ) -> Later[None]:
+        """For Produce: the partitions are in the transaction, or join it (`may_add`, v12 and later), or KafkaError.
+
+        The Later resolves when the addition is durable; an answer that promises durability waits for it too.
+        `knows_abortable` is for v11 and later: older clients are told INVALID_TXN_STATE.
+        """
+        if not may_add and not self._core.settings.bool("transaction.partition.verification.enable"):
+            return resolved(None)
+        producer = Identity(producer_id, producer_epoch)
+        try:
+            return self.admit(
+                transactional_id, producer, partitions, may_add=may_add, knows_abortable=knows_abortable
+            )
+        except KafkaError as error:
+            if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not may_add:
+                # Such clients would take it for fatal; this one makes them try again without asking for metadata.
+                raise KafkaError(
+                    ErrorCode.NOT_ENOUGH_REPLICAS, "The last transaction is still ending"
+                ) from error
+            raise
+
+    def admit(
+        self,
+        transactional_id: str | None,
+        producer: Identity,
+        partitions: Sequence[TopicPartition],
+        *,
+        may_add: bool,
+        knows_abortable: bool,
+    ) -> Later[None]:
+        """Lets a producer write to partitions: they are in its transaction, or join it, or KafkaError."""
+        try:
+            if may_add:
+                return self.add_partitions(transactional_id, producer, partitions, client_version=BUMPS_EPOCH)
+            if self.missing(transactional_id, producer, partitions):
+                code = ErrorCode.TRANSACTION_ABORTABLE if knows_abortable else ErrorCode.INVALID_TXN_STATE
+                raise KafkaError(code, "Partition was not added to the transaction")
+        except KafkaError as error:
+            if error.code is ErrorCode.PRODUCER_FENCED:
+                # Writers to partitions know no other word for it.
+                raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH) from error
+            raise
+        return resolved(None)
+
+    def end(
+        self, transactional_id: str, producer: Identity, *, commit: bool, client_version: int
+    ) -> Later[Identity]:
+        """Commits or aborts; resolves with the identity for the next transaction when all markers are durable."""
+        transaction = self._require(transactional_id)
+        now_ms = self._core.clock.wall_ms()
+        changed = machine.end(
+            transaction,
+            *producer,
+            commit=commit,
+            client_version=client_version,
+            now_ms=now_ms,
+            draw_producer_id=self._producer_ids.draw,
+        )
+        if changed is transaction:
+            return resolved(Identity(changed.producer_id, changed.producer_epoch))
+        completed = machine.complete(changed, now_ms=now_ms)
+        identity = Identity(completed.producer_id, completed.producer_epoch)
+        return self._see_through(changed, self._change(changed)).map(lambda _: identity)
+
+    def _require(self, transactional_id: str | None) -> Transaction:
+        if not transactional_id:
+            raise KafkaError(ErrorCode.INVALID_REQUEST)
+        transaction = self._transactions.get(transactional_id)
+        if transaction is None:
+            raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
+        return transaction
+
+    def _journal(self, transaction: Transaction) -> Later[None]:
+        record = journal.encode_key(transaction.transactional_id), journal.encode_value(transaction)
+        return self._append(self._partition_of(transaction.transactional_id), [record])
+
+    def _append(self, partition: int, records: Sequence[tuple[bytes, bytes | None]]) -> Later[None]:
+        try:
+            return self._core.append_internal(TOPIC, partition, records)
+        except KafkaError as error:
+            raise KafkaError(_AS_COORDINATOR.get(error.code, error.code), error.message) from error
+
+    def _partition_of(self, transactional_id: str) -> int:
+        return partition_for(transactional_id, len(self._core.topics.internal(TOPIC).partitions))
+
+    def _change(self, transaction: Transaction) -> Later[None]:
+        durable = self._journal(transaction)
+        self._keep(transaction)
+        return durable
+
+    def _keep(self, transaction: Transaction) -> None:
+        self._transactions[transaction.transactional_id] = transaction
+        self._watch(transaction)
+
+    def _watch(self, transaction: Transaction) -> None:
+        """Keeps a deadline for every open transaction, and for no other."""
+        transactional_id = transaction.transactional_id
+        if transaction.state is not State.ONGOING:
+            timer = self._deadlines.pop(transactional_id, None)
+            if timer is not None:
+                timer.cancel()
+        elif transactional_id not in self._deadlines:
+            # The wall clock may have been set back since the start: nobody waits longer than the timeout.
+            clock = self._core.clock
+            left_ms = transaction.start_ms + transaction.timeout_ms - clock.wall_ms()
+            self._schedule_abort(transactional_id, min(max(left_ms, 0), transaction.timeout_ms))
+
+    def _schedule_abort(self, transactional_id: str, delay_ms: int) -> None:
+        deadline_ms = self._core.clock.monotonic_ms() + delay_ms
+        abort = self._core.timers.at(deadline_ms, lambda: self._abort_overdue(transactional_id))
+        self._deadlines[transactional_id] = abort
+
+    def _abort_overdue(self, transactional_id: str) -> None:
+        del self._deadlines[transactional_id]
+        transaction = self._transactions[transactional_id]
+        fenced = machine.fence(transaction, now_ms=self._core.clock.wall_ms())
+        try:
+            durable = self._change(fenced)
+        except KafkaError as error:
+            logger.error("%s: not aborted after its timeout: %s", transactional_id, error)
+            self._schedule_abort(transactional_id, RETRY_MS)
+            return
+        logger.info("%s: aborted after its timeout of %d ms", transactional_id, transaction.timeout_ms)
+        self._see_through(fenced, durable)
+
+    def _see_through(self, prepared: Transaction, durable: Later[None]) -> Later[None]:
+        """Writes the markers once the decision is durable, then completes. Resolves when the client may be answered."""
+        transactional_id = prepared.transactional_id
+        home = self._core.topics.internal(TOPIC).partitions[self._partition_of(transactional_id)]
+        epoch = home.log.leader_epoch
+        ending = Ending(self._core, prepared, coordinator_epoch=epoch, complete=self._complete)
+        self._endings[transactional_id] = ending
+        durable.then(lambda _: ending.proceed())
+        return ending.answerable
+
+    def _complete(self, prepared: Transaction) -> Later[None]:
+        completed = machine.complete(prepared, now_ms=self._core.clock.wall_ms())
+        durable = self._journal(completed)
+
+        def keep(_: None) -> None:
+            del self._endings[prepared.transactional_id]
+            self._keep(completed)
+
+        durable.then(keep)
+        return durable
+
+    def _schedule_sweep(self) -> None:
+        interval_ms = self._core.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._sweep)
+
+    def _sweep(self) -> None:
+        """Forgets the transactional ids that nobody used for long."""
+        self._schedule_sweep()
+        now_ms = self._core.clock.wall_ms()
+        expiration_ms = self._core.settings.int("transactional.id.expiration.ms")
+        expired: dict[int, list[Transaction]] = defaultdict(list)
+        for transaction in self:
+            if machine.is_expired(transaction, expiration_ms=expiration_ms, now_ms=now_ms):
+                dead = machine.expire(transaction, now_ms=now_ms)
+                expired[self._partition_of(dead.transactional_id)].append(dead)
+        try:
+            for partition, dead_ones in expired.items():
+                for first in range(0, len(dead_ones), TOMBSTONES_MAX):
+                    self._bury(partition, dead_ones[first : first + TOMBSTONES_MAX])
+        except KafkaError as error:
+            logger.error("expired transactional ids stay until the next sweep: %s", error)
+
+    def _bury(self, partition: int, dead: Sequence[Transaction]) -> None:
+        self._append(partition, [(journal.encode_key(each.transactional_id), None) for each in dead])
+        for each in dead:
+            del self._transactions[each.transactional_id]
+        logger.info("forgot %d transactional ids not used for long", len(dead))

@@ -1,0 +1,119 @@
+"""From a durable decision to its end: a marker in every partition of the transaction.
+
+The decision (PREPARE_COMMIT or PREPARE_ABORT) is on disk before the first marker is written, so a crash in
+the middle repeats markers and never contradicts one. Markers that a disk refuses are tried again until they
+are written: the decision cannot be taken back, and readers of the partition wait for it.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headrace.broker.later import Later
+from headrace.broker.transactions.machine import TopicPartition, Transaction
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Partition
+    from headrace.log.partition_log import PartitionLog
+
+logger = logging.getLogger("headrace.transactions")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+RETRY_MS = 500
+_PAST = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
+"""The partition has seen a later producer or coordinator: whatever this marker would end is over there."""
+
+
+def partition_at(core: "BrokerCore", place: TopicPartition) -> "Partition | None":
+    name, index = place
+    topic = core.topics.get(name)
+    return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
+
+
+def write_marker(
+    core: "BrokerCore",
+    partition: "Partition",
+    *,
+    producer_id: int,
+    producer_epoch: int,
+    commit: bool,
+    coordinator_epoch: int,
+) -> None:
+    """Ends the producer's transaction in one partition, at once for every reader; wakes those who wait for it."""
+    partition.log.append_marker(
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        commit=commit,
+        coordinator_epoch=coordinator_epoch,
+        now_ms=core.clock.wall_ms(),
+    )
+    core.appended(partition)
+    if partition.topic.name == OFFSETS_TOPIC:
+        core.groups.complete_transaction(producer_id, partition.index, commit)
+
+
+class Ending:
+    """One prepared transaction on its way to complete."""
+
+    def __init__(
+        self,
+        core: "BrokerCore",
+        prepared: Transaction,
+        *,
+        coordinator_epoch: int,
+        complete: Callable[[Transaction], Later[None]],
+    ) -> None:
+        self.prepared = prepared
+        self.remaining: set[TopicPartition] = set(prepared.partitions)
+        self.answerable: Later[None] = Later()
+        """The client may be told: every marker is durable, or the decision is and the disk refuses the rest for now."""
+        self._core = core
+        self._coordinator_epoch = coordinator_epoch
+        self._complete = complete
+        self._logs: list[PartitionLog] = []
+
+    def proceed(self) -> None:
+        """Called once the decision is durable, and again after each refusal."""
+        try:
+            for place in sorted(self.remaining):
+                self._mark(place)
+                self.remaining.discard(place)
+        except KafkaError as error:
+            self._retry(error)
+            return
+        self._core.durable(self._logs).then(lambda _: self._finish())
+
+    def _mark(self, place: TopicPartition) -> None:
+        partition = partition_at(self._core, place)
+        if partition is None:
+            return  # deleted while the transaction was open: nobody can read it any more
+        try:
+            write_marker(
+                self._core,
+                partition,
+                producer_id=self.prepared.producer_id,
+                producer_epoch=self.prepared.producer_epoch,
+                commit=self.prepared.is_commit,
+                coordinator_epoch=self._coordinator_epoch,
+            )
+        except KafkaError as error:
+            if error.code not in _PAST:
+                raise
+            logger.warning("%s: no marker for %s-%d: %s", self.prepared.transactional_id, *place, error)
+            return
+        self._logs.append(partition.log)
+
+    def _finish(self) -> None:
+        try:
+            complete = self._complete(self.prepared)
+        except KafkaError as error:
+            self._retry(error)
+            return
+        complete.then(self.answerable.resolve)
+
+    def _retry(self, error: KafkaError) -> None:
+        logger.error("%s: its end is delayed: %s", self.prepared.transactional_id, error)
+        self._core.timers.at(self._core.clock.monotonic_ms() + RETRY_MS, self.proceed)
+        self.answerable.resolve(None)

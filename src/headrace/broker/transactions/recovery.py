@@ -1,0 +1,80 @@
+"""What a power cut may leave: records of an open transaction whose journal record was lost.
+
+A producer of transaction.version 2 adds a partition by writing to it, and the journal record of that addition
+may reach the disk after the records themselves. Nothing that was answered depends on it (the answer waits for
+both), but left alone such records would hold back readers of committed data for ever. One node sees
+everything, so it can tell at start: where the transactional id still stands at the epoch of the open records,
+the partition is put back into its transaction; where nothing claims them, they are aborted.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.transactions import machine
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Transaction
+from headrace.broker.transactions.states import PREPARED
+
+if TYPE_CHECKING:
+    from headrace.broker.topics import Partition, Topics
+
+logger = logging.getLogger("headrace.transactions")
+
+
+class Open(NamedTuple):
+    """An open transaction as a partition's log sees it."""
+
+    partition: "Partition"
+    producer_id: int
+    producer_epoch: int
+    coordinator_epoch: int
+
+    @property
+    def place(self) -> TopicPartition:
+        return self.partition.topic.name, self.partition.index
+
+
+class Repair(NamedTuple):
+    adopted: dict[str, Transaction]
+    """Transactions that get partitions back, by transactional id: journal and keep them."""
+    orphans: list[Open]
+    """To be aborted."""
+
+
+def open_transactions(topics: "Topics") -> Iterator[Open]:
+    for topic in topics:
+        for partition in topic.partitions:
+            log = partition.log
+            if log.stable_offset >= log.end_offset:
+                continue
+            for producer in log.producers():
+                if producer.current_txn_start_offset >= 0:
+                    epochs = producer.producer_epoch, producer.coordinator_epoch
+                    yield Open(partition, producer.producer_id, *epochs)
+
+
+def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, now_ms: int) -> Repair:
+    """Decides for every open transaction that no journal record names. Changes nothing."""
+    by_producer = {transaction.producer_id: transaction for transaction in transactions.values()}
+    result = Repair({}, [])
+    for each in found:
+        transaction = by_producer.get(each.producer_id)
+        if transaction is not None and each.place in transaction.partitions:
+            continue
+        if (
+            transaction is None
+            or transaction.state in PREPARED
+            or transaction.producer_epoch != each.producer_epoch
+        ):
+            result.orphans.append(each)
+            continue
+        adopted = machine.add(
+            transaction,
+            each.producer_id,
+            each.producer_epoch,
+            [each.place],
+            client_version=BUMPS_EPOCH,
+            now_ms=now_ms,
+        )
+        by_producer[each.producer_id] = result.adopted[adopted.transactional_id] = adopted
+    return result
