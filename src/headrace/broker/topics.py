@@ -109,22 +109,22 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.partitions[partition]
 
-    def check_new(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> None:
-        """Raises what `create` would raise; changes nothing."""
+    def check_free(self, name: str) -> None:
+        """Refuses a name that a new topic cannot have."""
         check_name(name)
-        colliding = self._colliding(name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
+        colliding = self._colliding(name)
         if colliding is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}"
             )
-        self.check_configs(configs)
-        check_partitions(partitions)
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
         """A new topic, durable when this returns."""
-        self.check_new(name, partitions=partitions, configs=configs)
+        self.check_free(name)
+        self.check_configs(configs)
+        check_partitions(partitions)
         row = TopicRow(name, new_uuid(), partitions, dict(configs))
         self._finish_deletions(name)
         self._metadata.add_topic(row)
@@ -150,15 +150,28 @@ class Topics:
         logger.info("deleted topic %s", name)
         self._tell(self.on_deleted, topic)
 
-    def add_partitions(self, name: str, total: int) -> None:
+    def check_growth(self, name: str, total: int) -> None:
+        """Refuses a number of partitions that a topic cannot grow to."""
         topic = self._require_topic(name)
-        check_partitions(total)
-        if total <= len(topic.partitions):
+        if topic.is_internal:
+            # Groups and transactions find their partition by the number of partitions.
+            raise KafkaError(
+                ErrorCode.INVALID_PARTITIONS, f"Topic {name} is internal; its partitions are fixed."
+            )
+        current = len(topic.partitions)
+        if total == current:
+            raise KafkaError(ErrorCode.INVALID_PARTITIONS, f"Topic already has {current} partition(s).")
+        if total < current:
             raise KafkaError(
                 ErrorCode.INVALID_PARTITIONS,
-                f"The topic {name} currently has {len(topic.partitions)} partition(s); "
-                f"{total} would not be an increase.",
+                f"The topic {name} currently has {current} partition(s); {total} would not be an increase.",
             )
+        check_partitions(total)
+
+    def add_partitions(self, name: str, total: int) -> None:
+        """More partitions, durable when this returns."""
+        self.check_growth(name, total)
+        topic = self._require_topic(name)
         self._metadata.set_partitions(name, total)
         self._add(topic, total)
         self._tell(self.on_changed, topic)

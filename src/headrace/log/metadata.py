@@ -19,7 +19,6 @@ from pathlib import Path
 from headrace.wire.errors import ErrorCode, KafkaError
 
 FORMAT_VERSION = 1
-FILE_NAME = "metadata.sqlite"
 MEMORY = ":memory:"
 
 _SCHEMA = """
@@ -51,8 +50,8 @@ class TopicRow:
 
 class MetadataStore:
     def __init__(self, path: Path | str = MEMORY) -> None:
-        """Opens or makes the store: a data directory, or MEMORY for a broker that keeps nothing."""
-        self._path = MEMORY if str(path) == MEMORY else str(Path(path) / FILE_NAME)
+        """Opens or makes the store: a file, or MEMORY for a broker that keeps nothing."""
+        self._path = str(path)
         self._depth = 0
         # The thread that opens it may not be the one that runs the event loop afterwards.
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
@@ -81,6 +80,7 @@ class MetadataStore:
                     self._database.execute(statement)
                 self._set_fact("cluster_id", new_cluster_id())
                 self._set_fact("next_producer_id", "0")
+                self._set_fact("changes", "0")
                 self._database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
 
     @contextmanager
@@ -96,6 +96,7 @@ class MetadataStore:
         try:
             self._database.execute("BEGIN IMMEDIATE")
             yield
+            self._database.execute("UPDATE facts SET value = value + 1 WHERE name = 'changes'")
             self._database.execute("COMMIT")
         except BaseException as error:
             if self._database.in_transaction:
@@ -105,6 +106,11 @@ class MetadataStore:
             raise
         finally:
             self._depth -= 1
+
+    @property
+    def changes(self) -> int:
+        """How many transactions this store has seen since it was made."""
+        return int(self._fact("changes"))
 
     def close(self) -> None:
         self._database.close()

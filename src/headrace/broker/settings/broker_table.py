@@ -11,10 +11,23 @@ from headrace.broker.settings.topic_table import (
     HOUR_MS,
     TIMESTAMP_TYPES,
     gzip_level,
-    without_duplicates,
 )
 
-_CHECKS = {"log.cleanup.policy": without_duplicates, "compression.gzip.level": gzip_level}
+
+def plain_listeners(value: Value) -> str | None:
+    """Whoever asks for TLS or SASL must not be served without it."""
+    for listener in value if isinstance(value, tuple) else ():
+        name = listener.partition("://")[0].upper()
+        if "://" in listener and name.startswith(("SSL", "SASL")):
+            return f"{listener} asks for TLS or SASL, which are not offered yet: only PLAINTEXT listeners"
+    return None
+
+
+_CHECKS = {
+    "compression.gzip.level": gzip_level,
+    "listeners": plain_listeners,
+    "advertised.listeners": plain_listeners,
+}
 _ALLOWED = {
     "log.cleanup.policy": "any of compact, delete; empty keeps everything",
     "compression.gzip.level": "1 to 9, or -1",
@@ -313,7 +326,7 @@ _OFFSETS = (
     ),
     _broker(
         "offsets.topic.segment.bytes", Type.INT, 100 << 20, "Segment size of `__consumer_offsets`.",
-        minimum=1,
+        minimum=1 << 20,
     ),
     _broker("offset.metadata.max.bytes", Type.INT, 4096, "Longest note that a committed offset may carry."),
     _broker(
@@ -407,7 +420,7 @@ _TRANSACTIONS = (
     ),
     _broker(
         "transaction.state.log.segment.bytes", Type.INT, 100 << 20, "Segment size of `__transaction_state`.",
-        minimum=1,
+        minimum=1 << 20,
     ),
     _broker(
         "transaction.max.timeout.ms", Type.INT, 900_000,

@@ -4,6 +4,7 @@ from headrace.broker.settings.setting import Scope, Setting, Synonym, Type
 
 
 def _group(name: str, default: int, minimum: int, doc: str) -> Setting:
+    kind, _, rest = name.partition(".")
     return Setting(
         name=name,
         scope=Scope.GROUP,
@@ -13,6 +14,7 @@ def _group(name: str, default: int, minimum: int, doc: str) -> Setting:
         doc=doc,
         is_dynamic=True,
         synonyms=(Synonym(f"group.{name}"),),
+        bounds=(f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"),
     )
 
 

@@ -41,8 +41,8 @@ _BITS = {Type.SHORT: 16, Type.INT: 32, Type.LONG: 64}
 class SettingError(ValueError):
     """A value that a setting cannot take. The text names the setting, the value and what is allowed."""
 
-    def __init__(self, setting: "Setting", text: object, reason: str) -> None:
-        super().__init__(f"Invalid value {text} for configuration {setting.name}: {reason}")
+    def __init__(self, setting: "Setting", text: object, reason: str, message: str | None = None) -> None:
+        super().__init__(message or f"Invalid value {text} for configuration {setting.name}: {reason}")
         self.setting = setting
         self.text = text
         self.reason = reason
@@ -78,6 +78,8 @@ class Setting:
     has_effect: bool = True
     """False: taken and shown because Kafka's tools set it, but there is nothing here that it could change."""
     synonyms: tuple[Synonym, ...] = ()
+    bounds: tuple[str, str] | None = None
+    """The broker settings that say how small and how large a group may set it."""
     check: Callable[[Value], str | None] | None = None
     """What ranges cannot say: returns the reason of a refusal."""
     allowed_text: str = ""
@@ -119,7 +121,8 @@ class Setting:
                 raise SettingError(self, text, f"Value must be no more than {_number_text(self.maximum)}")
         reason = self.check(value) if self.check is not None else None
         if reason is not None:
-            raise SettingError(self, text, reason)
+            shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else text
+            raise SettingError(self, shown, reason)
         return value
 
     def _read(self, text: object) -> Value:
@@ -136,9 +139,19 @@ class Setting:
             case Type.DOUBLE:
                 return self._read_double(text, trimmed)
             case Type.LIST:
-                return tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+                return self._read_list(text, trimmed)
             case _:
                 return trimmed
+
+    def _read_list(self, text: object, trimmed: str) -> tuple[str, ...]:
+        items = tuple(item.strip() for item in trimmed.split(",")) if trimmed else ()
+        if not self.choices:
+            return items
+        if "" in items:
+            reason = "values must not be empty."
+            raise SettingError(self, text, reason, f"Configuration '{self.name}' {reason}")
+        # Kafka takes a choice that is named twice as named once.
+        return tuple(dict.fromkeys(items))
 
     def _read_number(self, text: object, trimmed: str) -> int:
         limit = 1 << (_BITS[self.type] - 1)

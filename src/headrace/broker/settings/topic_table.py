@@ -1,5 +1,8 @@
 """Settings of a topic: the names, defaults and ranges of Kafka 4.3. Each falls back on its broker setting."""
 
+import re
+from collections.abc import Callable
+
 from headrace.broker.settings.setting import LONG_MAX, Scope, Setting, Synonym, Type, Value
 
 HOUR_MS = 3_600_000
@@ -13,21 +16,20 @@ def gzip_level(value: Value) -> str | None:
     return "Value must be between 1 and 9 or equal to -1"
 
 
-def without_duplicates(value: Value) -> str | None:
-    items = value if isinstance(value, tuple) else ()
-    return None if len(set(items)) == len(items) else "values must not be duplicated"
+def _throttled_replicas(name: str) -> Callable[[Value], str | None]:
+    def check(value: Value) -> str | None:
+        items = value if isinstance(value, tuple) else ()
+        if not items or items == ("*",) or all(_PAIR.fullmatch(item) for item in items):
+            return None
+        return (
+            f"{name} must be the literal '*' or a list of replicas in the following format: "
+            "[partitionId]:[brokerId],[partitionId]:[brokerId],..."
+        )
+
+    return check
 
 
-def throttled_replicas(value: Value) -> str | None:
-    items = value if isinstance(value, tuple) else ()
-    if not items or items == ("*",) or all(_is_pair(item) for item in items):
-        return None
-    return "value is not * or a list of partition:broker pairs"
-
-
-def _is_pair(item: str) -> bool:
-    partition, _, broker = item.partition(":")
-    return partition.isdigit() and broker.isdigit()
+_PAIR = re.compile(r"[0-9]+:[0-9]+")
 
 
 def _topic(
@@ -61,10 +63,9 @@ def _topic(
 
 
 _CHECKS = {
-    "cleanup.policy": without_duplicates,
     "compression.gzip.level": gzip_level,
-    "leader.replication.throttled.replicas": throttled_replicas,
-    "follower.replication.throttled.replicas": throttled_replicas,
+    "leader.replication.throttled.replicas": _throttled_replicas("leader.replication.throttled.replicas"),
+    "follower.replication.throttled.replicas": _throttled_replicas("follower.replication.throttled.replicas"),
 }
 _ALLOWED = {
     "cleanup.policy": "any of compact, delete; empty keeps everything",

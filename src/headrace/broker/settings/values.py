@@ -23,6 +23,10 @@ CLUSTER_WIDE = ""
 """The name of the broker resource that stands for every broker."""
 
 
+PINNED = "min.insync.replicas"
+"""Kafka 4.3 notes this one cluster-wide when a cluster is made, and from then on shows it as altered (KIP-966)."""
+
+
 class Source(IntEnum):
     """Where a value comes from, with the numbers that DescribeConfigs uses."""
 
@@ -63,6 +67,7 @@ class Settings:
         self.warnings = [remark_on_unknown(name) for name in given if name not in BY_NAME[Scope.BROKER]]
         for warning in self.warnings:
             logger.warning("%s", warning)
+        self.asks_for_access_control = builtins.bool(given.get("authorizer.class.name"))
         self._static = _parse_all(given)
         self._cluster: dict[str, Value] = {}
         self._node: dict[str, Value] = {}
@@ -85,6 +90,8 @@ class Settings:
             group: _still_valid(texts, Scope.GROUP) for group, texts in store.configs("group").items()
         }
         self._recompute()
+        if PINNED not in self._cluster:
+            self.set_dynamic(PINNED, builtins.str(self.int(PINNED)), is_cluster_wide=True)
 
     def value(self, name: builtins.str) -> Value | None:
         """A broker setting's value in force; None where it is unset and has no default."""
@@ -120,12 +127,18 @@ class Settings:
         return setting.parse(overrides[name]) if name in overrides else self.broker_default(setting)
 
     def group_value(self, group_id: builtins.str, name: builtins.str) -> Value | None:
+        """A group's own value, held within what the broker allows now; else the broker's for all groups."""
         setting = BY_NAME[Scope.GROUP][name]
         own = self._groups.get(group_id, {}).get(name)
-        return own if own is not None else self.broker_default(setting)
+        if own is None:
+            return self.broker_default(setting)
+        if setting.bounds is None or type(own) is not builtins.int:
+            return own
+        lowest, highest = (self.int(bound) for bound in setting.bounds)
+        return min(max(own, lowest), highest)
 
     def group_int(self, group_id: builtins.str, name: builtins.str) -> builtins.int:
-        """A group's own value, or the broker's for all groups: `consumer.session.timeout.ms` and its like."""
+        """`consumer.session.timeout.ms` and its like."""
         value = self.group_value(group_id, name)
         assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
         return value
@@ -178,18 +191,25 @@ class Settings:
             producer_expiration_ms=self.int("producer.id.expiration.ms"),
         )
 
-    def origins(self, name: builtins.str) -> Iterator[Origin]:
-        """The layers that have a broker setting, the one in force first; an unset default is left out."""
-        setting = BY_NAME[Scope.BROKER][name]
+    def origins(self, *names: builtins.str) -> Iterator[Origin]:
+        """The layers that have one of these broker settings, the strongest first."""
+        table = BY_NAME[Scope.BROKER]
         for layer, source in (
             (self._node, Source.DYNAMIC_BROKER),
             (self._cluster, Source.DYNAMIC_DEFAULT_BROKER),
             (self._static, Source.STATIC_BROKER),
         ):
-            if name in layer:
-                yield Origin(name, layer[name], source)
-        if setting.default is not None:
-            yield Origin(name, setting.default, Source.DEFAULT)
+            for name in names:
+                if name in layer:
+                    yield Origin(name, layer[name], source)
+        for name in names:
+            default = table[name].default
+            if default is not None:
+                yield Origin(name, default, Source.DEFAULT)
+
+    def is_given(self, name: builtins.str) -> builtins.bool:
+        """Whether somebody has set a broker setting, at start or later."""
+        return name in self._static or name in self._cluster or name in self._node
 
     def dynamic(self, *, is_cluster_wide: builtins.bool) -> Mapping[builtins.str, Value]:
         """What was altered on the running broker, for this node or for all."""
@@ -312,6 +332,8 @@ def _refuse_contradictions(settings: Settings) -> None:
         for low, high in _ORDERED
         if settings.int(low) > settings.int(high)
     ]
+    if settings.asks_for_access_control:
+        refusals.append("authorizer.class.name asks for access control, which is not offered yet")
     heartbeat_ms = settings.int("group.consumer.heartbeat.interval.ms")
     session_ms = settings.int("group.consumer.session.timeout.ms")
     if heartbeat_ms >= session_ms:

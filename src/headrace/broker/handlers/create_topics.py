@@ -1,0 +1,161 @@
+"""CreateTopics (19), v2-v7: new topics with a number of partitions or with each partition's replicas named.
+
+-1 stands for the broker's default, of partitions as of replicas. One node has one replica, so a replication factor
+above 1 is refused with 38. v5 answers with the settings the topic got, v7 with its id. Topics stand or fall one by one;
+a name that is there twice is refused (42); a request for more than 10,000 partitions is refused as a whole (44).
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.configs import creation_entries
+from headrace.broker.placement import check_assignment
+from headrace.broker.topics import check_partitions
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.message import ZERO_UUID
+from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
+from headrace.wire.messages.create_topics_response import (
+    CreatableTopicConfigs,
+    CreatableTopicResult,
+    CreateTopicsResponse,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+
+VERSIONS = (2, 7)
+DEFAULT = -1
+PARTITIONS_MAX = 10_000
+"""In one request."""
+METADATA_LOG = "__cluster_metadata"
+
+
+def handle(core: "BrokerCore", request: CreateTopicsRequest, call: Call) -> CreateTopicsResponse:
+    _refuse_excess(request, core.settings.int("num.partitions"))
+    times = Counter(topic.name for topic in request.topics)
+    results = [
+        _attempt(core, topic, is_dry_run=request.validate_only)
+        for topic in request.topics
+        if times[topic.name] == 1
+    ]
+    results += [
+        CreatableTopicResult(
+            name=name, error_code=ErrorCode.INVALID_REQUEST, error_message="Duplicate topic name."
+        )
+        for name, count in times.items()
+        if count > 1
+    ]
+    return CreateTopicsResponse(topics=results)
+
+
+def _refuse_excess(request: CreateTopicsRequest, default: int) -> None:
+    total = 0
+    for topic in request.topics:
+        if topic.assignments:
+            total += len(topic.assignments)
+        else:
+            total += default if topic.num_partitions == DEFAULT else max(topic.num_partitions, 0)
+    if total > PARTITIONS_MAX:
+        raise KafkaError(ErrorCode.POLICY_VIOLATION, "Excessively large number of partitions per request.")
+
+
+def _attempt(core: "BrokerCore", topic: CreatableTopic, *, is_dry_run: bool) -> CreatableTopicResult:
+    try:
+        return _create(core, topic, is_dry_run=is_dry_run)
+    except KafkaError as error:
+        return CreatableTopicResult(name=topic.name, error_code=error.code, error_message=error.message)
+
+
+def _create(core: "BrokerCore", topic: CreatableTopic, *, is_dry_run: bool) -> CreatableTopicResult:
+    if topic.name == METADATA_LOG:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST, f"Creation of internal topic {METADATA_LOG} is prohibited."
+        )
+    core.topics.check_free(topic.name)
+    configs = _configs(topic)
+    core.topics.check_configs(configs)
+    partitions = _partitions(core, topic)
+    topic_id = ZERO_UUID
+    if not is_dry_run:
+        topic_id = core.topics.create(topic.name, partitions=partitions, configs=configs).id
+    return CreatableTopicResult(
+        name=topic.name,
+        topic_id=topic_id,
+        error_message=None,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[
+            CreatableTopicConfigs(name=entry.name, value=entry.value, config_source=entry.source)
+            for entry in creation_entries(core.settings, configs)
+        ],
+    )
+
+
+def _configs(topic: CreatableTopic) -> dict[str, str]:
+    nulls = [config.name for config in topic.configs if config.value is None]
+    if nulls:
+        raise KafkaError(
+            ErrorCode.INVALID_CONFIG, f"Null value not supported for topic configs: {','.join(nulls)}"
+        )
+    return {config.name: config.value or "" for config in topic.configs}
+
+
+def _partitions(core: "BrokerCore", topic: CreatableTopic) -> int:
+    if topic.assignments:
+        return _assigned_partitions(core, topic)
+    replicas = 1 if topic.replication_factor == DEFAULT else topic.replication_factor
+    if replicas < 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            "Replication factor must be larger than 0, or -1 to use the default value.",
+        )
+    partitions = (
+        core.settings.int("num.partitions") if topic.num_partitions == DEFAULT else topic.num_partitions
+    )
+    check_partitions(partitions)
+    if replicas > 1:
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICATION_FACTOR,
+            f"Unable to replicate the partition {replicas} time(s): The target replication factor of "
+            f"{replicas} cannot be reached because only 1 broker(s) are registered.",
+        )
+    return partitions
+
+
+def _assigned_partitions(core: "BrokerCore", topic: CreatableTopic) -> int:
+    for what, value in (
+        ("replication factor", topic.replication_factor),
+        ("numPartitions", topic.num_partitions),
+    ):
+        if value != DEFAULT:
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A manual partition assignment was specified, but {what} was not set to -1.",
+            )
+    indexes: set[int] = set()
+    for assignment in topic.assignments:
+        if assignment.partition_index in indexes:
+            raise KafkaError(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"Found multiple manual partition assignments for partition {assignment.partition_index}",
+            )
+        indexes.add(assignment.partition_index)
+        check_assignment(assignment.broker_ids, core.node_id)
+    if indexes != set(range(len(indexes))):
+        raise KafkaError(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            "partitions should be a consecutive 0-based integer sequence",
+        )
+    return len(indexes)
+
+
+def error_response(
+    request: CreateTopicsRequest, code: ErrorCode, message: str | None, call: Call
+) -> CreateTopicsResponse:
+    return CreateTopicsResponse(
+        topics=[
+            CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
+            for topic in request.topics
+        ]
+    )
