@@ -1,13 +1,11 @@
 """What every test gets: the needs that a machine may not meet, the rounds of long tests, Hypothesis' profiles."""
 
 import os
-from collections.abc import Iterator
 from uuid import uuid4
 
 import hypothesis
 import pytest
 
-from headrace.testing import ApacheKafka
 from tests import needs
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
@@ -48,10 +46,3 @@ def rounds(request: pytest.FixtureRequest) -> int:
 def unique(request: pytest.FixtureRequest) -> str:
     """A name nobody else uses, for topics, groups and transactional ids on a broker that tests share."""
     return f"{request.node.originalname[:40]}-{uuid4().hex[:8]}"
-
-
-@pytest.fixture(scope="session")
-def apache() -> Iterator[ApacheKafka]:
-    """One Apache Kafka for the whole run, shared by every test that holds us against it: use `unique` for names."""
-    with ApacheKafka() as cluster:
-        yield cluster

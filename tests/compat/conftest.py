@@ -3,7 +3,7 @@
 import re
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,12 @@ from headrace.testing.child_process import ChildProcess
 from tests.compat.both import Both
 
 START_TIMEOUT_S = 20
+# Both brokers get the same: groups that form and follow at once.
+QUICK_GROUPS = {
+    "group.initial.rebalance.delay.ms": "0",
+    "group.consumer.min.heartbeat.interval.ms": "100",
+    "group.consumer.heartbeat.interval.ms": "300",
+}
 LISTENING = re.compile(r"listening on (\S+:\d+)")
 
 
@@ -26,7 +32,7 @@ class HeadraceServer:
     process: ChildProcess
 
 
-def start_server(folder: Path, *settings: str) -> HeadraceServer:
+def start_server(folder: Path, settings: Mapping[str, str]) -> HeadraceServer:
     """Starts `headrace serve` with its data in `folder/data`, and waits until it says that it listens."""
     command = [
         sys.executable,
@@ -38,8 +44,8 @@ def start_server(folder: Path, *settings: str) -> HeadraceServer:
         "--data",
         str(folder / "data"),
     ]
-    for setting in settings:
-        command += ["--set", setting]
+    for name, value in settings.items():
+        command += ["--set", f"{name}={value}"]
     process = ChildProcess(command, output=folder / "headrace.log", env={"PYTHONUNBUFFERED": "1"})
     deadline = time.monotonic() + START_TIMEOUT_S
     while not (found := LISTENING.search(process.output_text())):
@@ -53,10 +59,17 @@ def start_server(folder: Path, *settings: str) -> HeadraceServer:
 @pytest.fixture(scope="session")
 def headrace_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[HeadraceServer]:
     """One server for all compat tests: use `unique` for names. Its log is shown when it ended by itself."""
-    server = start_server(tmp_path_factory.mktemp("headrace"), "group.initial.rebalance.delay.ms=0")
+    server = start_server(tmp_path_factory.mktemp("headrace"), QUICK_GROUPS)
     yield server
     assert server.process.is_running, f"headrace serve ended by itself:\n{server.process.output_tail()}"
     assert server.process.stop() == 0, server.process.output_tail()
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """One Apache Kafka for all compat tests, to hold ours against."""
+    with ApacheKafka(settings=QUICK_GROUPS) as cluster:
+        yield cluster
 
 
 @pytest.fixture(params=["headrace_server", pytest.param("apache", marks=pytest.mark.needs_kafka)])
