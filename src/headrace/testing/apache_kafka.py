@@ -12,7 +12,7 @@ import tempfile
 import time
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 
@@ -33,6 +33,7 @@ class ApacheKafka:
 
     `settings` go to every node's server.properties and win over ours. `folder` keeps the data there
     instead of in a temporary one. `fast_groups` lets classic groups form without the usual three seconds' wait.
+    `java_options` are for the JVM, beside the heap.
     """
 
     def __init__(
@@ -42,11 +43,12 @@ class ApacheKafka:
         settings: Mapping[str, object] | None = None,
         folder: Path | None = None,
         heap: str = "512m",
+        java_options: Sequence[str] = (),
         fast_groups: bool = True,
     ) -> None:
         self.settings = dict(settings or {})
         self._nodes = nodes
-        self._heap = heap
+        self._java_options = (f"-Xmx{heap}", f"-Xms{heap}", *java_options)
         self._fast_groups = fast_groups
         self._is_temporary = folder is None
         self._given_folder = folder
@@ -161,8 +163,7 @@ class ApacheKafka:
     def _launch(self, node: int) -> ChildProcess:
         home = self.folder / f"node-{node}"
         (home / "server.log").unlink(missing_ok=True)
-        heap = (f"-Xmx{self._heap}", f"-Xms{self._heap}")
-        command = java_command("kafka.Kafka", *heap, "-Xshare:auto", log_level="INFO")
+        command = java_command("kafka.Kafka", *self._java_options, "-Xshare:auto", log_level="INFO")
         return ChildProcess([*command, home / "server.properties"], output=home / "server.log", cwd=home)
 
     def _remove(self) -> None:

@@ -1,0 +1,156 @@
+"""The two brokers as the driver sees them: start one under a durability policy, know its process, stop it."""
+
+import sys
+import threading
+import time
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Protocol
+
+from bench.wire import answers
+from headrace.testing import ApacheKafka
+from headrace.testing.apache_kafka import free_ports
+from headrace.testing.child_process import ChildProcess
+
+START_TIMEOUT_S = 90
+PROBE_EVERY_S = 0.002
+# What Apache's own start scripts give the JVM where the user says nothing (kafka-server-start, kafka-run-class).
+APACHE_HEAP = "1g"
+APACHE_JAVA_OPTIONS = (
+    "-server",
+    "-XX:+UseG1GC",
+    "-XX:MaxGCPauseMillis=20",
+    "-XX:InitiatingHeapOccupancyPercent=35",
+    "-XX:+ExplicitGCInvokesConcurrent",
+    "-XX:MaxInlineLevel=15",
+    "-Djava.awt.headless=true",
+)
+# A group of one member would otherwise wait three seconds for others, on both brokers.
+SAME_SETTINGS = {"group.initial.rebalance.delay.ms": "0"}
+
+
+class Policy(Enum):
+    """When acks=all is answered, in words, and the setting of each broker that makes it so."""
+
+    PAGE_CACHE = ("page cache", {"headrace.flush": "os"}, dict[str, str]())
+    FSYNC = ("fsync", {"headrace.flush": "fsync"}, {"log.flush.interval.messages": "1"})
+
+    def __init__(self, label: str, ours: dict[str, str], apache: dict[str, str]) -> None:
+        self.label = label
+        self.ours = ours
+        self.apache = apache
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A broker that serves. `start_s` is the time from the process' start to its first answer."""
+
+    name: str
+    policy: Policy
+    bootstrap_servers: str
+    pid: int
+    start_s: float
+
+
+class BrokerProcess(Protocol):
+    name: str
+
+    def start(self, policy: Policy) -> Running: ...
+
+    def stop(self) -> None: ...
+
+
+class StartFailed(Exception):
+    """A broker did not answer in time; the message ends with what it printed."""
+
+
+class Headrace:
+    """`headrace serve` on an empty data directory."""
+
+    name = "headrace"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / self.name
+        self._starts = 0
+        self._process: ChildProcess | None = None
+
+    def start(self, policy: Policy) -> Running:
+        self._starts += 1
+        home = self._folder / str(self._starts)
+        home.mkdir(parents=True)
+        address = f"127.0.0.1:{free_ports(1)[0]}"
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "headrace",
+            "serve",
+            "--listen",
+            address,
+            "--data",
+            home / "data",
+        ]
+        for name, value in {**SAME_SETTINGS, **policy.ours}.items():
+            command += ["--set", f"{name}={value}"]
+        process = self._process = ChildProcess(command, output=home / "server.log", cwd=home)
+        started = time.perf_counter()
+        while not answers(address):
+            if not process.is_running or time.perf_counter() > started + START_TIMEOUT_S:
+                raise StartFailed(f"headrace serve does not answer:\n{process.output_tail()}")
+            time.sleep(PROBE_EVERY_S)
+        return Running(self.name, policy, address, process.pid, time.perf_counter() - started)
+
+    def stop(self) -> None:
+        if self._process is not None:
+            self._process.stop()
+            self._process = None
+
+
+class Apache:
+    """Apache Kafka, one node in KRaft mode, on an empty and formatted folder (formatting is not timed)."""
+
+    name = "apache"
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder / self.name
+        self._starts = 0
+        self._kafka: ApacheKafka | None = None
+
+    def start(self, policy: Policy) -> Running:
+        self._starts += 1
+        kafka = self._kafka = ApacheKafka(
+            settings={**SAME_SETTINGS, **policy.apache},
+            folder=self._folder / str(self._starts),
+            heap=APACHE_HEAP,
+            java_options=APACHE_JAVA_OPTIONS,
+        )
+        failures: list[Exception] = []
+
+        def run() -> None:
+            try:
+                kafka.start()
+            except Exception as error:
+                failures.append(error)
+
+        # `start` returns when the node has logged that it serves. We want the moments when its process begins and
+        # when it first answers, so it runs beside us while we look for both.
+        starting = threading.Thread(target=run, daemon=True)
+        starting.start()
+        deadline = time.perf_counter() + 2 * START_TIMEOUT_S
+        while not kafka.pids and not failures and time.perf_counter() < deadline:
+            time.sleep(0.001)
+        started = time.perf_counter()
+        while not failures and not answers(kafka.bootstrap_servers):
+            if time.perf_counter() > deadline:
+                raise StartFailed(f"Apache Kafka does not answer:\n{kafka.log_tail()}")
+            time.sleep(PROBE_EVERY_S)
+        start_s = time.perf_counter() - started
+        starting.join(START_TIMEOUT_S)
+        if failures:
+            raise failures[0]
+        return Running(self.name, policy, kafka.bootstrap_servers, kafka.pids[0], start_s)
+
+    def stop(self) -> None:
+        if self._kafka is not None:
+            self._kafka.stop()
+            self._kafka = None
