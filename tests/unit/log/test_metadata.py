@@ -1,0 +1,156 @@
+"""The metadata store: what it keeps, what a crash leaves, what it refuses to open."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.log.metadata import MetadataError, MetadataStore, TopicRow, new_uuid, uuid_text
+from headrace.wire.errors import ErrorCode, KafkaError
+
+ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "metadata.sqlite"
+
+
+class Opener:
+    """Opens stores and closes them all when the test is over; a crash is a store that was not closed before."""
+
+    def __init__(self) -> None:
+        self._opened: list[MetadataStore] = []
+
+    def __call__(self, path: Path | str = ":memory:") -> MetadataStore:
+        store = MetadataStore(path)
+        self._opened.append(store)
+        return store
+
+    def close(self) -> None:
+        for store in self._opened:
+            store.close()
+
+
+@pytest.fixture
+def opened() -> Iterator[Opener]:
+    opener = Opener()
+    yield opener
+    opener.close()
+
+
+def test_topics_are_there_after_a_crash(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    store.add_topic(TopicRow("a", ID, 3, {"retention.ms": "5"}))
+    store.add_topic(TopicRow("b", OTHER_ID, 1))
+    store.set_partitions("b", 4)
+    assert opened(path).topics() == [
+        TopicRow("a", ID, 3, {"retention.ms": "5"}),
+        TopicRow("b", OTHER_ID, 4),
+    ]
+
+
+def test_a_deleted_topic_is_remembered_until_its_directories_are_gone(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    store.add_topic(TopicRow("a", ID, 3, {"retention.ms": "5"}))
+    store.delete_topic("a")
+    found = opened(path)
+    assert found.topics() == []
+    assert found.deleted_topics() == [TopicRow("a", ID, 3)]
+    found.forget_deleted(ID)
+    assert found.deleted_topics() == []
+
+
+def test_a_topic_that_comes_back_under_its_old_name_has_none_of_the_old_settings(opened: Opener) -> None:
+    store = opened()
+    store.add_topic(TopicRow("a", ID, 1, {"retention.ms": "5"}))
+    store.delete_topic("a")
+    store.add_topic(TopicRow("a", OTHER_ID, 1))
+    assert store.topics() == [TopicRow("a", OTHER_ID, 1)]
+    assert [row.id for row in store.deleted_topics()] == [ID]
+
+
+def test_settings_of_a_resource_are_replaced_as_a_whole(opened: Opener) -> None:
+    store = opened()
+    store.set_configs("group", "g", {"a": "1", "b": "2"})
+    store.set_configs("group", "g", {"b": "3"})
+    store.set_configs("broker", "", {"c": "4"})
+    assert store.configs("group") == {"g": {"b": "3"}}
+    assert store.configs("broker") == {"": {"c": "4"}}
+
+
+def test_producer_ids_are_never_handed_out_twice_even_after_a_crash(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    assert store.allocate_producer_ids(1000) == range(1000)
+    assert store.allocate_producer_ids(5) == range(1000, 1005)
+    assert opened(path).allocate_producer_ids(1) == range(1005, 1006)
+
+
+def test_the_cluster_id_is_22_characters_and_stays(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    assert len(store.cluster_id) == 22
+    assert opened(path).cluster_id == store.cluster_id
+    assert opened().cluster_id != store.cluster_id
+
+
+def test_a_transaction_that_fails_changes_nothing(opened: Opener) -> None:
+    store = opened()
+
+    def fail_in_the_middle() -> None:
+        with store.transaction():
+            store.add_topic(TopicRow("a", ID, 1))
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail_in_the_middle()
+    assert store.topics() == []
+    store.add_topic(TopicRow("a", ID, 1))
+    assert len(store.topics()) == 1
+
+
+def test_changes_are_counted(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    before = store.changes
+    store.set_configs("group", "g", {"a": "1"})
+    with store.transaction():
+        store.set_configs("group", "h", {"a": "1"})
+        store.set_configs("group", "i", {"a": "1"})
+    assert store.changes == before + 2
+
+
+def test_a_store_of_a_newer_version_is_refused_with_a_clear_error(opened: Opener, path: Path) -> None:
+    opened(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(
+        MetadataError, match=r"has format 99, written by a newer Headrace; this one reads up to 1"
+    ):
+        opened(path)
+
+
+def test_a_file_that_is_no_store_is_refused_with_its_name(opened: Opener, path: Path) -> None:
+    path.write_bytes(b"something else entirely" * 100)
+    with pytest.raises(MetadataError, match=r"metadata\.sqlite cannot be read"):
+        opened(path)
+
+
+def test_a_full_disk_is_a_storage_error_and_changes_nothing(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    pages = store._database.execute("PRAGMA page_count").fetchone()[0]
+    store._database.execute(f"PRAGMA max_page_count={pages}")
+    with pytest.raises(KafkaError) as caught:
+        store.set_configs("group", "g", {"a": "x" * 1_000_000})
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert store.configs("group") == {}
+
+
+def test_a_commit_is_synced_to_the_disk(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    assert store._database.execute("PRAGMA synchronous").fetchone()[0] == 2
+    assert store._database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+
+
+def test_new_ids_never_begin_with_a_dash() -> None:
+    assert not any(uuid_text(new_uuid()).startswith("-") for _ in range(500))
