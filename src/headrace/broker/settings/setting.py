@@ -101,14 +101,17 @@ class Setting:
             return "any text"
         if self.type is Type.LIST:
             return "a list with commas"
-        low = _number_text(self.minimum) if self.minimum is not None else "any number"
-        if self.maximum is not None:
+        return self._range()
+
+    def _range(self) -> str:
+        low, high = self.minimum, self.maximum
+        if low is not None and high is not None:
             return (
-                f"{low} to {_number_text(self.maximum)}"
-                if self.minimum is not None
-                else f"at most {self.maximum}"
+                f"only {_number_text(low)}" if low == high else f"{_number_text(low)} to {_number_text(high)}"
             )
-        return f"{low} or more" if self.minimum is not None else low
+        if low is not None:
+            return f"{_number_text(low)} or more"
+        return f"at most {_number_text(high)}" if high is not None else "any number"
 
     def parse(self, text: object) -> Value:
         """The value of a text as written in a file, on a command line or in a request; or SettingError."""

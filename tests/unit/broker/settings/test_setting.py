@@ -137,6 +137,7 @@ def test_every_default_is_allowed_and_survives_being_shown_and_read_again() -> N
 
 def test_what_is_allowed_is_said_in_words() -> None:
     assert setting(Type.INT, minimum=1, maximum=9).allowed == "1 to 9"
+    assert setting(Type.INT, minimum=1, maximum=1).allowed == "only 1"
     assert setting(Type.INT, minimum=1).allowed == "1 or more"
     assert setting(Type.INT, maximum=7).allowed == "at most 7"
     assert setting(Type.INT).allowed == "any number"
