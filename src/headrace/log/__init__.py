@@ -1,1 +1,9 @@
-"""To be described by its owner."""
+"""What is on disk: one log for each topic-partition, in Apache Kafka's own files.
+
+- Disk (`disk`, `memory_disk`): where bytes are kept; a folder, or memory that can lose power.
+- LogManager (`manager`): a data directory with its lock, its logs and group commit.
+- PartitionLog (`partition_log`): append, read, delete; a list of segments.
+- Segment (`segment`): a file of record batches with its sparse indexes.
+- Producer (`producers`): what a log remembers of an idempotent producer, and its open transaction.
+- Metadata (`metadata`): topics, ids and settings, in SQLite.
+"""

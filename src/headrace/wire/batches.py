@@ -152,6 +152,10 @@ def split(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         position += header.size
 
 
+def crc32c_of(data: Buffer) -> int:
+    return crc32c(data)  # type: ignore[no-any-return]
+
+
 def checksum(data: Buffer, position: int, header: BatchHeader) -> int:
     """CRC-32C of what the batch at `position` holds now."""
     with memoryview(data) as view, view[position + ATTRIBUTES_AT : position + header.size] as covered:

@@ -139,15 +139,21 @@ def build_marker(
 
 def read_marker(batch: Buffer) -> Marker | None:
     """None for a control batch of another kind, which ends no transaction."""
-    records = read_records(batch)
-    if len(records) != 1 or len(records[0].key or b"") < _CONTROL_KEY.size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A control batch must hold one control record.")
-    _, control_type = _CONTROL_KEY.unpack_from(records[0].key or b"")
-    if control_type not in (ControlType.ABORT, ControlType.COMMIT):
-        return None
-    if len(records[0].value or b"") < _MARKER_VALUE.size:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "A transaction marker without its coordinator's epoch.")
-    _, coordinator_epoch = _MARKER_VALUE.unpack_from(records[0].value or b"")
+    data = bytes(batch)
+    try:
+        _, position = _read_varint(data, HEADER_SIZE)  # length; then one byte of attributes
+        _, position = _read_varint(data, position + 1)  # timestamp delta
+        _, position = _read_varint(data, position)  # offset delta
+        key_length, key = _read_varint(data, position)
+        _, control_type = _CONTROL_KEY.unpack_from(data, key)
+        if control_type not in (ControlType.ABORT, ControlType.COMMIT):
+            return None
+        _, value = _read_varint(data, key + key_length)
+        _, coordinator_epoch = _MARKER_VALUE.unpack_from(data, value)
+    except (struct.error, IndexError):
+        raise KafkaError(
+            ErrorCode.CORRUPT_MESSAGE, "A control batch without a whole control record."
+        ) from None
     return Marker(control_type, coordinator_epoch)
 
 

@@ -1,0 +1,255 @@
+"""Where bytes are kept: a folder of the machine, or memory that can be made to fail.
+
+Everything the log does to storage goes through these few methods, so that tests can lose power at any of them.
+Paths are relative to the disk's root and use "/". A file's bytes are safe after `File.sync`; that a file exists,
+or has a new name, is safe after `sync_directory` of its directory.
+"""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import threading
+from typing import Protocol
+
+Buffer = bytes | bytearray | memoryview
+
+LOCK_NAME = ".lock"
+
+
+class DirectoryLocked(Exception):
+    """Another broker uses this data directory. Stop it first, or choose another directory."""
+
+
+class PowerLost(Exception):
+    """The simulated machine is off: see `MemoryDisk.power_cycle`."""
+
+
+class FileClosed(Exception):
+    """The file was closed by another thread; open it again by its path."""
+
+
+class File(Protocol):
+    """An open file. Used by one thread, except for `sync` and `close`, which may meet from two."""
+
+    def read(self, position: int, size: int) -> bytes:
+        """Up to `size` bytes: fewer where the file ends."""
+
+    def write(self, position: int, data: Buffer) -> None:
+        """All of it, or OSError with an unknown part of it written."""
+
+    def truncate(self, size: int) -> None: ...
+    def sync(self) -> None:
+        """Returns when everything written so far would survive a power cut. FileClosed if it cannot."""
+
+    def size(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    @property
+    def name(self) -> str:
+        """For messages to people."""
+
+    @property
+    def is_volatile(self) -> bool:
+        """True where syncing means nothing."""
+
+    def lock(self) -> None:
+        """Makes this the only process that uses the disk, or raises DirectoryLocked."""
+
+    def unlock(self) -> None: ...
+    def open(self, path: str, *, create: bool = False) -> File: ...
+    def read(self, path: str) -> bytes:
+        """A whole file; FileNotFoundError."""
+
+    def size(self, path: str) -> int: ...
+    def exists(self, path: str) -> bool: ...
+    def list(self, path: str = "") -> list[str]:
+        """Names in a directory, sorted; none if there is no such directory."""
+
+    def make_directory(self, path: str) -> None:
+        """Does nothing if it is there."""
+
+    def rename(self, source: str, target: str) -> None:
+        """Replaces a file `target` in one step."""
+
+    def remove(self, path: str) -> None:
+        """Does nothing if there is no such file."""
+
+    def remove_directory(self, path: str) -> None:
+        """With all that is in it."""
+
+    def sync_directory(self, path: str = "") -> None: ...
+
+
+def parent_of(path: str) -> str:
+    return path.rpartition("/")[0]
+
+
+def write_file(disk: Disk, path: str, data: Buffer) -> None:
+    """A whole file, not synced: for what can be made again."""
+    file = disk.open(path, create=True)
+    try:
+        file.truncate(0)
+        file.write(0, data)
+    finally:
+        file.close()
+
+
+def sync_file(disk: Disk, path: str) -> None:
+    """Does nothing if there is no such file (any more)."""
+    with contextlib.suppress(FileNotFoundError):
+        file = disk.open(path)
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+
+def replace_file(disk: Disk, path: str, data: Buffer) -> None:
+    """Old content or new content, whatever happens; safe when it returns."""
+    draft = path + ".tmp"
+    write_file(disk, draft, data)
+    sync_file(disk, draft)
+    disk.rename(draft, path)
+    disk.sync_directory(parent_of(path))
+
+
+def _sync_descriptor(descriptor: int) -> None:
+    full_sync = getattr(fcntl, "F_FULLFSYNC", None)  # macOS: fsync alone stops at the drive's own cache
+    if full_sync is not None:
+        fcntl.fcntl(descriptor, full_sync)
+    else:
+        os.fdatasync(descriptor)
+
+
+class OsFile:
+    __slots__ = ("_descriptor", "_guard", "_is_closed", "_syncs")
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._guard = threading.Lock()
+        self._syncs = 0
+        self._is_closed = False
+
+    def read(self, position: int, size: int) -> bytes:
+        data = os.pread(self._descriptor, size, position)
+        if len(data) == size or not data:
+            return data
+        parts = [data]  # the system may give less than is there
+        while data:
+            position += len(data)
+            size -= len(data)
+            data = os.pread(self._descriptor, size, position)
+            parts.append(data)
+        return b"".join(parts)
+
+    def write(self, position: int, data: Buffer) -> None:
+        written = os.pwrite(self._descriptor, data, position)
+        if written < len(data):
+            with memoryview(data) as view:
+                while written < len(view):
+                    written += os.pwrite(self._descriptor, view[written:], position + written)
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        with self._guard:
+            if self._is_closed:
+                raise FileClosed
+            self._syncs += 1
+        try:
+            _sync_descriptor(self._descriptor)
+        finally:
+            with self._guard:
+                self._syncs -= 1
+                if self._is_closed and not self._syncs:
+                    os.close(self._descriptor)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def close(self) -> None:
+        """A sync that is under way in another thread ends first; the descriptor must not be reused under it."""
+        with self._guard:
+            if not self._is_closed:
+                self._is_closed = True
+                if not self._syncs:
+                    os.close(self._descriptor)
+
+
+class OsDisk:
+    """A folder of this machine; made if missing."""
+
+    is_volatile = False
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.name = os.path.abspath(os.fspath(folder))
+        self._lock_descriptor = -1
+
+    def _path(self, path: str) -> str:
+        return f"{self.name}/{path}" if path else self.name
+
+    def lock(self) -> None:
+        os.makedirs(self.name, exist_ok=True)
+        descriptor = os.open(self._path(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise DirectoryLocked(
+                f"The data directory {self.name} is in use by another broker. "
+                "Stop that one first, or give this one another directory."
+            ) from None
+        self._lock_descriptor = descriptor
+
+    def unlock(self) -> None:
+        if self._lock_descriptor >= 0:
+            os.close(self._lock_descriptor)
+            self._lock_descriptor = -1
+
+    def open(self, path: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(self._path(path), flags, 0o644))
+
+    def read(self, path: str) -> bytes:
+        with open(self._path(path), "rb") as file:
+            return file.read()
+
+    def size(self, path: str) -> int:
+        return os.stat(self._path(path)).st_size
+
+    def exists(self, path: str) -> bool:
+        return os.path.exists(self._path(path))
+
+    def list(self, path: str = "") -> list[str]:
+        try:
+            return sorted(os.listdir(self._path(path)))
+        except FileNotFoundError:
+            return []
+
+    def make_directory(self, path: str) -> None:
+        os.makedirs(self._path(path), exist_ok=True)
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(self._path(source), self._path(target))
+
+    def remove(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(self._path(path))
+
+    def remove_directory(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            shutil.rmtree(self._path(path))
+
+    def sync_directory(self, path: str = "") -> None:
+        try:
+            descriptor = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # deleted since: nothing to keep
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

@@ -1,0 +1,145 @@
+"""Names and small text files of a data directory, as Apache Kafka lays it out.
+
+```
+meta.properties                       format version, unclean starts so far
+clean-shutdown.json                   only after a clean stop: what every log held
+log-start-offset-checkpoint           start offsets that DeleteRecords or retention moved
+recovery-point-offset-checkpoint      below these offsets everything is synced
+cleaner-offset-checkpoint             below these offsets the log is compacted
+<topic>-<partition>/
+    partition.metadata                topic id
+    leader-epoch-checkpoint           first offset of each leader epoch
+    <base offset>.log                 record batches
+    <base offset>.index .timeindex .txnindex
+    <offset>.snapshot                 producers as they were at this offset
+```
+"""
+
+import re
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Mapping
+
+FORMAT_VERSION = 1
+"""Of the data directory as a whole. A broker reads this version and the one before."""
+
+META = "meta.properties"
+CLEAN_SHUTDOWN = "clean-shutdown.json"
+START_OFFSETS = "log-start-offset-checkpoint"
+RECOVERY_POINTS = "recovery-point-offset-checkpoint"
+CLEANER_OFFSETS = "cleaner-offset-checkpoint"
+PARTITION_METADATA = "partition.metadata"
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+TRANSACTION_INDEX = ".txnindex"
+SNAPSHOT = ".snapshot"
+DELETED = ".deleted"
+CLEANED = ".cleaned"
+SWAP = ".swap"
+DRAFT = ".tmp"
+DELETED_DIRECTORY = "-delete"
+STRAY_DIRECTORY = "-stray"
+
+INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+
+_SEGMENT_NAME = re.compile(r"\d{20}")
+_DIRECTORY_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
+
+Partition = tuple[str, int]
+
+
+class Unreadable(ValueError):
+    """A checkpoint file that is torn or of another format. What it held is found again from the log."""
+
+
+def directory_name(topic: str, partition: int) -> str:
+    return f"{topic}-{partition}"
+
+
+def parse_directory_name(name: str) -> Partition | None:
+    match = _DIRECTORY_NAME.fullmatch(name)
+    return (match["topic"], int(match["partition"])) if match else None
+
+
+def file_name(offset: int, suffix: str) -> str:
+    return f"{offset:020d}{suffix}"
+
+
+def parse_file_name(name: str) -> tuple[int, str] | None:
+    """Offset and suffix of a file of a segment."""
+    offset, dot, suffix = name.partition(".")
+    return (int(offset), dot + suffix) if dot and _SEGMENT_NAME.fullmatch(offset) else None
+
+
+def swap_name(base_offset: int, end_offset: int) -> str:
+    """A compacted segment that takes the place of all segments from `base_offset` to before `end_offset`."""
+    return f"{base_offset:020d}.{end_offset:020d}{SWAP}"
+
+
+def parse_swap_name(name: str) -> tuple[int, int] | None:
+    base, _, rest = name.partition(".")
+    end, _, suffix = rest.partition(".")
+    if "." + suffix != SWAP or not _SEGMENT_NAME.fullmatch(base) or not _SEGMENT_NAME.fullmatch(end):
+        return None
+    return int(base), int(end)
+
+
+def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
+    """Kafka's checkpoint of partitions: version, count, one line each."""
+    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def parse_offsets(data: bytes) -> dict[Partition, int]:
+    return {
+        (topic, int(partition)): int(offset)
+        for topic, partition, offset in _parse_checkpoint(data, columns=3)
+    }
+
+
+def encode_epochs(epochs: list[tuple[int, int]]) -> bytes:
+    lines = [f"{epoch} {start_offset}" for epoch, start_offset in epochs]
+    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+
+
+def parse_epochs(data: bytes) -> list[tuple[int, int]]:
+    return [(int(epoch), int(start_offset)) for epoch, start_offset in _parse_checkpoint(data, columns=2)]
+
+
+def _parse_checkpoint(data: bytes, *, columns: int) -> list[list[str]]:
+    try:
+        version, count, *lines = data.decode().splitlines()
+        rows = [line.split() for line in lines]
+        is_whole = version == "0" and len(rows) == int(count) and data.endswith(b"\n")
+        if not is_whole or any(len(row) != columns for row in rows):
+            raise ValueError("not a whole checkpoint")
+        for row in rows:
+            int(row[-1]), int(row[-2])
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+    return rows
+
+
+def encode_partition_metadata(topic_id: bytes) -> bytes:
+    text = urlsafe_b64encode(topic_id).decode().rstrip("=")
+    return f"version: 0\ntopic_id: {text}".encode()
+
+
+def parse_partition_metadata(data: bytes) -> bytes | None:
+    """The topic id, or None where the file is torn."""
+    for line in data.decode(errors="replace").splitlines():
+        name, _, value = line.partition(": ")
+        if name == "topic_id" and len(value) == 22:
+            return urlsafe_b64decode(value + "==")
+    return None
+
+
+def encode_properties(properties: Mapping[str, object]) -> bytes:
+    return "".join(f"{name}={value}\n" for name, value in sorted(properties.items())).encode()
+
+
+def parse_properties(data: bytes) -> dict[str, str]:
+    lines = (line.partition("=") for line in data.decode().splitlines() if not line.startswith("#"))
+    return {name.strip(): value.strip() for name, equals, value in lines if equals}

@@ -1,0 +1,250 @@
+"""A data directory: its lock, its logs, group commit, and how it is left behind for the next start.
+
+Theory of operation. After a clean stop `clean-shutdown.json` says what every log holds, and the next start reads
+that one file. It is removed before anything else is done, so any other end leaves none: then every log is recovered
+as it is opened, and the leader epoch (one for all partitions) goes up by one.
+
+The loop's thread owns everything here. `sync` and the `run` of background work are for workers.
+"""
+
+import contextlib
+import json
+import logging
+import threading
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk, replace_file
+from headrace.log.layout import (
+    CLEAN_SHUTDOWN,
+    CLEANER_OFFSETS,
+    DELETED_DIRECTORY,
+    FORMAT_VERSION,
+    META,
+    RECOVERY_POINTS,
+    START_OFFSETS,
+    STRAY_DIRECTORY,
+    Partition,
+    Unreadable,
+    encode_offsets,
+    encode_properties,
+    parse_directory_name,
+    parse_offsets,
+    parse_properties,
+)
+from headrace.log.partition_log import PartitionLog, Store
+from headrace.log.recovery import open_clean, read_topic_id, recover, summary_of
+
+logger = logging.getLogger("headrace.log")
+
+
+class UnknownFormat(Exception):
+    """The data directory was written by a newer version of Headrace. Use that version, or another directory."""
+
+
+class LogManager:
+    def __init__(self, disk: Disk, *, now_ms: int) -> None:
+        self.disk = disk
+        disk.lock()
+        try:
+            self._open(now_ms)
+        except BaseException:
+            disk.unlock()
+            raise
+
+    def _open(self, now_ms: int) -> None:
+        disk = self.disk
+        self.logs: dict[Partition, PartitionLog] = {}
+        self._now_ms = now_ms
+        self._sync_guard = threading.Lock()
+        self._checkpoint_guard = threading.Lock()
+        self._doomed: list[tuple[int, Callable[[], None]]] = []
+        """When, and how, to remove files that are out of use."""
+        names = set(disk.list())
+        properties = parse_properties(disk.read(META)) if META in names else {}
+        self._require_format(properties)
+        summaries = self._read_summaries() if CLEAN_SHUTDOWN in names else None
+        is_new = META not in names and not any(parse_directory_name(name) for name in names)
+        self.was_clean = is_new or summaries is not None
+        self._summaries = summaries or {}
+        self._start_offsets = self._read_offsets(START_OFFSETS) or {}
+        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS) or {}
+        self._recovery_points = {} if is_new else self._read_offsets(RECOVERY_POINTS)
+        if CLEAN_SHUTDOWN in names:
+            disk.remove(CLEAN_SHUTDOWN)
+            disk.sync_directory()
+        leader_epoch = int(properties.get("leader.epoch", 0)) + (not self.was_clean)
+        if is_new:
+            replace_file(disk, RECOVERY_POINTS, encode_offsets({}))
+        if not self.was_clean or is_new:
+            self._write_meta(leader_epoch)
+        self.store = Store(disk, leader_epoch=leader_epoch, save_start_offsets=self.save_start_offsets)
+        for name in names:
+            if name.endswith(DELETED_DIRECTORY):
+                self._doom(now_ms, partial(disk.remove_directory, name))
+
+    def _require_format(self, properties: Mapping[str, str]) -> None:
+        version = int(properties.get("headrace.format", FORMAT_VERSION))
+        if version > FORMAT_VERSION:
+            raise UnknownFormat(
+                f"The data directory {self.disk.name} has format {version}; "
+                f"this version of Headrace reads up to {FORMAT_VERSION}."
+            )
+
+    def _write_meta(self, leader_epoch: int) -> None:
+        properties = {"version": 1, "headrace.format": FORMAT_VERSION, "leader.epoch": leader_epoch}
+        replace_file(self.disk, META, encode_properties(properties))
+
+    def _read_summaries(self) -> dict[str, Any] | None:
+        try:
+            return dict(json.loads(self.disk.read(CLEAN_SHUTDOWN))["logs"])
+        except (ValueError, KeyError, TypeError):
+            logger.warning("%s in %s cannot be read; the logs are recovered", CLEAN_SHUTDOWN, self.disk.name)
+            return None
+
+    def _read_offsets(self, name: str) -> dict[Partition, int] | None:
+        try:
+            return parse_offsets(self.disk.read(name))
+        except FileNotFoundError:
+            return None
+        except Unreadable as error:
+            logger.warning("%s in %s cannot be read: %s", name, self.disk.name, error)
+            return None
+
+    def open_log(self, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> PartitionLog:
+        """The log of a partition, as it is on disk; nothing is made for one that was never written."""
+        key = (topic, partition)
+        log = self.logs.get(key)
+        if log is None:
+            log = PartitionLog(self.store, topic, partition, config, topic_id)
+            if self._is_on_disk(log):
+                log = self._load(log)
+            self.logs[key] = log
+        return log
+
+    def _is_on_disk(self, log: PartitionLog) -> bool:
+        """A directory of the same name may be left from a deleted topic."""
+        summary = self._summaries.get(log.directory)
+        if summary is not None:
+            found = bytes.fromhex(summary["topic_id"])
+        elif self.disk.exists(log.directory):
+            found = read_topic_id(self.disk, log.directory) or log.topic_id
+        else:
+            return False
+        if found == log.topic_id:
+            return True
+        logger.warning("%s belongs to a topic that was deleted; it is removed", log.directory)
+        self._summaries.pop(log.directory, None)
+        self._discard_directory(log, found, self._now_ms)
+        return False
+
+    def _load(self, log: PartitionLog) -> PartitionLog:
+        """From the summary of a clean stop if there is one and it holds, else by recovery."""
+        key = (log.topic, log.partition)
+        summary = self._summaries.pop(log.directory, None)
+        if summary is not None:
+            with contextlib.suppress(Unreadable, LookupError, TypeError, ValueError, FileNotFoundError):
+                open_clean(log, summary, now_ms=self._now_ms)
+                return log
+            logger.warning("%s is not as it was left; it is recovered", log.name)
+            log = PartitionLog(self.store, log.topic, log.partition, log.config, log.topic_id)
+        points = self._recovery_points
+        recover(
+            log,
+            recovery_point=None if points is None else points.get(key, 0),
+            start_offset=self._start_offsets.get(key, 0),
+            now_ms=self._now_ms,
+        )
+        return log
+
+    def sync(self, logs: Iterable[PartitionLog]) -> None:
+        """Returns when all that these logs hold now would survive a power cut. From a worker; raises OSError."""
+        if self.disk.is_volatile:
+            return
+        with self._sync_guard:
+            has_rolled = False
+            for log in logs:
+                log.sync()
+                has_rolled |= log.has_rolled
+            with self.store.guard:
+                is_root_unsynced, self.store.unsynced_root = self.store.unsynced_root, False
+            if is_root_unsynced:
+                self.disk.sync_directory()
+            if has_rolled:
+                self.save_recovery_points()
+
+    def save_recovery_points(self) -> None:
+        """Recovery trusts segments below them; and nothing in a new segment is durable before they cover the old."""
+        with self._checkpoint_guard:
+            logs = list(self.logs.items())
+            points = {key: log.recovery_point for key, log in logs if log.segments}
+            replace_file(self.disk, RECOVERY_POINTS, encode_offsets(points))
+            for key, log in logs:
+                log.saved_recovery_point = points.get(key, 0)
+
+    def save_start_offsets(self) -> None:
+        with self._checkpoint_guard:
+            self._start_offsets = {
+                key: log.start_offset for key, log in self.logs.items() if log.start_offset
+            }
+            replace_file(self.disk, START_OFFSETS, encode_offsets(self._start_offsets))
+
+    def delete_topic(self, topic: str, *, now_ms: int) -> None:
+        """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`."""
+        for key in [key for key in self.logs if key[0] == topic]:
+            log = self.logs.pop(key)
+            log.is_deleted = True
+            log.close()
+            if self.disk.exists(log.directory):
+                self._discard_directory(log, log.topic_id, now_ms + log.config.file_delete_delay_ms)
+        self.disk.sync_directory()
+
+    def _discard_directory(self, log: PartitionLog, topic_id: bytes, due_ms: int) -> None:
+        """By a name that no other topic's directory can have, and that fits in 255 bytes."""
+        name = f"{log.topic[:180]}-{log.partition}.{topic_id.hex()}{DELETED_DIRECTORY}"
+        self.disk.rename(log.directory, name)
+        self._doom(due_ms, partial(self.disk.remove_directory, name))
+
+    def _doom(self, due_ms: int, remove: Callable[[], None]) -> None:
+        self._doomed.append((due_ms, remove))
+
+    def set_aside_strays(self, topic_ids: Container[bytes]) -> list[str]:
+        """Renames directories of topics that nobody knows, as after lost metadata; never deletes them."""
+        strays = []
+        for name in self.disk.list():
+            if parse_directory_name(name) is None:
+                continue
+            topic_id = read_topic_id(self.disk, name)
+            if topic_id is not None and topic_id not in topic_ids:
+                self.disk.rename(name, name + STRAY_DIRECTORY)
+                self._summaries.pop(name, None)
+                strays.append(name)
+        if strays:
+            self.disk.sync_directory()
+            logger.warning("set aside, because no topic has their id: %s", ", ".join(strays))
+        return strays
+
+    def close(self, *, clean: bool = True) -> None:
+        """Leaves the directory to the next start. OSError: nothing that was synced is lost, but it is not clean."""
+        try:
+            if clean:
+                self._leave_cleanly()
+        finally:
+            for log in self.logs.values():
+                log.close()
+            self.disk.unlock()
+
+    def _leave_cleanly(self) -> None:
+        logs = [log for log in self.logs.values() if log.segments and log.damage is None]
+        for log in logs:
+            log.save_for_restart()
+        self.sync(self.logs.values())
+        self.save_recovery_points()
+        self.save_start_offsets()
+        for _, remove in self._doomed:
+            remove()
+        summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
+        content = json.dumps({"version": 1, "logs": summaries}, separators=(",", ":"))
+        replace_file(self.disk, CLEAN_SHUTDOWN, content.encode())

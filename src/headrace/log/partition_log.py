@@ -1,0 +1,616 @@
+"""The log of one topic-partition: appends, reads, and what follows from them.
+
+Theory of operation. A log is a list of segments; the last one is active and grows. `append` judges first (framing,
+checksum, the producer's sequence), writes once, and only then changes what is in memory, so that a refused or
+failed append leaves nothing behind. `read` finds a position (by a remembered hint, else by the sparse index), works
+out from batch headers how many whole batches fit, and returns that slice of the file as it is.
+
+Everything here runs on the loop's thread, except `sync`, which a worker calls while the loop goes on appending:
+it takes the list of what is unsynced under the store's guard and syncs without it.
+
+Invariants: batches lie in the order of their offsets; offsets never change; `start_offset` and `end_offset` never
+go back; what a client was told is durable is below `recovery_point`.
+"""
+
+import threading
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk, replace_file, sync_file, write_file
+from headrace.log.epochs import LeaderEpochs
+from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
+from headrace.log.layout import (
+    LEADER_EPOCHS,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TRANSACTION_INDEX,
+    directory_name,
+    encode_epochs,
+    encode_partition_metadata,
+    file_name,
+)
+from headrace.log.producers import Origin, Producer, ProducerStates, ProducerView, encode_snapshot
+from headrace.log.segment import OpenFiles, Placed, Segment
+from headrace.log.times import find_max_timestamp, find_time
+from headrace.log.validation import COMPRESSION_OF, LOG_APPEND_TIME, Checked, check_batches
+from headrace.wire.batches import BatchHeader, place, read_header, split, stamp_append_time
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.records import build_marker, recompress
+
+HINTS_MAX = 32
+RELATIVE_OFFSET_MAX = 2**31 - 1
+REPLAY_BYTES = 1024 * 1024
+
+
+class Appended(NamedTuple):
+    base_offset: int
+    last_offset: int
+    append_time_ms: int = -1
+    """-1 unless the topic uses LogAppendTime."""
+    is_duplicate: bool = False
+
+
+class Read(NamedTuple):
+    data: bytes
+    """Whole batches; the first may begin before the offset that was asked for."""
+    aborted: list[tuple[int, int]]
+    """Producer id and first offset of aborted transactions in the data; for committed reads."""
+    next_offset: int
+
+
+class Damage(NamedTuple):
+    """Bytes that are no batch although batches follow them. Nothing from `offset` on is served."""
+
+    offset: int
+    path: str
+    position: int
+    reason: str
+
+
+class Store:
+    """What the logs of one data directory share."""
+
+    __slots__ = ("disk", "guard", "leader_epoch", "open_files", "save_start_offsets", "unsynced_root")
+
+    def __init__(self, disk: Disk, *, leader_epoch: int, save_start_offsets: Callable[[], None]) -> None:
+        self.disk = disk
+        self.open_files = OpenFiles()
+        self.leader_epoch = leader_epoch
+        self.guard = threading.Lock()
+        """Over the lists of what is unsynced; held for moments only."""
+        self.save_start_offsets = save_start_offsets
+        self.unsynced_root = False
+
+
+class PartitionLog:
+    __slots__ = (
+        "_hints",
+        "_is_directory_made",
+        "_is_directory_unsynced",
+        "_stable_hint",
+        "_unsynced_files",
+        "_unsynced_segments",
+        "aborted",
+        "bases",
+        "config",
+        "damage",
+        "directory",
+        "end_offset",
+        "epochs",
+        "is_as_left",
+        "is_deleted",
+        "partition",
+        "producer_states",
+        "recovery_point",
+        "saved_recovery_point",
+        "segments",
+        "size",
+        "snapshots",
+        "start_offset",
+        "store",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(self, store: Store, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> None:
+        self.store = store
+        self.topic = topic
+        self.partition = partition
+        self.config = config
+        self.topic_id = topic_id
+        self.directory = directory_name(topic, partition)
+        self.start_offset = 0
+        self.end_offset = 0
+        self.recovery_point = 0
+        """Below it everything is synced."""
+        self.saved_recovery_point = 0
+        """As the next start would find it written down."""
+        self.is_deleted = False
+        self.is_as_left = False
+        """Opened after a clean stop and not written to since."""
+        self.size = 0
+        self.segments: list[Segment] = []
+        self.bases: list[int] = []
+        self.epochs = LeaderEpochs()
+        self.producer_states = ProducerStates()
+        self.snapshots: list[int] = []
+        """Offsets of the snapshots on the disk, rising."""
+        self.aborted: list[AbortedTransaction] = []
+        """By last offset."""
+        self.damage: Damage | None = None
+        self._hints: dict[int, tuple[Segment, int]] = {}
+        self._stable_hint: tuple[int, Segment, int] | None = None
+        self._is_directory_made = False
+        self._is_directory_unsynced = False
+        self._unsynced_segments: list[Segment] = []
+        self._unsynced_files: list[str] = []
+
+    def __repr__(self) -> str:
+        return f"PartitionLog({self.directory!r}, {self.start_offset}..{self.end_offset})"
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.store.leader_epoch
+
+    @property
+    def stable_offset(self) -> int:
+        """Below it every transaction is decided."""
+        first = self.producer_states.first_open_offset()
+        return self.end_offset if first is None else max(first, self.start_offset)
+
+    @property
+    def name(self) -> str:
+        return self.directory
+
+    def append(self, data: bytes, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
+        """Writes one or more batches at the end, or raises KafkaError and leaves everything as it was."""
+        config = self.config
+        checked = check_batches(data, config, now_ms=now_ms, origin=origin)
+        if config.compression_type != "producer":
+            data, checked = _recompressed(data, checked, COMPRESSION_OF[config.compression_type])
+        if len(data) > config.segment_bytes:
+            raise KafkaError(
+                ErrorCode.RECORD_LIST_TOO_LARGE,
+                f"{len(data)} bytes do not fit in a segment of {config.segment_bytes}.",
+            )
+        append_time_ms = now_ms if config.message_timestamp_type == LOG_APPEND_TIME else -1
+        if origin is Origin.CLIENT:
+            duplicate = self._duplicate(checked, append_time_ms)
+            if duplicate is not None:
+                return duplicate
+        base_offset = next_offset = self.end_offset
+        buffer = bytearray(data)
+        placed: list[Placed] = []
+        producers: dict[int, Producer] = {}
+        for position, header in checked:
+            if append_time_ms >= 0:
+                stamp_append_time(buffer, position, append_time_ms)
+                header = read_header(buffer, position)
+            if header.producer_id >= 0:
+                producers[header.producer_id] = self.producer_states.decide(
+                    header,
+                    next_offset,
+                    origin=origin,
+                    now_ms=now_ms,
+                    pending=producers.get(header.producer_id),
+                )
+            place(
+                buffer,
+                position,
+                base_offset=next_offset,
+                length=header.length,
+                leader_epoch=self.store.leader_epoch,
+            )
+            next_offset += header.last_offset_delta + 1
+            placed.append((header.length + 12, next_offset - 1, header.max_timestamp))
+        self._write(buffer, placed, next_offset, now_ms)
+        for producer in producers.values():
+            self.producer_states.apply(producer)
+        return Appended(base_offset, next_offset - 1, append_time_ms)
+
+    def _duplicate(self, checked: Checked, append_time_ms: int) -> Appended | None:
+        for _, header in checked:
+            if header.producer_id >= 0:
+                batch = self.producer_states.duplicate_of(header)
+                if batch is not None:
+                    time_ms = batch.timestamp if append_time_ms >= 0 else -1
+                    return Appended(batch.first_offset, batch.last_offset, time_ms, is_duplicate=True)
+        return None
+
+    def append_marker(
+        self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
+    ) -> Appended:
+        """Ends the producer's transaction with a control batch."""
+        offset = self.end_offset
+        producer = self.producer_states.decide_marker(
+            producer_id, producer_epoch, coordinator_epoch, timestamp=now_ms, now_ms=now_ms
+        )
+        batch = build_marker(
+            producer_id=producer_id,
+            producer_epoch=producer_epoch,
+            commit=commit,
+            coordinator_epoch=coordinator_epoch,
+            timestamp=now_ms,
+            base_offset=offset,
+            leader_epoch=self.store.leader_epoch,
+        )
+        first_offset = self.producer_states.open_transactions.get(producer_id, -1)
+        self._write(batch, [(len(batch), offset, now_ms)], offset + 1, now_ms)
+        self.producer_states.apply(producer)
+        if first_offset >= 0 and not commit:
+            self.note_aborted(producer_id, first_offset, offset)
+        is_append_time = self.config.message_timestamp_type == LOG_APPEND_TIME
+        return Appended(offset, offset, now_ms if is_append_time else -1)
+
+    def note_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
+        """After the marker has been applied: the last stable offset is what it is without this transaction."""
+        first_open = self.producer_states.first_open_offset()
+        stable_offset = last_offset + 1 if first_open is None else first_open
+        self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, stable_offset))
+
+    def _write(self, data: bytes | bytearray, placed: list[Placed], next_offset: int, now_ms: int) -> None:
+        """The one place where bytes enter the log."""
+        self.is_as_left = False
+        if self.damage is not None:
+            raise self._damage_error(ErrorCode.KAFKA_STORAGE_ERROR)
+        try:
+            segment = self._segment_for(len(data), placed, now_ms)
+            segment.append(data, placed, interval=self.config.index_interval_bytes)
+        except OSError as error:
+            raise self._storage_error("cannot be written", error) from error
+        if not segment.is_dirty:
+            self._mark_dirty(segment)
+        if self.epochs.latest < self.store.leader_epoch:
+            self.epochs.assign(self.store.leader_epoch, self.end_offset)
+        self.size += len(data)
+        self.end_offset = next_offset
+
+    def _mark_dirty(self, segment: Segment) -> None:
+        with self.store.guard:
+            segment.is_dirty = True
+            self._unsynced_segments.append(segment)
+
+    def _segment_for(self, size: int, placed: list[Placed], now_ms: int) -> Segment:
+        """The active segment, or a new one if these bytes do not belong in it any more."""
+        if not self.segments:
+            self._make_directory()
+            return self.add_segment(self.end_offset, now_ms)
+        active = self.segments[-1]
+        if active.size and self._is_roll_due(active, size, placed, now_ms):
+            return self.roll(now_ms)
+        return active
+
+    def _is_roll_due(self, active: Segment, size: int, placed: list[Placed], now_ms: int) -> bool:
+        config = self.config
+        if active.size + size > config.segment_bytes:
+            return True
+        if placed[-1][1] - active.base_offset > RELATIVE_OFFSET_MAX:
+            return True
+        if active.index_entries * OFFSET_ENTRY_SIZE >= config.segment_index_bytes:
+            return True
+        if active.first_timestamp >= 0:
+            return placed[-1][2] - active.first_timestamp > config.segment_ms
+        return now_ms - active.created_ms > config.segment_ms
+
+    def _make_directory(self) -> None:
+        if self._is_directory_made:
+            return
+        disk = self.store.disk
+        disk.make_directory(self.directory)
+        path = f"{self.directory}/{PARTITION_METADATA}"
+        write_file(disk, path, encode_partition_metadata(self.topic_id))
+        with self.store.guard:
+            self._unsynced_files.append(path)
+            self._is_directory_unsynced = self.store.unsynced_root = True
+        self._is_directory_made = True
+
+    def adopt_directory(self) -> None:
+        """Recovery found it on the disk."""
+        self._is_directory_made = True
+
+    def note_recovered(self, segment: Segment) -> None:
+        """It holds bytes that may not have been synced by the process that wrote them."""
+        self._mark_dirty(segment)
+        if segment.is_closed:
+            written = [*segment.save_indexes(), *self.save_aborted(segment)]
+            with self.store.guard:
+                self._unsynced_files += written
+
+    def add_segment(self, base_offset: int, now_ms: int) -> Segment:
+        segment = Segment(
+            self.store.disk,
+            self.directory,
+            base_offset,
+            open_files=self.store.open_files,
+            created_ms=now_ms,
+        )
+        segment.create()
+        self.segments.append(segment)
+        self.bases.append(base_offset)
+        with self.store.guard:
+            self._is_directory_unsynced = True
+        self._mark_dirty(segment)
+        return segment
+
+    def roll(self, now_ms: int) -> Segment:
+        """Closes the active segment and starts the next at the log's end. OSError leaves the old one active."""
+        self.is_as_left = False
+        active = self.segments[-1]
+        written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
+        segment = self.add_segment(self.end_offset, now_ms)
+        active.is_closed = True
+        with self.store.guard:
+            self._unsynced_files += written
+        self._forget_old_snapshots()
+        return segment
+
+    def save_aborted(self, segment: Segment) -> list[str]:
+        """The aborted transactions whose markers are in this segment: a file only if there are any."""
+        end = self.end_after(segment)
+        entries = [entry for entry in self.aborted if segment.base_offset <= entry.last_offset < end]
+        if not entries:
+            return []
+        path = segment.path_of(TRANSACTION_INDEX)
+        write_file(self.store.disk, path, encode_aborted(entries))
+        return [path]
+
+    def save_snapshot(self) -> str:
+        path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
+        write_file(self.store.disk, path, encode_snapshot(self.producer_states.entries.values()))
+        if self.end_offset not in self.snapshots:
+            self.snapshots.append(self.end_offset)
+        return path
+
+    def _forget_old_snapshots(self) -> None:
+        """Recovery starts at the segment that holds the recovery point and needs the snapshot before it."""
+        at = bisect_right(self.bases, self.recovery_point) - 1
+        needed = self.bases[at] if at >= 0 else 0
+        keep_from = max((offset for offset in self.snapshots if offset <= needed), default=0)
+        for offset in [offset for offset in self.snapshots if offset < keep_from]:
+            self.store.disk.remove(f"{self.directory}/{file_name(offset, SNAPSHOT)}")
+            self.snapshots.remove(offset)
+
+    def end_after(self, segment: Segment) -> int:
+        """Where the offsets of a segment end: at the next one's base, or at the log's end."""
+        at = bisect_right(self.bases, segment.base_offset)
+        return self.bases[at] if at < len(self.bases) else self.end_offset
+
+    def read(
+        self, offset: int, *, max_bytes: int, committed: bool = False, at_least_one: bool = True
+    ) -> Read:
+        """Whole batches from the one that holds `offset`, of one segment, up to `max_bytes` of them.
+
+        The first batch comes whole even if it is larger, unless `at_least_one` is false. Committed reads end before
+        the first undecided transaction.
+        """
+        end_offset = self.end_offset
+        if offset < self.start_offset or offset > end_offset:
+            raise self._out_of_range(offset)
+        limit_offset = self.stable_offset if committed else end_offset
+        if self.damage is not None:
+            limit_offset = min(limit_offset, self.damage.offset)
+            if offset >= limit_offset == self.damage.offset:
+                raise self._damage_error(ErrorCode.CORRUPT_MESSAGE)
+        if offset >= limit_offset:
+            if offset == end_offset and self.segments:
+                self._remember(offset, self.segments[-1], self.segments[-1].size)
+            return Read(b"", [], offset)
+        try:
+            found = self._locate(offset)
+            if found is None:
+                return Read(b"", [], offset)
+            segment, position = found
+            end, next_offset = self._extent(segment, position, max_bytes, limit_offset)
+            if end - position > max_bytes and not at_least_one:
+                return Read(b"", [], offset)
+            data = segment.read(position, end - position) if end > position else b""
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        if not data:
+            return Read(b"", [], offset)
+        self._remember(next_offset, segment, end)
+        return Read(data, self.aborted_between(offset, next_offset) if committed else [], next_offset)
+
+    def _remember(self, offset: int, segment: Segment, position: int) -> None:
+        hints = self._hints
+        if len(hints) >= HINTS_MAX and offset not in hints:
+            hints.clear()
+        hints[offset] = (segment, position)
+
+    def forget_positions(self) -> None:
+        """After segments went or changed."""
+        self._hints.clear()
+        self._stable_hint = None
+
+    def _locate(self, offset: int) -> tuple[Segment, int] | None:
+        """The segment and position of the first batch that ends at or after `offset`; None past the last one."""
+        hint = self._hints.get(offset)
+        if hint is not None and hint[1] < hint[0].size:
+            return hint
+        at = max(0, bisect_right(self.bases, offset) - 1)
+        for segment in self.segments[at:]:
+            found = segment.find(offset)
+            if found is not None:
+                return segment, found[0]
+        return None
+
+    def _extent(self, segment: Segment, position: int, max_bytes: int, limit_offset: int) -> tuple[int, int]:
+        """Where the whole batches to return end, and the offset after them. The first batch always counts."""
+        segment_end = self.end_after(segment)
+        stop, stop_offset = segment.size, segment_end
+        if limit_offset < segment_end:
+            stop, stop_offset = self._stop_before(limit_offset, segment), limit_offset
+        if stop - position <= max_bytes:
+            return max(stop, position), stop_offset
+        return segment.extent(position, position + max_bytes)
+
+    def _stop_before(self, limit_offset: int, segment: Segment) -> int:
+        """The position of the batch that starts at `limit_offset`. Asked over and over while it stands still."""
+        hint = self._stable_hint
+        if hint is not None and hint[0] == limit_offset and hint[1] is segment:
+            return hint[2]
+        found = segment.find(limit_offset)
+        position = found[0] if found is not None else segment.size
+        self._stable_hint = (limit_offset, segment, position)
+        return position
+
+    def aborted_between(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
+        if not self.aborted:
+            return []
+        found = []
+        at = bisect_right(self.aborted, offset - 1, key=lambda entry: entry.last_offset)
+        for entry in self.aborted[at:]:
+            if entry.first_offset < end_offset:
+                found.append((entry.producer_id, entry.first_offset))
+            if entry.last_stable_offset >= end_offset:
+                break
+        return found
+
+    def bytes_from(self, offset: int, *, limit: int, committed: bool = False) -> int:
+        """About how many bytes a read would find, up to `limit`; 0 for offsets outside the log."""
+        limit_offset = self.stable_offset if committed else self.end_offset
+        if not self.start_offset <= offset < limit_offset or self.damage is not None:
+            return 0 if self.damage is None else limit
+        try:
+            found = self._locate(offset)
+            if found is None:
+                return 0
+            segment, position = found
+            self._remember(offset, segment, position)
+            if limit_offset < self.end_after(segment):
+                return max(0, min(limit, self._stop_before(limit_offset, segment) - position))
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
+        available = segment.size - position
+        at = bisect_right(self.bases, segment.base_offset)
+        while available < limit and at < len(self.segments) and self.segments[at].base_offset < limit_offset:
+            available += self.segments[at].size
+            at += 1
+        return min(limit, available)
+
+    def offset_for_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
+        """(timestamp, offset) of the first record that is not older than `timestamp_ms`."""
+        limit_offset = self.stable_offset if committed else self.end_offset
+        return find_time(self.segments, timestamp_ms, start_offset=self.start_offset, end_offset=limit_offset)
+
+    def max_timestamp(self) -> tuple[int, int] | None:
+        """(timestamp, offset) of the record with the largest timestamp, the first of several."""
+        return find_max_timestamp(self.segments, start_offset=self.start_offset)
+
+    def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
+        """(epoch, end offset); (-1, -1) if the epoch is not known."""
+        return self.epochs.end_offset(
+            epoch, leader_epoch=self.store.leader_epoch, log_end_offset=self.end_offset
+        )
+
+    def delete_records(self, before: int) -> int:
+        """Moves the start to `before` (-1: to the end), safely on disk when it returns. The new start offset."""
+        if "delete" not in self.config.cleanup_policy:
+            raise KafkaError(
+                ErrorCode.POLICY_VIOLATION,
+                f"Records of {self.name} cannot be deleted: its cleanup.policy is compact.",
+            )
+        target = self.end_offset if before == -1 else before
+        if not 0 <= target <= self.end_offset:
+            raise self._out_of_range(target)
+        if target > self.start_offset:
+            self.move_start(target)
+            try:
+                self.store.save_start_offsets()
+            except OSError as error:
+                raise self._storage_error("cannot record its start offset", error) from error
+        return self.start_offset
+
+    def move_start(self, offset: int) -> None:
+        self.start_offset = offset
+        self.epochs.cut_before(offset)
+        self.aborted = [entry for entry in self.aborted if entry.last_offset >= offset]
+
+    def producers(self) -> list[ProducerView]:
+        return self.producer_states.views()
+
+    def batches(self, from_offset: int | None = None) -> Iterator[bytes]:
+        """Every batch in order, for whoever rebuilds its state from this log."""
+        offset = self.start_offset if from_offset is None else from_offset
+        while offset < self.end_offset:
+            read = self.read(offset, max_bytes=REPLAY_BYTES)
+            if not read.data:
+                return
+            for position, header in split(read.data):
+                yield read.data[position : position + header.size]
+            offset = read.next_offset
+
+    @property
+    def has_rolled(self) -> bool:
+        """A segment has closed since the recovery point was last written down."""
+        return len(self.segments) > 1 and self.saved_recovery_point < self.segments[-1].base_offset
+
+    def sync(self) -> None:
+        """Makes everything appended so far safe. From a worker's thread; raises OSError."""
+        end_offset = self.end_offset
+        with self.store.guard:
+            segments, self._unsynced_segments = self._unsynced_segments, []
+            files, self._unsynced_files = self._unsynced_files, []
+            is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
+            for segment in segments:
+                segment.is_dirty = False
+        try:
+            for segment in segments:
+                segment.sync()
+            for path in files:
+                sync_file(self.store.disk, path)
+            if self.epochs.is_changed:
+                self.save_epochs()
+            elif is_directory_unsynced:
+                self.store.disk.sync_directory(self.directory)
+        except FileNotFoundError:
+            if not self.is_deleted:
+                raise
+        self.recovery_point = end_offset
+
+    def save_epochs(self) -> None:
+        self.epochs.is_changed = False
+        replace_file(self.store.disk, f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self.epochs.entries))
+
+    def save_for_restart(self) -> None:
+        """What the next start reads instead of scanning."""
+        if self.is_as_left:
+            return
+        active = self.segments[-1]
+        written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
+        with self.store.guard:
+            self._unsynced_files += written
+            self._is_directory_unsynced = True
+
+    def close(self) -> None:
+        for segment in self.segments:
+            segment.close()
+
+    def _out_of_range(self, offset: int) -> KafkaError:
+        return KafkaError(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"Offset {offset} of {self.name} is outside {self.start_offset} to {self.end_offset}.",
+        )
+
+    def _storage_error(self, what: str, error: OSError) -> KafkaError:
+        return KafkaError(
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} in {self.store.disk.name} {what}: {error}"
+        )
+
+    def _damage_error(self, code: ErrorCode) -> KafkaError:
+        """Readers get CORRUPT_MESSAGE, which their users see; a storage error they would try again for ever."""
+        assert self.damage is not None
+        return KafkaError(
+            code,
+            f"{self.name} is damaged at offset {self.damage.offset} ({self.damage.path}, byte "
+            f"{self.damage.position}: {self.damage.reason}) and serves nothing from there on.",
+        )
+
+
+def _recompressed(data: bytes, checked: Checked, codec: int) -> tuple[bytes, Checked]:
+    batches = [recompress(data[position : position + header.size], codec) for position, header in checked]
+    data = b"".join(batches)
+    headers: list[tuple[int, BatchHeader]] = list(split(data))
+    return data, headers

@@ -1,0 +1,388 @@
+"""Opening a log: at once after a clean stop, by scanning what may be torn after any other end.
+
+Theory of operation. `recovery_point` is an offset below which everything is known to be synced; segments wholly
+below it are taken as they are. From the segment that holds it on, every batch is checked. The first bytes that are
+no batch end the log, if nothing follows them: a torn tail, which is cut. If batches follow in the same segment,
+something that was written is damaged: the bytes stay, and the log refuses to serve from there on. Segments after a
+cut were never synced (a log's recovery point is recorded before anything in a new segment is acknowledged), so
+nobody was promised them; they are set aside under another name, not deleted.
+
+Producers and open transactions come from the newest snapshot and the batch headers after it.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from headrace.log.disk import Disk
+from headrace.log.epochs import LeaderEpochs
+from headrace.log.index import AbortedTransaction, decode_aborted
+from headrace.log.layout import (
+    CLEANED,
+    DELETED,
+    DRAFT,
+    INDEXES,
+    LEADER_EPOCHS,
+    LOG,
+    PARTITION_METADATA,
+    SNAPSHOT,
+    TRANSACTION_INDEX,
+    Unreadable,
+    file_name,
+    parse_epochs,
+    parse_file_name,
+    parse_partition_metadata,
+    parse_swap_name,
+)
+from headrace.log.partition_log import Damage, PartitionLog
+from headrace.log.producers import decode_snapshot
+from headrace.log.segment import Segment
+from headrace.wire.batches import (
+    HEADER_SIZE,
+    LENGTH_MIN,
+    MAGIC,
+    MAGIC_AT,
+    BatchHeader,
+    is_intact,
+    read_header,
+)
+from headrace.wire.records import read_marker
+
+logger = logging.getLogger("headrace.log")
+
+UNSYNCED = ".unsynced"
+"""Suffix of a segment that was set aside."""
+SCAN_BYTES = 4 * 1024 * 1024
+
+
+def read_topic_id(disk: Disk, directory: str) -> bytes | None:
+    with contextlib.suppress(FileNotFoundError):
+        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
+    return None
+
+
+def summary_of(log: PartitionLog) -> dict[str, Any]:
+    """All that the next start needs to know about a log that was closed cleanly."""
+    return {
+        "topic_id": log.topic_id.hex(),
+        "start_offset": log.start_offset,
+        "end_offset": log.end_offset,
+        "segments": [
+            [
+                segment.base_offset,
+                segment.size,
+                segment.first_timestamp,
+                segment.max_timestamp,
+                segment.max_timestamp_offset,
+            ]
+            for segment in log.segments
+        ],
+        "epochs": log.epochs.entries,
+        "snapshots": log.snapshots,
+        "aborted": [list(entry) for entry in log.aborted],
+    }
+
+
+def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) -> None:
+    """Reads nothing but the producers' snapshot."""
+    log.adopt_directory()
+    log.start_offset, log.end_offset = summary["start_offset"], summary["end_offset"]
+    log.recovery_point = log.saved_recovery_point = log.end_offset
+    for base_offset, size, first_timestamp, max_timestamp, max_timestamp_offset in summary["segments"]:
+        _add(
+            log,
+            Segment(
+                log.store.disk,
+                log.directory,
+                base_offset,
+                open_files=log.store.open_files,
+                created_ms=now_ms,
+                size=size,
+                first_timestamp=first_timestamp,
+                max_timestamp=max_timestamp,
+                max_timestamp_offset=max_timestamp_offset,
+            ),
+        )
+    log.epochs = LeaderEpochs([(epoch, start) for epoch, start in summary["epochs"]])
+    log.snapshots = list(summary["snapshots"])
+    log.aborted = [AbortedTransaction(*row) for row in summary["aborted"]]
+    path = f"{log.directory}/{file_name(log.end_offset, SNAPSHOT)}"
+    states = decode_snapshot(log.store.disk.read(path), now_ms=now_ms)
+    if states is None:
+        raise Unreadable(f"{path} is torn")
+    log.producer_states = states
+    log.is_as_left = True
+
+
+def _add(log: PartitionLog, segment: Segment) -> None:
+    if log.segments:
+        log.segments[-1].is_closed = True
+    log.segments.append(segment)
+    log.bases.append(segment.base_offset)
+    log.size += segment.size
+
+
+def recover(log: PartitionLog, *, recovery_point: int | None, start_offset: int, now_ms: int) -> None:
+    """Opens a log that was not closed cleanly. Without a recovery point (its file is lost) all is scanned."""
+    _Recovery(log, recovery_point, now_ms).run(start_offset)
+
+
+class _Recovery:
+    def __init__(self, log: PartitionLog, recovery_point: int | None, now_ms: int) -> None:
+        self.log = log
+        self.disk = log.store.disk
+        self.recovery_point = recovery_point or 0
+        # Only synced segments are compacted, so above the recovery point no offsets may be missing.
+        self.may_have_gaps = recovery_point is None
+        self.now_ms = now_ms
+
+    def run(self, start_offset: int) -> None:
+        log = self.log
+        log.adopt_directory()
+        finish_interrupted_work(self.disk, log.directory)
+        self._list_files()
+        first_scanned = max(
+            0, sum(segment.base_offset <= self.recovery_point for segment in log.segments) - 1
+        )
+        self._load_epochs(log.segments[:first_scanned])
+        self._load_aborted(log.segments[:first_scanned])
+        log.end_offset = log.bases[first_scanned] if log.segments else start_offset
+        self._load_producers(first_scanned)
+        self._scan_from(first_scanned)
+        log.epochs.cut_after(log.end_offset)
+        log.start_offset = max(log.bases[0] if log.bases else 0, start_offset)
+        if log.start_offset > log.end_offset:
+            self._start_over()
+        log.recovery_point = log.saved_recovery_point = min(self.recovery_point, log.end_offset)
+        if log.end_offset < self.recovery_point and not log.damage:
+            logger.error(
+                "%s: offsets %d to %d had been synced and are gone; the disk or somebody has lost them",
+                log.name,
+                log.end_offset,
+                self.recovery_point - 1,
+            )
+
+    def _list_files(self) -> None:
+        log = self.log
+        for name in self.disk.list(log.directory):
+            parsed = parse_file_name(name)
+            if parsed is None:
+                continue
+            offset, suffix = parsed
+            if suffix == SNAPSHOT:
+                log.snapshots.append(offset)
+            elif suffix == LOG:
+                size = self.disk.size(f"{log.directory}/{name}")
+                _add(
+                    log,
+                    Segment(
+                        self.disk,
+                        log.directory,
+                        offset,
+                        open_files=log.store.open_files,
+                        created_ms=self.now_ms,
+                        size=size,
+                    ),
+                )
+
+    def _load_epochs(self, trusted: Sequence[Segment]) -> None:
+        log = self.log
+        try:
+            log.epochs = LeaderEpochs(parse_epochs(self.disk.read(f"{log.directory}/{LEADER_EPOCHS}")))
+        except (FileNotFoundError, Unreadable):
+            for segment in trusted:
+                for _, header in segment.headers():
+                    log.epochs.assign(header.leader_epoch, header.base_offset)
+                    break
+
+    def _load_aborted(self, trusted: Sequence[Segment]) -> None:
+        for segment in trusted:
+            with contextlib.suppress(FileNotFoundError):
+                self.log.aborted += decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
+
+    def _load_producers(self, first_scanned: int) -> None:
+        """As they were where the scan begins."""
+        log = self.log
+        from_offset = -1
+        for offset in sorted((offset for offset in log.snapshots if offset <= log.end_offset), reverse=True):
+            states = decode_snapshot(
+                self.disk.read(f"{log.directory}/{file_name(offset, SNAPSHOT)}"), now_ms=self.now_ms
+            )
+            if states is not None:
+                log.producer_states, from_offset = states, offset
+                break
+        aborted = list(log.aborted)
+        for segment in log.segments[:first_scanned]:
+            if log.end_after(segment) > from_offset:
+                for position, header in segment.headers():
+                    if header.base_offset >= from_offset:
+                        self._replay(segment, position, header)
+        log.aborted = aborted  # the trusted segments' own indexes have said it all
+
+    def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
+        if header.producer_id < 0:
+            return
+        states = self.log.producer_states
+        if not header.is_control:
+            states.replay(header, now_ms=self.now_ms)
+            return
+        if not header.record_count:
+            return  # compaction kept the producer's last header, which ended no transaction by itself
+        marker = read_marker(segment.read(position, header.size))
+        if marker is None:
+            return
+        first_offset = states.replay_marker(header, marker.coordinator_epoch, now_ms=self.now_ms)
+        if first_offset >= 0 and not marker.is_commit:
+            self.log.note_aborted(header.producer_id, first_offset, header.last_offset)
+
+    def _scan_from(self, first_scanned: int) -> None:
+        log = self.log
+        for at in range(first_scanned, len(log.segments)):
+            segment = log.segments[at]
+            is_gap = at > first_scanned and segment.base_offset != log.end_offset and not self.may_have_gaps
+            stopped_at = 0 if is_gap else self._scan(segment)
+            if not is_gap and stopped_at == segment.size:
+                continue
+            follower = None if is_gap else next_valid(segment, stopped_at, log.end_offset)
+            if follower is not None:
+                self._refuse_from(segment, stopped_at, follower)
+            else:
+                self._cut(at if is_gap else at + 1, segment, stopped_at)
+            break
+        for segment in log.segments[first_scanned:]:
+            if log.damage is None:
+                log.note_recovered(segment)
+
+    def _scan(self, segment: Segment) -> int:
+        """Checks every batch and takes it into account; where the last good one ends."""
+        log = self.log
+        segment.reset_notes()
+        end = 0
+        for position, header in valid_batches(segment, 0, max(log.end_offset, segment.base_offset)):
+            self._replay(segment, position, header)
+            log.epochs.assign(header.leader_epoch, header.base_offset)
+            segment.note(
+                position,
+                header.size,
+                header.last_offset,
+                header.max_timestamp,
+                log.config.index_interval_bytes,
+            )
+            log.end_offset = header.next_offset
+            end = position + header.size
+        return end
+
+    def _cut(self, first_dropped: int, segment: Segment, position: int) -> None:
+        log = self.log
+        cut = 0
+        if log.segments.index(segment) < first_dropped:
+            cut = segment.size - position
+            segment.truncate(position)
+        for dropped in log.segments[first_dropped:]:
+            cut += dropped.size
+            dropped.close()
+            if dropped.size:
+                self.disk.rename(dropped.path, dropped.path + UNSYNCED)
+            dropped.remove_files()
+        del log.segments[first_dropped:], log.bases[first_dropped:]
+        log.size = sum(segment.size for segment in log.segments)
+        for offset in [offset for offset in log.snapshots if offset > log.end_offset]:
+            self.disk.remove(f"{log.directory}/{file_name(offset, SNAPSHOT)}")
+            log.snapshots.remove(offset)
+        if cut:
+            logger.warning(
+                "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
+            )
+
+    def _refuse_from(self, segment: Segment, position: int, follower: int) -> None:
+        log = self.log
+        log.damage = Damage(
+            log.end_offset, segment.path, position, f"no record batch here, and one at byte {follower}"
+        )
+        for later in log.segments[log.segments.index(segment) :]:
+            start = follower if later is segment else 0
+            for _, header in valid_batches(later, start, log.end_offset):
+                log.end_offset = header.next_offset
+        logger.error(
+            "%s is damaged at offset %d (%s, byte %d: %s); nothing from there on is served",
+            log.name,
+            *log.damage,
+        )
+
+    def _start_over(self) -> None:
+        """Records below the start offset are gone anyway, and the log's end had not reached the disk."""
+        log = self.log
+        for segment in log.segments:
+            segment.remove_files()
+        log.segments.clear()
+        log.bases.clear()
+        log.size = 0
+        log.end_offset = log.start_offset
+        log.add_segment(log.start_offset, self.now_ms)
+
+
+def finish_interrupted_work(disk: Disk, directory: str) -> None:
+    """What a compaction or a deletion had begun: a swap is carried out, all else is removed."""
+    names = disk.list(directory)
+    for name in names:
+        if name.endswith((DELETED, CLEANED, DRAFT)):
+            disk.remove(f"{directory}/{name}")
+    for name in names:
+        swap = parse_swap_name(name)
+        if swap is None:
+            continue
+        base_offset, end_offset = swap
+        for other in names:
+            parsed = parse_file_name(other)
+            if parsed is None or parsed[1] not in (LOG, *INDEXES):
+                continue
+            if base_offset < parsed[0] < end_offset or (parsed[0] == base_offset and parsed[1] != LOG):
+                disk.remove(f"{directory}/{other}")
+        disk.rename(f"{directory}/{name}", f"{directory}/{file_name(base_offset, LOG)}")
+        disk.sync_directory(directory)
+
+
+def valid_batches(segment: Segment, position: int, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each good batch, up to the first that is not."""
+    end = segment.size
+    while position < end:
+        chunk = segment.file().read(position, min(SCAN_BYTES, end - position))
+        if len(chunk) >= HEADER_SIZE:
+            size = read_header(chunk).size
+            if len(chunk) < size <= end - position:  # one batch larger than a chunk
+                chunk = segment.file().read(position, size)
+        at = 0
+        while (header := _valid_header(chunk, at, next_offset)) is not None:
+            yield position + at, header
+            next_offset = header.next_offset
+            at += header.size
+        if not at:
+            return
+        position += at
+
+
+def _valid_header(chunk: bytes, at: int, next_offset: int) -> BatchHeader | None:
+    """The batch at this place, if it is whole, intact and not before `next_offset`."""
+    if len(chunk) - at < HEADER_SIZE or chunk[at + MAGIC_AT] != MAGIC:
+        return None
+    header = read_header(chunk, at)
+    if header.length < LENGTH_MIN or header.size > len(chunk) - at:
+        return None
+    if header.base_offset < next_offset or header.last_offset_delta < 0 or not is_intact(chunk, at, header):
+        return None
+    return header
+
+
+def next_valid(segment: Segment, position: int, next_offset: int) -> int | None:
+    """Where the first good batch after bad bytes starts; None if only rubbish follows."""
+    data = segment.file().read(position, segment.size - position)
+    at = data.find(MAGIC, MAGIC_AT + 1)
+    while at >= 0:
+        start = at - MAGIC_AT
+        # Offsets a little ahead only: this spares a checksum for nearly every byte that happens to be a 2.
+        base_offset = int.from_bytes(data[start : start + 8], "big")
+        if next_offset <= base_offset <= next_offset + 2**31 and _valid_header(data, start, next_offset):
+            return position + start
+        at = data.find(MAGIC, at + 1)
+    return None
