@@ -168,7 +168,8 @@ class Module:
             options.append("default=None")
         elif not is_array and struct == "None":
             options.append(f"default={default}")
-        low, high = versions(field.get("versions", "0+")) or (0, -1)
+        # A field that only travels as a tag is there in the versions in which it does.
+        low, high = versions(field.get("versions", field.get("taggedVersions", "0+"))) or (0, -1)
         kind = ("[]" if is_array else "") + ("struct" if struct != "None" else element)
         schema = f'F("{name}", "{kind}", ({low}, {high}){"".join(", " + option for option in options)})'
         return {"name": name, "type": python, "default": default, "schema": schema}

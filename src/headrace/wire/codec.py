@@ -105,7 +105,9 @@ def reader(message: type[Message], version: int) -> Reader:
 def writer(message: type[Message], version: int) -> Writer:
     found = _writers.get((message, version))
     if found is None:
-        found = _WriterSource(message, version, version >= message.FLEXIBLE_FROM).build()
+        is_response = message.__name__.endswith("Response")
+        is_flexible = version >= message.FLEXIBLE_FROM
+        found = _WriterSource(message, version, is_flexible, is_response=is_response).build()
         _writers[message, version] = found
     return found
 
@@ -301,8 +303,17 @@ class _ReaderSource(_Source):
 
 
 class _WriterSource(_Source):
+    def __init__(self, message: type[Message], version: int, is_flexible: bool, *, is_response: bool) -> None:
+        """A response leaves out what its version cannot carry, in its structs too: handlers fill in all they know."""
+        super().__init__(message, version, is_flexible)
+        self.is_response = is_response
+
+    def nested(self, message: type[Message]) -> str:
+        source = _WriterSource(message, self.version, self.is_flexible, is_response=self.is_response)
+        return self.name(source.build())
+
     def build(self) -> Writer:
-        if self.message.__name__.endswith("Request") or self.message.API_KEY < 0:
+        if not self.is_response:
             self.refuse_unsupported()
         for run in self.runs():
             if run[0].kind in FIXED:
@@ -321,8 +332,10 @@ class _WriterSource(_Source):
     def refuse_unsupported(self) -> None:
         for field in self.message.SCHEMA:
             if not field.ignorable and not _within(self.version, field.versions):
-                default = self.default(field)
-                self(f"if o.{field.name} != {default} and o.{field.name}:")
+                is_set = f"o.{field.name} != {self.default(field)}"
+                if field.kind.startswith("[]"):
+                    is_set = f"o.{field.name}"  # an empty list says as little as an empty tuple
+                self(f"if {is_set}:")
                 self(f"    raise unsupported({self.message.__name__!r}, {field.name!r}, {self.version})")
 
     def tags(self) -> None:
@@ -392,7 +405,7 @@ class _WriterSource(_Source):
 
     def struct(self, field: F, value: str, out: str) -> None:
         assert field.struct is not None
-        nested = self.name(_WriterSource(field.struct, self.version, self.is_flexible).build())
+        nested = self.nested(field.struct)
         if not self.is_nullable(field):
             self(f"{nested}({value}, {out})")
             return
@@ -411,7 +424,7 @@ class _WriterSource(_Source):
             self(f"{out} += pack_many(f'>{{k}}{FIXED[element]}', *v)")
         elif element == "struct":
             assert field.struct is not None
-            nested = self.name(_WriterSource(field.struct, self.version, self.is_flexible).build())
+            nested = self.nested(field.struct)
             self(f"for x in v: {nested}(x, {out})")
         else:
             self("for v in v:")

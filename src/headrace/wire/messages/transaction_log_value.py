@@ -44,16 +44,16 @@ class TransactionLogValue(Message):
     FLEXIBLE_FROM = 1
     SCHEMA = (
         F("producer_id", "int64", (0, 32767), default=0),
-        F("previous_producer_id", "int64", (0, 32767), tagged=(1, 32767), tag=0, default=-1),
-        F("next_producer_id", "int64", (0, 32767), tagged=(1, 32767), tag=1, default=-1),
+        F("previous_producer_id", "int64", (1, 32767), tagged=(1, 32767), tag=0, default=-1),
+        F("next_producer_id", "int64", (1, 32767), tagged=(1, 32767), tag=1, default=-1),
         F("producer_epoch", "int16", (0, 32767), default=0),
-        F("next_producer_epoch", "int16", (0, 32767), tagged=(1, 32767), tag=3, default=-1),
+        F("next_producer_epoch", "int16", (1, 32767), tagged=(1, 32767), tag=3, default=-1),
         F("transaction_timeout_ms", "int32", (0, 32767), default=0),
         F("transaction_status", "int8", (0, 32767), default=0),
         F("transaction_partitions", "[]struct", (0, 32767), nullable=(0, 32767), struct=PartitionsSchema),
         F("transaction_last_update_timestamp_ms", "int64", (0, 32767), default=0),
         F("transaction_start_timestamp_ms", "int64", (0, 32767), default=0),
-        F("client_transaction_version", "int16", (0, 32767), tagged=(1, 32767), tag=2, default=0),
+        F("client_transaction_version", "int16", (1, 32767), tagged=(1, 32767), tag=2, default=0),
     )
 
     def __init__(
