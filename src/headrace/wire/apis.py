@@ -141,6 +141,8 @@ def _skip_tags(frame: bytes, position: int) -> int:
             position += size
     except IndexError:
         raise MalformedMessage("cut short in the header's tagged fields") from None
+    if position > len(frame):
+        raise MalformedMessage("cut short in the header's tagged fields")
     return position
 
 
