@@ -11,7 +11,7 @@ import logging
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from headrace.broker.call import Call
 from headrace.broker.handlers import served_versions
@@ -71,8 +71,7 @@ class Connection(asyncio.Protocol):
         self.on_close: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = cast(asyncio.Transport, transport)
         peer = transport.get_extra_info("peername")
         self.address = peer[0] if peer else "local"
         self.last_active_s = self._server.loop.time()

@@ -30,6 +30,8 @@ from headrace.log.disk import Disk
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
 from headrace.log.partition_log import PartitionLog
+from headrace.log.producers import Origin
+from headrace.wire.batches import NO_PRODUCER_ID
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.records import NewRecord, build_batch
@@ -63,7 +65,7 @@ class BrokerCore:
         self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self._on_failure = on_failure
-        is_synced = disk.is_durable and settings.str("headrace.flush") == "fsync"
+        is_synced = not disk.is_volatile and settings.str("headrace.flush") == "fsync"
         self.group_commit = GroupCommit(self.logs.sync, runner.run if is_synced else None, self.fail)
         self.topics = Topics(self.metadata, self.logs, settings, clock)
         self.topics.on_changed.append(self._wake_topic)
@@ -81,10 +83,10 @@ class BrokerCore:
         try:
             result: Message | Later[Message] | None = handler.handle(self, request, call)
         except KafkaError as error:
-            return handler.error_response(request, error.code, error.message, call)
+            result = handler.error_response(request, error.code, error.message, call)
         except Exception:
             logger.exception("%s v%d failed", type(request).__name__, call.api_version)
-            return handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, call)
+            result = handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, call)
         return result
 
     def durable(self, logs: Iterable[PartitionLog]) -> Later[None]:
@@ -107,9 +109,12 @@ class BrokerCore:
         now_ms = self.clock.wall_ms()
         target = self.topics.internal(topic_name).partitions[partition]
         batch = build_batch(
-            [NewRecord(key, value, timestamp_ms=now_ms) for key, value in records], producer=producer
+            [NewRecord(key, value, timestamp=now_ms) for key, value in records],
+            producer_id=producer.id if producer else NO_PRODUCER_ID,
+            producer_epoch=producer.epoch if producer else -1,
+            is_transactional=producer is not None,
         )
-        target.log.append_internal(batch, now_ms=now_ms)
+        target.log.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
         self.appended(target)
         return self.durable([target.log])
 

@@ -20,7 +20,8 @@ from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
-from headrace.log.disk import Disk, MemoryDisk, OsDisk
+from headrace.log.disk import Disk, OsDisk
+from headrace.log.memory_disk import MemoryDisk
 from headrace.version import __version__
 
 logger = logging.getLogger("headrace.broker")

@@ -246,7 +246,7 @@ class Topics:
                 self._remove_directories(row)
 
     def _remove_directories(self, row: TopicRow) -> None:
-        self._logs.delete_topic(row.name, row.partitions, row.id)
+        self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms())
         self._metadata.forget_deleted(row.id)
 
     @staticmethod

@@ -9,7 +9,8 @@ from headrace.broker.addresses import first_listener, parse_address
 from headrace.broker.embedded import Broker
 from headrace.broker.logs import configure
 from headrace.broker.settings import parse_assignments, read_properties
-from headrace.log.errors import LogError
+from headrace.log.disk import DirectoryLocked
+from headrace.log.manager import UnknownFormat
 from headrace.log.metadata import MetadataError
 
 DEFAULT_ADDRESS = "localhost:9092"
@@ -31,7 +32,7 @@ def run(listen: str | None, data: str | None, assignments: list[str], config: Pa
             on_failure=lambda _: stopping.set(),
         )
         broker.start()
-    except (OSError, ValueError, LogError, MetadataError) as error:
+    except (OSError, ValueError, DirectoryLocked, UnknownFormat, MetadataError) as error:
         print(f"headrace serve: {error}", file=sys.stderr)
         return 1
     for name in (signal.SIGINT, signal.SIGTERM):

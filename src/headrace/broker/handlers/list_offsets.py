@@ -19,6 +19,7 @@ from headrace.wire.messages.list_offsets_response import (
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
+    from headrace.log.partition_log import PartitionLog
 
 VERSIONS = (1, 11)
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
@@ -74,8 +75,15 @@ def _find(
         partition_index=asked.partition_index,
         timestamp=timestamp,
         offset=offset,
-        leader_epoch=log.epoch_at(offset) if offset >= 0 else -1,
+        leader_epoch=_epoch_at(log, offset) if offset >= 0 else -1,
     )
+
+
+def _epoch_at(log: "PartitionLog", offset: int) -> int:
+    """The epoch in which the record at `offset` was written, or will be."""
+    if offset >= log.end_offset:
+        return log.leader_epoch
+    return max((epoch for epoch, start in log.epochs.entries if start <= offset), default=log.leader_epoch)
 
 
 def _refused(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:

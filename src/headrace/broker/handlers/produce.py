@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.wire.batches import HEADER_SIZE, BatchHeader, read_header
+from headrace.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
@@ -31,6 +31,7 @@ VERSIONS = (3, 13)
 TOPIC_IDS_SINCE = 13
 IMPLICIT_ADD_SINCE = 12
 ALL, NONE = -1, 0
+FLAGS_AT = ATTRIBUTES_AT + 1
 
 
 def handle(
@@ -97,10 +98,8 @@ def _append(
         raise KafkaError(
             ErrorCode.INVALID_RECORD, "a produce request needs exactly one record batch per partition"
         )
-    if request.transactional_id is not None and len(data.records) >= HEADER_SIZE:
-        batch = read_header(data.records)
-        if batch.is_transactional:
-            _check_transaction(core, partition, batch, request.transactional_id, call)
+    if len(data.records) >= HEADER_SIZE and data.records[FLAGS_AT] & TRANSACTIONAL:
+        _check_transaction(core, partition, read_header(data.records), request.transactional_id, call)
     log = partition.log
     appended = log.append(data.records, now_ms=core.clock.wall_ms())
     core.appended(partition)
@@ -113,14 +112,15 @@ def _append(
 
 
 def _check_transaction(
-    core: "BrokerCore", partition: "Partition", batch: Batch, request: ProduceRequest, call: Call
+    core: "BrokerCore", partition: "Partition", batch: BatchHeader, transactional_id: str | None, call: Call
 ) -> None:
-    if request.transactional_id is None:
+    if transactional_id is None:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, "a transactional batch needs a transactional id in its request"
+            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+            "a transactional batch needs the transactional id in its request",
         )
     core.transactions.verify_or_add(
-        request.transactional_id,
+        transactional_id,
         batch.producer_id,
         batch.producer_epoch,
         [(partition.topic.name, partition.index)],

@@ -1,5 +1,6 @@
 """The broker's settings: one declared table, and the values in force."""
 
+from headrace.broker.settings.help import render_help
 from headrace.broker.settings.properties import from_keywords, parse_assignments, read_properties
 from headrace.broker.settings.setting import Scope, Setting, SettingError, Synonym, Type, Value
 from headrace.broker.settings.table import BY_NAME, SETTINGS
@@ -21,4 +22,5 @@ __all__ = [
     "from_keywords",
     "parse_assignments",
     "read_properties",
+    "render_help",
 ]
