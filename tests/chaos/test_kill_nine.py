@@ -173,7 +173,8 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(server: ServerProc
     seed = int(os.environ.get("HEADRACE_SEED", "0")) or random.randrange(1, 2**31)
     print(f"seed {seed}, {rounds} rounds")
     choose = random.Random(seed)
-    AdminClient({"bootstrap.servers": server.address}).create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": server.address})
+    admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
     load = Load(server.address)
     load.start()
     try:

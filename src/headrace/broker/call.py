@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 
 
+class CloseConnection(Exception):
+    """Raised by a handler whose client asked for no answer but must learn that something is wrong."""
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
     api_version: int

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.broker.call import Call
+from headrace.broker.call import Call, CloseConnection
 from headrace.broker.handlers import served_versions
 from headrace.broker.later import Later
 from headrace.wire.apis import (
@@ -158,7 +158,11 @@ class Connection(asyncio.Protocol):
             client_host="/" + self.address,
             connection_id=self.id,
         )
-        result = self._core.handle(request, call)
+        try:
+            result = self._core.handle(request, call)
+        except CloseConnection as reason:
+            self._refuse(str(reason))
+            return
         if result is None:
             return
         if isinstance(result, Later):

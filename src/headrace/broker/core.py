@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from headrace.broker.call import Call
+from headrace.broker.call import Call, CloseConnection
 from headrace.broker.clock import Clock
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_commit import GroupCommit
@@ -82,6 +82,8 @@ class BrokerCore:
         handler = handler_of(request.API_KEY)
         try:
             result: Message | Later[Message] | None = handler.handle(self, request, call)
+        except CloseConnection:
+            raise
         except KafkaError as error:
             result = handler.error_response(request, error.code, error.message, call)
         except Exception:

@@ -1,6 +1,6 @@
 """Fetch (1), v4-v18: records by partition and offset, as slices of the log.
 
-The answer waits until MinBytes are there, an error is to be told, or MaxWaitMs have passed; a waiting fetch is parked on
+The answer waits until MinBytes are there, an error is to be told, or MaxWaitMs have passed; until then it is parked on
 its partitions and woken by appends. From v7 on with sessions (see fetch_sessions.py), from v13 on by topic id.
 The first batch of the first partition that has one is returned whatever its size, so that every client gets on.
 """

@@ -1,8 +1,8 @@
 """ListOffsets (2), v1-v11: the offset that belongs to a point in time.
 
 Special times: -1 latest (the last stable offset for read_committed), -2 earliest, -3 the record with the largest
-timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pending upload (v11). Nothing is tiered here:
--4 is the earliest offset, -5 and -6 answer "none".
+timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pending upload (v11). Nothing is tiered
+here: -4 is the earliest offset, -5 and -6 answer "none".
 """
 
 from typing import TYPE_CHECKING

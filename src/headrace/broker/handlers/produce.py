@@ -1,15 +1,15 @@
 """Produce (0), v3-v13: appends record batches to partitions; from v13 on topics are named by id.
 
 acks=all answers after the group commit, acks=1 after the write has reached the operating system, acks=0 not at all (a
-failure then closes nothing and is only logged: the client asked not to be told). Batches of a transaction are
+failure then closes the connection, so that the client looks at its metadata again). Batches of a transaction are
 checked with the transaction coordinator first; from v12 on that also adds the partition (transaction.version 2).
 """
 
-import logging
 from typing import TYPE_CHECKING
 
-from headrace.broker.call import Call
+from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
+from headrace.log.metadata import uuid_text
 from headrace.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -25,11 +25,10 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Partition
     from headrace.log.partition_log import PartitionLog
 
-logger = logging.getLogger("headrace.broker")
-
 VERSIONS = (3, 13)
 TOPIC_IDS_SINCE = 13
 IMPLICIT_ADD_SINCE = 12
+ABORTABLE_SINCE = 11
 ALL, NONE = -1, 0
 FLAGS_AT = ATTRIBUTES_AT + 1
 
@@ -45,10 +44,22 @@ def handle(
         responses=[_append_topic(core, topic, request, call, written) for topic in request.topic_data]
     )
     if request.acks == NONE:
+        _close_if_refused(response)
         return None
     if request.acks == ALL and written:
         return core.durable(written).map(lambda _: response)
     return response
+
+
+def _close_if_refused(response: ProduceResponse) -> None:
+    for topic in response.responses:
+        for partition in topic.partition_responses:
+            if partition.error_code:
+                name = topic.name or uuid_text(topic.topic_id)
+                raise CloseConnection(
+                    f"records for {name}-{partition.index} sent with acks=0 were refused: "
+                    f"{ErrorCode(partition.error_code).name} {partition.error_message or ''}".rstrip()
+                )
 
 
 def _append_topic(
@@ -65,10 +76,6 @@ def _append_topic(
             partitions.append(_append(core, partition, data, request, call))
             written.append(partition.log)
         except KafkaError as error:
-            if request.acks == NONE:
-                logger.warning(
-                    "dropped records of %s sent with acks=0: %s", topic.name or topic.topic_id.hex(), error
-                )
             partitions.append(_refused(data.index, error))
         except OSError as error:
             core.fail(error)
@@ -125,6 +132,7 @@ def _check_transaction(
         batch.producer_epoch,
         [(partition.topic.name, partition.index)],
         may_add=call.api_version >= IMPLICIT_ADD_SINCE,
+        knows_abortable=call.api_version >= ABORTABLE_SINCE,
     )
 
 
@@ -140,9 +148,11 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
 
 def error_response(
     request: ProduceRequest, code: ErrorCode, message: str | None, call: Call
-) -> ProduceResponse | None:
+) -> ProduceResponse:
     if request.acks == NONE:
-        return None
+        raise CloseConnection(
+            f"a produce request with acks=0 was refused: {code.name} {message or ''}".rstrip()
+        )
     error = KafkaError(code, message)
     return ProduceResponse(
         responses=[

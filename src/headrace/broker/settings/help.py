@@ -27,4 +27,5 @@ def _lines(setting: Setting) -> list[str]:
     facts = [setting.type.name.lower(), f"default {default!r}" if default is not None else "no default"]
     if setting.allowed:
         facts.append(setting.allowed)
-    return [f"  {setting.name}  ({', '.join(facts)})", *textwrap.wrap(setting.doc, 100, initial_indent="      ", subsequent_indent="      ")]  # fmt: skip
+    doc = textwrap.wrap(setting.doc, 100, initial_indent="      ", subsequent_indent="      ")
+    return [f"  {setting.name}  ({', '.join(facts)})", *doc]
