@@ -1,9 +1,9 @@
 """The topics the broker has: names and ids, their partitions with their logs, their settings.
 
 Theory of operation. The metadata store says which topics exist; this registry mirrors it in memory and joins
-each partition with its log. A partition's log is opened when it is first used, so that a thousand idle
-partitions cost nothing. What changes metadata is durable when the method returns. Whoever cares
-(coordinators, parked requests) listens to `on_changed` and `on_deleted`.
+each partition with its log. A start opens every log there is; a new partition's log is opened when it is first
+used, so that a topic of a thousand partitions is made at once. What changes metadata is durable when the method
+returns. Whoever cares (coordinators, parked requests) listens to `on_changed` and `on_deleted`.
 """
 
 import logging
@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from headrace.broker.clock import Clock
 from headrace.broker.settings import BY_NAME, Scope, SettingError, Settings
+from headrace.log.layout import directory_name, parse_directory_name
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore, TopicRow, new_uuid
 from headrace.log.partition_log import PartitionLog
@@ -86,9 +87,13 @@ class Topics:
         settings.on_changed.append(self._reconfigure_all)
         for row in metadata.deleted_topics():
             logger.info("finishing the deletion of topic %s", row.name)
-            self._remove_directories(row)
-        for row in metadata.topics():
-            self._register(row)
+            self._remove_left_over(row)
+        rows = metadata.topics()
+        self._set_aside_strays(rows)
+        for row in rows:
+            for partition in self._register(row).partitions:
+                # Retention and compaction work on open logs; without a directory this costs one look at the disk.
+                _ = partition.log
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)
@@ -146,7 +151,10 @@ class Topics:
         self._metadata.delete_topic(name)
         del self._by_name[name]
         del self._by_id[topic.id]
-        self._remove_directories(TopicRow(name, topic.id, len(topic.partitions)))
+        try:
+            self._remove_directories(topic.id, name)
+        except OSError as error:
+            logger.error("topic %s is deleted, but its files could not be removed yet: %s", name, error)
         logger.info("deleted topic %s", name)
         self._tell(self.on_deleted, topic)
 
@@ -243,11 +251,26 @@ class Topics:
         """Directories of a deleted topic that could not be removed before must not pass to the new one."""
         for row in self._metadata.deleted_topics():
             if row.name == name:
-                self._remove_directories(row)
+                try:
+                    self._remove_left_over(row)
+                except OSError as error:
+                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
 
-    def _remove_directories(self, row: TopicRow) -> None:
-        self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms())
-        self._metadata.forget_deleted(row.id)
+    def _remove_left_over(self, row: TopicRow) -> None:
+        for index in range(row.partitions):
+            self._logs.open_log(row.name, index, self._settings.log_config({}), row.id)
+        self._remove_directories(row.id, row.name)
+
+    def _remove_directories(self, topic_id: bytes, name: str) -> None:
+        self._logs.delete_topic(name, now_ms=self._clock.wall_ms())
+        self._metadata.forget_deleted(topic_id)
+
+    def _set_aside_strays(self, rows: list[TopicRow]) -> None:
+        """Looks into directories only where there is one that no topic can have: reading all would slow the start."""
+        expected = {directory_name(row.name, index) for row in rows for index in range(row.partitions)}
+        found = {name for name in self._logs.disk.list() if parse_directory_name(name) is not None}
+        if found - expected:
+            self._logs.set_aside_strays({row.id for row in rows})
 
     @staticmethod
     def _tell(listeners: list[Listener], topic: Topic) -> None:
