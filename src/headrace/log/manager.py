@@ -13,8 +13,10 @@ import logging
 import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+from headrace.log.background import Work
+from headrace.log.compaction import Compaction, plan
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk, replace_file
 from headrace.log.layout import (
@@ -36,12 +38,22 @@ from headrace.log.layout import (
 )
 from headrace.log.partition_log import PartitionLog, Store
 from headrace.log.recovery import open_clean, read_topic_id, recover, summary_of
+from headrace.log.retention import drop_expired
 
 logger = logging.getLogger("headrace.log")
 
 
 class UnknownFormat(Exception):
     """The data directory was written by a newer version of Headrace. Use that version, or another directory."""
+
+
+class Doomed(NamedTuple):
+    """Files that are out of use."""
+
+    due_ms: int
+    remove: Callable[[], None]
+    log: PartitionLog | None = None
+    """Must be synced first: what it holds instead of these files."""
 
 
 class LogManager:
@@ -60,8 +72,9 @@ class LogManager:
         self._now_ms = now_ms
         self._sync_guard = threading.Lock()
         self._checkpoint_guard = threading.Lock()
-        self._doomed: list[tuple[int, Callable[[], None]]] = []
-        """When, and how, to remove files that are out of use."""
+        self._doomed: list[Doomed] = []
+        self._are_offsets_stale = False
+        self._compaction: Compaction | None = None
         names = set(disk.list())
         properties = parse_properties(disk.read(META)) if META in names else {}
         self._require_format(properties)
@@ -83,7 +96,7 @@ class LogManager:
         self.store = Store(disk, leader_epoch=leader_epoch, save_start_offsets=self.save_start_offsets)
         for name in names:
             if name.endswith(DELETED_DIRECTORY):
-                self._doom(now_ms, partial(disk.remove_directory, name))
+                self._doomed.append(Doomed(now_ms, partial(disk.remove_directory, name)))
 
     def _require_format(self, properties: Mapping[str, str]) -> None:
         version = int(properties.get("headrace.format", FORMAT_VERSION))
@@ -161,8 +174,6 @@ class LogManager:
 
     def sync(self, logs: Iterable[PartitionLog]) -> None:
         """Returns when all that these logs hold now would survive a power cut. From a worker; raises OSError."""
-        if self.disk.is_volatile:
-            return
         with self._sync_guard:
             has_rolled = False
             for log in logs:
@@ -176,20 +187,25 @@ class LogManager:
                 self.save_recovery_points()
 
     def save_recovery_points(self) -> None:
-        """Recovery trusts segments below them; and nothing in a new segment is durable before they cover the old."""
+        """Recovery trusts what is below them. Nothing in a new segment is durable before they cover the old one."""
         with self._checkpoint_guard:
-            logs = list(self.logs.items())
-            points = {key: log.recovery_point for key, log in logs if log.segments}
+            logs = [(key, log) for key, log in list(self.logs.items()) if log.segments]
+            points = (self._recovery_points or {}) | {key: log.recovery_point for key, log in logs}
             replace_file(self.disk, RECOVERY_POINTS, encode_offsets(points))
+            self._recovery_points = points
             for key, log in logs:
-                log.saved_recovery_point = points.get(key, 0)
+                log.saved_recovery_point = points[key]
 
     def save_start_offsets(self) -> None:
         with self._checkpoint_guard:
-            self._start_offsets = {
-                key: log.start_offset for key, log in self.logs.items() if log.start_offset
-            }
+            for key, log in list(self.logs.items()):
+                if log.start_offset:
+                    self._start_offsets[key] = log.start_offset
             replace_file(self.disk, START_OFFSETS, encode_offsets(self._start_offsets))
+
+    def _save_cleaner_offsets(self) -> None:
+        with self._checkpoint_guard:
+            replace_file(self.disk, CLEANER_OFFSETS, encode_offsets(self._cleaner_offsets))
 
     def delete_topic(self, topic: str, *, now_ms: int) -> None:
         """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`."""
@@ -197,6 +213,9 @@ class LogManager:
             log = self.logs.pop(key)
             log.is_deleted = True
             log.close()
+            with self._checkpoint_guard:
+                for offsets in (self._start_offsets, self._cleaner_offsets, self._recovery_points or {}):
+                    offsets.pop(key, None)
             if self.disk.exists(log.directory):
                 self._discard_directory(log, log.topic_id, now_ms + log.config.file_delete_delay_ms)
         self.disk.sync_directory()
@@ -205,10 +224,7 @@ class LogManager:
         """By a name that no other topic's directory can have, and that fits in 255 bytes."""
         name = f"{log.topic[:180]}-{log.partition}.{topic_id.hex()}{DELETED_DIRECTORY}"
         self.disk.rename(log.directory, name)
-        self._doom(due_ms, partial(self.disk.remove_directory, name))
-
-    def _doom(self, due_ms: int, remove: Callable[[], None]) -> None:
-        self._doomed.append((due_ms, remove))
+        self._doomed.append(Doomed(due_ms, partial(self.disk.remove_directory, name)))
 
     def set_aside_strays(self, topic_ids: Container[bytes]) -> list[str]:
         """Renames directories of topics that nobody knows, as after lost metadata; never deletes them."""
@@ -226,8 +242,81 @@ class LogManager:
             logger.warning("set aside, because no topic has their id: %s", ", ".join(strays))
         return strays
 
+    def background_work(self, now_ms: int) -> list[Work]:
+        """Retention, removal of old files, compaction: what is due now. To be called every few seconds."""
+        rolled = []
+        for log in self.logs.values():
+            if log.segments:
+                self._expire(log, now_ms)
+                if log.has_rolled:
+                    rolled.append(log)
+        works = []
+        if rolled:
+            works.append(Work("sync closed segments", partial(self.sync, rolled)))
+        due = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
+        if due or self._are_offsets_stale:
+            self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
+            self._are_offsets_stale = False
+            works.append(Work("remove old files", partial(self._remove, due)))
+        compaction = self._next_compaction(now_ms)
+        if compaction is not None:
+            what = f"compact {compaction.log.name}"
+            works.append(Work(what, compaction.run, partial(self._finish_compaction, compaction)))
+        return works
+
+    def run_background_work(self, now_ms: int) -> None:
+        """All of it at once, on this thread: for tests and tools."""
+        for work in self.background_work(now_ms):
+            work.run()
+            work.finish()
+
+    def _expire(self, log: PartitionLog, now_ms: int) -> None:
+        log.producer_states.forget_idle(now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms)
+        try:
+            dropped = drop_expired(log, now_ms=now_ms)
+        except OSError as error:
+            logger.warning("%s: old segments stay for now: %s", log.name, error)
+            return
+        if dropped:
+            self._are_offsets_stale = True
+        due_ms = now_ms + log.config.file_delete_delay_ms
+        self._doomed += [Doomed(due_ms, segment.remove_files, log) for segment in dropped]
+
+    def _remove(self, doomed: Iterable[Doomed]) -> None:
+        """Start offsets and what replaces the files must be safe before they go."""
+        doomed = list(doomed)
+        self.save_start_offsets()
+        self._save_cleaner_offsets()
+        self.sync({id(one.log): one.log for one in doomed if one.log and not one.log.is_deleted}.values())
+        for one in doomed:
+            one.remove()
+
+    def _next_compaction(self, now_ms: int) -> Compaction | None:
+        """One at a time, for the log with most to gain."""
+        if self._compaction is not None:
+            return None
+        due = []
+        for key, log in self.logs.items():
+            if "compact" in log.config.cleanup_policy and len(log.segments) > 1:
+                chosen = plan(log, cleaned_to=self._cleaner_offsets.get(key, 0), now_ms=now_ms)
+                if chosen.is_due:
+                    due.append((chosen.dirty_bytes, log, chosen))
+        if not due:
+            return None
+        _, log, chosen = max(due, key=lambda candidate: candidate[0])
+        self._compaction = Compaction(log, chosen, now_ms=now_ms)
+        return self._compaction
+
+    def _finish_compaction(self, compaction: Compaction) -> None:
+        self._compaction = None
+        compaction.finish()
+        log = compaction.log
+        if not log.is_deleted:
+            self._cleaner_offsets[log.topic, log.partition] = compaction.cleaned_to
+            self._are_offsets_stale = True
+
     def close(self, *, clean: bool = True) -> None:
-        """Leaves the directory to the next start. OSError: nothing that was synced is lost, but it is not clean."""
+        """Leaves the directory to the next start. OSError: nothing synced is lost, but the end is not clean."""
         try:
             if clean:
                 self._leave_cleanly()
@@ -237,14 +326,14 @@ class LogManager:
             self.disk.unlock()
 
     def _leave_cleanly(self) -> None:
+        if self._compaction is not None:
+            self._compaction.cancel()
         logs = [log for log in self.logs.values() if log.segments and log.damage is None]
         for log in logs:
             log.save_for_restart()
         self.sync(self.logs.values())
         self.save_recovery_points()
-        self.save_start_offsets()
-        for _, remove in self._doomed:
-            remove()
+        self._remove(self._doomed)
         summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
         content = json.dumps({"version": 1, "logs": summaries}, separators=(",", ":"))
         replace_file(self.disk, CLEAN_SHUTDOWN, content.encode())

@@ -22,6 +22,7 @@ from headrace.log.disk import Disk, replace_file, sync_file, write_file
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
 from headrace.log.layout import (
+    INDEXES,
     LEADER_EPOCHS,
     PARTITION_METADATA,
     SNAPSHOT,
@@ -101,6 +102,7 @@ class PartitionLog:
         "epochs",
         "is_as_left",
         "is_deleted",
+        "next_horizon_ms",
         "partition",
         "producer_states",
         "recovery_point",
@@ -140,6 +142,8 @@ class PartitionLog:
         self.aborted: list[AbortedTransaction] = []
         """By last offset."""
         self.damage: Damage | None = None
+        self.next_horizon_ms: int | None = None
+        """When the next tombstones may go."""
         self._hints: dict[int, tuple[Segment, int]] = {}
         self._stable_hint: tuple[int, Segment, int] | None = None
         self._is_directory_made = False
@@ -290,9 +294,12 @@ class PartitionLog:
             return True
         if active.index_entries * OFFSET_ENTRY_SIZE >= config.segment_index_bytes:
             return True
+        segment_ms = config.segment_ms
+        if "compact" in config.cleanup_policy:
+            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
         if active.first_timestamp >= 0:
-            return placed[-1][2] - active.first_timestamp > config.segment_ms
-        return now_ms - active.created_ms > config.segment_ms
+            return placed[-1][2] - active.first_timestamp > segment_ms
+        return now_ms - active.created_ms > segment_ms
 
     def _make_directory(self) -> None:
         if self._is_directory_made:
@@ -345,6 +352,42 @@ class PartitionLog:
             self._unsynced_files += written
         self._forget_old_snapshots()
         return segment
+
+    def drop_oldest(self, count: int, *, now_ms: int) -> list[Segment]:
+        """Takes segments out of the log, not off the disk. An active one remains, so that the end is known."""
+        if count == len(self.segments):
+            self.roll(now_ms)
+        dropped = self.segments[:count]
+        del self.segments[:count], self.bases[:count]
+        for segment in dropped:
+            segment.close()
+            self.size -= segment.size
+        if self.bases[0] > self.start_offset:
+            self.move_start(self.bases[0])
+        self.is_as_left = False
+        self.forget_positions()
+        return dropped
+
+    def replace_segments(self, old: list[Segment], new: Segment, swap: str) -> None:
+        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources."""
+        disk = self.store.disk
+        for segment in old[1:]:
+            segment.remove_files()
+        old[0].close()
+        for suffix in INDEXES:
+            disk.remove(old[0].path_of(suffix))
+        disk.rename(swap, new.path)
+        at = self.segments.index(old[0])
+        self.segments[at : at + len(old)] = [new]
+        self.bases[at : at + len(old)] = [new.base_offset]
+        self.size += new.size - sum(segment.size for segment in old)
+        self.is_as_left = False
+        self.forget_positions()
+        written = [*new.save_indexes(), *self.save_aborted(new)]
+        new.is_closed = True
+        with self.store.guard:
+            self._unsynced_files += written
+            self._is_directory_unsynced = True
 
     def save_aborted(self, segment: Segment) -> list[str]:
         """The aborted transactions whose markers are in this segment: a file only if there are any."""

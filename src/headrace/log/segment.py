@@ -223,6 +223,12 @@ class Segment:
         assert self._time_index is not None
         return self._index, self._time_index
 
+    def newest_ms(self) -> int:
+        """The largest timestamp; without any, the time since which the segment has been known."""
+        if self.max_timestamp < 0 and self.size and self._index is None:
+            self.indexes()
+        return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
+
     @property
     def index_entries(self) -> int:
         return len(self._index.offsets) if self._index is not None else 0

@@ -188,15 +188,19 @@ def keep_records(
     records = read_records(_plain(header, payload))
     kept = bytearray()
     count = position = 0
+    max_timestamp = NO_TIMESTAMP
     shift = 0 if delete_horizon_ms is None else header.base_timestamp - delete_horizon_ms
     for record in records:
         length, body = _read_varint(payload, position)
         end = body + length
         if wanted(record):
             count += 1
+            max_timestamp = max(max_timestamp, record.timestamp)
             kept += _shift_timestamp(payload, body, end, shift) if shift else payload[position:end]
         position = end
     header = header._replace(record_count=count)
+    if not header.is_log_append_time:
+        header = header._replace(max_timestamp=max_timestamp)
     if delete_horizon_ms is not None:
         header = header._replace(
             attributes=header.attributes | DELETE_HORIZON, base_timestamp=delete_horizon_ms

@@ -1,0 +1,39 @@
+"""Which of a log's oldest segments may go: too old, too many bytes, or wholly before the log's start offset."""
+
+from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
+
+
+def drop_expired(log: PartitionLog, *, now_ms: int) -> list[Segment]:
+    """Takes them out of the log; their files are the caller's to remove. OSError if a new segment cannot be made."""
+    count = max(_before_start(log), _by_time(log, now_ms), _by_size(log)) if log.segments else 0
+    return log.drop_oldest(count, now_ms=now_ms) if count else []
+
+
+def _before_start(log: PartitionLog) -> int:
+    return sum(base <= log.start_offset for base in log.bases[1:])
+
+
+def _by_time(log: PartitionLog, now_ms: int) -> int:
+    if "delete" not in log.config.cleanup_policy or log.config.retention_ms < 0:
+        return 0
+    count = 0
+    for segment in log.segments:
+        is_empty_active = not segment.is_closed and not segment.size
+        if is_empty_active or now_ms - segment.newest_ms() <= log.config.retention_ms:
+            break
+        count += 1
+    return count
+
+
+def _by_size(log: PartitionLog) -> int:
+    if "delete" not in log.config.cleanup_policy or log.config.retention_bytes < 0:
+        return 0
+    excess = log.size - log.config.retention_bytes
+    count = 0
+    for segment in log.segments:
+        excess -= segment.size
+        if excess < 0 or not segment.size:
+            break
+        count += 1
+    return count
