@@ -48,7 +48,7 @@ def _describe(core: "BrokerCore", topic: str, index: int) -> PartitionResponse:
             last_sequence=producer.last_sequence,
             last_timestamp=producer.last_timestamp,
             coordinator_epoch=producer.coordinator_epoch,
-            current_txn_start_offset=producer.current_txn_start_offset,
+            current_txn_start_offset=producer.transaction_start_offset,
         )
         for producer in partition.log.producers()
     ]

@@ -69,7 +69,8 @@ class TransactionCoordinator:
                         journal.replay(self._transactions, record.key, record.value)
                     except UnknownRecord as unknown:
                         logger.warning("%s-%d: skipped: %s", TOPIC, partition.index, unknown)
-        self._repair()
+        if not self._core.logs.was_clean:
+            self._repair()
         for transaction in list(self._transactions.values()):
             self._watch(transaction)
             if transaction.state in PREPARED:
@@ -95,7 +96,7 @@ class TransactionCoordinator:
                 producer_id=each.producer_id,
                 producer_epoch=each.producer_epoch,
                 commit=False,
-                coordinator_epoch=each.coordinator_epoch,
+                coordinator_epoch=max(each.coordinator_epoch, 0),
             )
 
     def __iter__(self) -> Iterator[Transaction]:

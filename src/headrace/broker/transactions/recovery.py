@@ -48,7 +48,7 @@ def open_transactions(topics: "Topics") -> Iterator[Open]:
             if log.stable_offset >= log.end_offset:
                 continue
             for producer in log.producers():
-                if producer.current_txn_start_offset >= 0:
+                if producer.transaction_start_offset >= 0:
                     epochs = producer.producer_epoch, producer.coordinator_epoch
                     yield Open(partition, producer.producer_id, *epochs)
 

@@ -67,7 +67,7 @@ class FakeProducer:
     last_sequence: int
     last_timestamp: int
     coordinator_epoch: int
-    current_txn_start_offset: int
+    transaction_start_offset: int
 
 
 @dataclass(eq=False)
@@ -85,10 +85,10 @@ class FakeLog:
 
     @property
     def stable_offset(self) -> int:
-        return min((each.current_txn_start_offset for each in self._open()), default=self.end_offset)
+        return min((each.transaction_start_offset for each in self._open()), default=self.end_offset)
 
     def _open(self) -> list[FakeProducer]:
-        return [each for each in self.producers() if each.current_txn_start_offset >= 0]
+        return [each for each in self.producers() if each.transaction_start_offset >= 0]
 
     def append_marker(
         self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
@@ -107,7 +107,7 @@ class FakeLog:
         for offset, entry in enumerate(self.entries):
             if isinstance(entry, tuple):
                 before = found.get(entry[0])
-                start = before.current_txn_start_offset if before else -1
+                start = before.transaction_start_offset if before else -1
                 found[entry[0]] = FakeProducer(*entry, 0, 0, 0, start if start >= 0 else offset)
             elif isinstance(entry, Marker):
                 identity = entry.producer_id, entry.producer_epoch
@@ -185,8 +185,14 @@ class FakeGroups:
         )
 
 
+class FakeLogs:
+    def __init__(self, *, was_clean: bool) -> None:
+        self.was_clean = was_clean
+
+
 class FakeCore:
-    def __init__(self, clock: FakeClock | None = None) -> None:
+    def __init__(self, clock: FakeClock | None = None, *, was_clean: bool = True) -> None:
+        self.logs = FakeLogs(was_clean=was_clean)
         self.clock = clock or FakeClock()
         self.timers = Timers()
         self.settings = FakeSettings()
@@ -281,7 +287,7 @@ class FakeCore:
 
     def crash(self, *, keep_data: bool = False) -> "FakeCore":
         """What the next start finds: the durable entries; with `keep_data`, all that was written to users' topics."""
-        after = FakeCore(FakeClock(self.clock.elapsed_ms))
+        after = FakeCore(FakeClock(self.clock.elapsed_ms), was_clean=False)
         after.next_producer_id = self.next_producer_id
         for topic in self.topics:
             copy = after.topics.create(topic.name, len(topic.partitions))
