@@ -1,0 +1,246 @@
+"""The shell around groups and offsets: it keeps the journal, arms timers, and hears of topics that come and go.
+
+Theory of operation. Each group lives in one partition of `__consumer_offsets`, by the hash of its id. A change is
+appended there first, then applied; whoever asked for something that must last is answered when the append is durable.
+At start `load` applies every partition from its beginning; offsets of transactions that have no marker yet stay
+pending until the transaction coordinator ends them.
+
+Each group has at most one timer, at its earliest deadline. Heartbeats only move deadlines back, so they leave the timer
+alone: it fires, finds nothing due, and is armed anew.
+"""
+
+import logging
+import secrets
+import uuid
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.groups import records
+from headrace.broker.groups.admin_requests import AdminRequests
+from headrace.broker.groups.classic_rebalance import ClassicLimits
+from headrace.broker.groups.classic_requests import ClassicRequests
+from headrace.broker.groups.consumer import ConsumerGroup
+from headrace.broker.groups.consumer_requests import ConsumerRequests
+from headrace.broker.groups.hashing import partition_for
+from headrace.broker.groups.offset_requests import OffsetRequests
+from headrace.broker.groups.records import Entry
+from headrace.broker.groups.registry import Group, Now, Write
+from headrace.broker.groups.state import GroupState
+from headrace.broker.later import Later
+from headrace.broker.producer import Producer
+from headrace.broker.timers import Timer
+from headrace.wire.batches import read_header
+from headrace.wire.codec import MalformedMessage
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
+from headrace.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
+from headrace.wire.records import read_marker, read_records
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Topic
+
+logger = logging.getLogger("headrace.groups")
+
+OFFSETS_TOPIC = "__consumer_offsets"
+RETRY_MS = 1000
+"""When the journal refused what time demanded: how long until it is tried again."""
+# What a member is told when the journal refuses: the errors after which clients look for the coordinator again.
+JOURNAL_ERRORS = {
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
+    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+
+
+class GroupCoordinator:
+    def __init__(self, core: "BrokerCore") -> None:
+        self.core = core
+        limits = ClassicLimits(
+            size_max=core.settings.int("group.max.size"),
+            initial_delay_ms=core.settings.int("group.initial.rebalance.delay.ms"),
+        )
+        self.state = GroupState(core.topics, limits)
+        self.classic = ClassicRequests(self)
+        self.consumer = ConsumerRequests(self)
+        self.offsets = OffsetRequests(self)
+        self.admin = AdminRequests(self)
+        self._timers: dict[str, Timer] = {}
+        core.topics.on_changed.append(self._note_topic_changed)
+        core.topics.on_deleted.append(self._note_topic_deleted)
+
+    def now(self) -> Now:
+        return Now(self.core.clock.monotonic_ms(), self.core.clock.wall_ms())
+
+    def new_uuid(self) -> str:
+        return str(uuid.uuid4())
+
+    def new_short_id(self) -> str:
+        """16 random bytes in 22 characters, as Kafka writes its ids."""
+        return secrets.token_urlsafe(16)
+
+    def partition_of(self, group_id: str) -> int:
+        """The partition of `__consumer_offsets` that holds a group; makes the topic if it is not there yet."""
+        return partition_for(group_id, len(self.core.topics.internal(OFFSETS_TOPIC).partitions))
+
+    def load(self) -> None:
+        """At start: the groups as the journal has them, and their clocks running."""
+        self.replay()
+        now = self.now()
+        for group in self.state.registry:
+            if isinstance(group, ConsumerGroup):
+                group.session_ms = self.consumer.limits(group.group_id).session_ms
+            self.carry_out(group, group.start_clocks(now))
+        self._arm_retention(now)
+
+    def replay(self) -> None:
+        topic = self.core.topics.get(OFFSETS_TOPIC)
+        for partition in topic.partitions if topic is not None else ():
+            for batch in partition.log.batches():
+                self._replay_batch(partition.index, batch)
+
+    def _replay_batch(self, partition: int, batch: bytes) -> None:
+        header = read_header(batch)
+        transaction = (partition, header.producer_id) if header.is_transactional else None
+        if header.is_control:
+            marker = read_marker(batch)
+            if marker is not None:
+                self.state.offsets.end_transaction((partition, header.producer_id), commit=marker.is_commit)
+            return
+        for record in read_records(batch):
+            try:
+                entry = records.decode(record.key or b"", record.value)
+            except MalformedMessage as error:
+                logger.warning(
+                    "skipped record %d of %s-%d: %s", record.offset, OFFSETS_TOPIC, partition, error
+                )
+            else:
+                if entry is not None:
+                    self.state.apply(entry, transaction)
+
+    def append(
+        self, group_id: str, entries: Iterable[Entry], *, producer: Producer | None = None
+    ) -> Later[None]:
+        """Into the journal, nothing more. Raises KafkaError with what a client shall be told."""
+        try:
+            return self.core.append_internal(
+                OFFSETS_TOPIC,
+                self.partition_of(group_id),
+                [entry.encode() for entry in entries],
+                producer=producer,
+            )
+        except KafkaError as error:
+            raise KafkaError(JOURNAL_ERRORS.get(error.code, error.code), error.message) from error
+
+    def journal(
+        self, group_id: str, entries: Sequence[Entry], *, producer: Producer | None = None
+    ) -> Later[None]:
+        """Appends, then applies. Resolves when it is durable."""
+        durable = self.append(group_id, entries, producer=producer)
+        transaction = (self.partition_of(group_id), producer.id) if producer is not None else None
+        for entry in entries:
+            self.state.apply(entry, transaction)
+        return durable
+
+    def carry_out(self, group: Group, write: Write | None) -> bool:
+        """Does what a machine has decided, and arms the group's timer. False: the journal has refused it."""
+        is_done = True
+        if write is not None:
+            try:
+                if write.written is None:
+                    self.journal(group.group_id, write.entries)
+                else:
+                    self.append(group.group_id, write.entries)
+                    write.written()
+            except KafkaError as error:
+                logger.warning("group %s: the journal refused a change: %s", group.group_id, error)
+                write.refused(error.code)
+                is_done = False
+        self.watch(group)
+        return is_done
+
+    def watch(self, group: Group) -> None:
+        """Arms the group's timer, unless it already fires in time."""
+        deadline_ms = group.deadline_ms()
+        armed = self._timers.get(group.group_id)
+        if armed is not None:
+            if deadline_ms is not None and armed.deadline_ms <= deadline_ms:
+                return
+            armed.cancel()
+            del self._timers[group.group_id]
+        if deadline_ms is not None:
+            self._arm(group.group_id, deadline_ms)
+
+    def _arm(self, group_id: str, deadline_ms: int) -> None:
+        self._timers[group_id] = self.core.timers.at(deadline_ms, lambda: self._expire(group_id))
+
+    def _expire(self, group_id: str) -> None:
+        del self._timers[group_id]
+        now = self.now()
+        while (group := self.state.registry.get(group_id)) is not None:
+            deadline_ms = group.deadline_ms()
+            if deadline_ms is None or deadline_ms > now.ms:
+                self.watch(group)
+                return
+            write = group.expire(now)
+            if write is not None and not self.carry_out(group, write):
+                armed = self._timers.pop(group_id, None)
+                if armed is not None:
+                    armed.cancel()
+                self._arm(group_id, now.ms + RETRY_MS)
+                return
+
+    def _arm_retention(self, now: Now) -> None:
+        interval_ms = self.core.settings.int("offsets.retention.check.interval.ms")
+        self.core.timers.at(now.ms + interval_ms, self._expire_offsets)
+
+    def _expire_offsets(self) -> None:
+        now = self.now()
+        self._arm_retention(now)
+        retention_ms = self.core.settings.int("offsets.retention.minutes") * 60_000
+        for group in self.state.registry:
+            entries = self._expired(group, now, retention_ms)
+            if entries:
+                logger.info("group %s: %d records of it have expired", group.group_id, len(entries))
+                self._journal_quietly(group.group_id, entries)
+
+    def _expired(self, group: Group, now: Now, retention_ms: int) -> list[Entry]:
+        entries, is_nothing_left = self.state.offsets.expired(
+            group.group_id,
+            wall_ms=now.wall_ms,
+            retention_ms=retention_ms,
+            since=group.offsets_idle_since,
+            is_subscribed=group.is_subscribed_to,
+        )
+        return [*entries, *group.tombstones()] if is_nothing_left and group.is_empty else entries
+
+    def _journal_quietly(self, group_id: str, entries: Sequence[Entry]) -> None:
+        """For what nobody waits for: it is tried again later, or does not matter any more after a restart."""
+        try:
+            self.journal(group_id, entries)
+        except KafkaError as error:
+            logger.warning("group %s: the journal refused a change: %s", group_id, error)
+
+    def _note_topic_changed(self, topic: "Topic") -> None:
+        for group in self.state.registry:
+            group.forget_topic(topic.name)
+
+    def _note_topic_deleted(self, topic: "Topic") -> None:
+        self._note_topic_changed(topic)
+        for group_id in self.state.offsets.groups_reading(topic.name):
+            entries = self.state.offsets.tombstones(group_id, topic=topic.name, topic_id=topic.id)
+            if entries:
+                self._journal_quietly(group_id, entries)
+
+    def add_transaction_offsets(
+        self, request: TxnOffsetCommitRequest, call: Call
+    ) -> Later[TxnOffsetCommitResponse]:
+        """Offsets that count once the producer's transaction commits."""
+        return self.offsets.commit_in_transaction(request, call)
+
+    def complete_transaction(self, producer_id: int, partition_of_offsets_topic: int, commit: bool) -> None:
+        """The transaction's marker is in that partition of `__consumer_offsets`."""
+        self.state.offsets.end_transaction((partition_of_offsets_topic, producer_id), commit=commit)

@@ -1,0 +1,201 @@
+"""How far each group has read: committed offsets, and those of open transactions that wait for their marker.
+
+Theory of operation. Everything here comes from the journal: `apply` takes an OffsetCommit record, `end_transaction` a
+transaction's marker. Offsets committed inside a transaction stay pending, by the producer and the journal partition
+that holds them, until the marker in that partition commits or aborts them. A plain commit made after the pending one
+outlives it, as in Kafka: each commit remembers its place in the journal's order.
+
+Deciding is separate: `tombstones` and `expired` say what to write and change nothing.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import count
+
+from headrace.broker.groups import records
+from headrace.broker.groups.records import Entry
+from headrace.wire.message import ZERO_UUID
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.messages.offset_commit_value import OffsetCommitValue
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommittedOffset:
+    offset: int
+    leader_epoch: int = -1
+    metadata: str = ""
+    committed_ms: int = 0
+    expires_ms: int = -1
+    """Set by clients that speak OffsetCommit v2-v4 and ask for a retention of their own; -1 otherwise."""
+    topic_id: bytes = ZERO_UUID
+
+    def as_record(self) -> OffsetCommitValue:
+        return OffsetCommitValue(
+            offset=self.offset,
+            leader_epoch=self.leader_epoch,
+            metadata=self.metadata,
+            commit_timestamp=self.committed_ms,
+            expire_timestamp=self.expires_ms,
+            topic_id=self.topic_id,
+        )
+
+    @classmethod
+    def from_record(cls, value: OffsetCommitValue) -> "CommittedOffset":
+        return cls(
+            offset=value.offset,
+            leader_epoch=value.leader_epoch,
+            metadata=value.metadata,
+            committed_ms=value.commit_timestamp,
+            expires_ms=value.expire_timestamp,
+            topic_id=value.topic_id,
+        )
+
+    def is_of(self, topic_id: bytes) -> bool:
+        """False when both ids are known and differ: the topic was deleted and made again under its name."""
+        return ZERO_UUID in (self.topic_id, topic_id) or self.topic_id == topic_id
+
+
+Transaction = tuple[int, int]
+"""The journal partition and the producer id."""
+_Place = tuple[int, CommittedOffset]
+_Topics = dict[str, dict[int, _Place]]
+
+
+class OffsetStore:
+    def __init__(self) -> None:
+        self._order = count()
+        self._committed: dict[str, _Topics] = {}
+        self._pending: dict[Transaction, dict[str, _Topics]] = {}
+        self._open: dict[str, set[Transaction]] = {}
+
+    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+        place = self._committed.get(group_id, {}).get(topic, {}).get(partition)
+        return place[1] if place is not None else None
+
+    def of_group(self, group_id: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
+        """The group's committed offsets by topic."""
+        for topic, partitions in self._committed.get(group_id, {}).items():
+            yield topic, {partition: committed for partition, (_, committed) in partitions.items()}
+
+    def is_pending(self, group_id: str, topic: str, partition: int) -> bool:
+        return any(
+            partition in self._pending[transaction].get(group_id, {}).get(topic, {})
+            for transaction in self._open.get(group_id, ())
+        )
+
+    def has_open_transactions(self, group_id: str) -> bool:
+        return group_id in self._open
+
+    def apply(
+        self, key: OffsetCommitKey, value: OffsetCommitValue | None, transaction: Transaction | None = None
+    ) -> None:
+        if value is None:
+            self._remove(key.group, key.topic, key.partition)
+            return
+        topics = self._committed
+        if transaction is not None:
+            topics = self._pending.setdefault(transaction, {})
+            self._open.setdefault(key.group, set()).add(transaction)
+        partitions = topics.setdefault(key.group, {}).setdefault(key.topic, {})
+        partitions[key.partition] = (next(self._order), CommittedOffset.from_record(value))
+
+    def _remove(self, group_id: str, topic: str, partition: int) -> None:
+        _take(self._committed, group_id, topic, partition)
+        for transaction in self._open.get(group_id, ()):
+            _take(self._pending[transaction], group_id, topic, partition)
+
+    def end_transaction(self, transaction: Transaction, *, commit: bool) -> None:
+        pending = self._pending.pop(transaction, {})
+        for group_id in [group_id for group_id, open_ones in self._open.items() if transaction in open_ones]:
+            self._open[group_id].remove(transaction)
+            if not self._open[group_id]:
+                del self._open[group_id]
+        if not commit:
+            return
+        for group_id, topics in pending.items():
+            for topic, partitions in topics.items():
+                kept = self._committed.setdefault(group_id, {}).setdefault(topic, {})
+                for partition, place in partitions.items():
+                    if partition not in kept or kept[partition][0] < place[0]:
+                        kept[partition] = place
+
+    def tombstones(
+        self, group_id: str, *, topic: str | None = None, topic_id: bytes = ZERO_UUID
+    ) -> list[Entry]:
+        """What to write so that the group's offsets (of one topic, or all) are gone, pending ones included."""
+        stores = [
+            self._committed,
+            *(self._pending[transaction] for transaction in self._open.get(group_id, ())),
+        ]
+        found: dict[tuple[str, int], None] = {}
+        for store in stores:
+            for name, partitions in store.get(group_id, {}).items():
+                if topic is None or name == topic:
+                    found.update(
+                        {(name, index): None for index, (_, one) in partitions.items() if one.is_of(topic_id)}
+                    )
+        return [records.offset_commit(group_id, name, index, None) for name, index in found]
+
+    def groups_reading(self, topic: str) -> list[str]:
+        """The groups that have an offset of this topic, committed or pending."""
+        stores = [self._committed, *self._pending.values()]
+        return sorted({group_id for store in stores for group_id, topics in store.items() if topic in topics})
+
+    def expired(
+        self,
+        group_id: str,
+        *,
+        wall_ms: int,
+        retention_ms: int,
+        since: Callable[[CommittedOffset], int | None],
+        is_subscribed: Callable[[str], bool],
+    ) -> tuple[list[Entry], bool]:
+        """Tombstones for what has outlived its retention, and whether nothing of the group's offsets is left then.
+
+        Retention counts from `since(offset)`, or not at all. Topics that the group still reads keep their offsets, and
+        so does a partition with a pending one.
+        """
+        entries: list[Entry] = []
+        is_nothing_left = group_id not in self._open
+        for topic, partitions in self.of_group(group_id):
+            for partition, committed in partitions.items():
+                since_ms = since(committed)
+                deadline_ms = committed.expires_ms
+                if deadline_ms == -1 and since_ms is not None:
+                    deadline_ms = since_ms + retention_ms
+                is_expired = since_ms is not None and wall_ms >= deadline_ms
+                if (
+                    is_expired
+                    and not is_subscribed(topic)
+                    and not self.is_pending(group_id, topic, partition)
+                ):
+                    entries.append(records.offset_commit(group_id, topic, partition, None))
+                else:
+                    is_nothing_left = False
+        return entries, is_nothing_left
+
+    def snapshot(self) -> object:
+        """Everything that a replay of the journal must bring back, for comparison."""
+        pending = {
+            transaction: {group_id: _plain(topics) for group_id, topics in groups.items() if topics}
+            for transaction, groups in self._pending.items()
+        }
+        return {group_id: _plain(topics) for group_id, topics in self._committed.items()}, pending, self._open
+
+
+def _take(store: dict[str, _Topics], group_id: str, topic: str, partition: int) -> None:
+    """Removes an offset, and the levels that it leaves empty."""
+    topics = store.get(group_id, {})
+    partitions = topics.get(topic, {})
+    partitions.pop(partition, None)
+    if topic in topics and not partitions:
+        del topics[topic]
+    if group_id in store and not topics:
+        del store[group_id]
+
+
+def _plain(topics: _Topics) -> dict[str, dict[int, CommittedOffset]]:
+    return {
+        topic: {partition: committed for partition, (_, committed) in partitions.items()}
+        for topic, partitions in topics.items()
+    }
