@@ -31,7 +31,6 @@ _CHECKS = {
 _ALLOWED = {
     "log.cleanup.policy": "any of compact, delete; empty keeps everything",
     "compression.gzip.level": "1 to 9, or -1",
-    "max.connections.per.ip.overrides": "a list of address:count pairs",
     "listeners": "a list of NAME://HOST:PORT",
     "advertised.listeners": "a list of NAME://HOST:PORT",
 }
@@ -102,14 +101,6 @@ _NETWORK = (
         minimum=1,
     ),
     _broker(
-        "socket.receive.buffer.bytes", Type.INT, 102400,
-        "Receive buffer that the operating system is asked for. -1: its default.",
-    ),
-    _broker(
-        "socket.send.buffer.bytes", Type.INT, 102400,
-        "Send buffer that the operating system is asked for. -1: its default.",
-    ),
-    _broker(
         "max.connections", Type.INT, INT_MAX, "Open connections at most; more are closed as they come.",
         minimum=0, is_dynamic=True,
     ),
@@ -118,25 +109,8 @@ _NETWORK = (
         minimum=0, is_dynamic=True,
     ),
     _broker(
-        "max.connections.per.ip.overrides", Type.STRING, "",
-        "Other limits for some addresses, as in `10.0.0.1:100,10.0.0.2:5`.", is_dynamic=True,
-    ),
-    _broker(
         "connections.max.idle.ms", Type.LONG, 600_000,
         "A connection without a request for so long is closed.",
-    ),
-    _broker(
-        "queued.max.requests", Type.INT, 500,
-        "Requests that may be in work at once over all connections; beyond it no connection is read.",
-        minimum=1,
-    ),
-    _broker(
-        "queued.max.request.bytes", Type.LONG, -1,
-        "Bytes of requests in work at once over all connections; beyond it none is read. -1: no limit.",
-    ),
-    _broker(
-        "request.timeout.ms", Type.INT, 30_000,
-        "Longest wait of a request that names no time limit of its own.",
     ),
 )  # fmt: skip
 
@@ -172,16 +146,19 @@ _TOPICS = (
         choices=COMPRESSION_TYPES, is_dynamic=True,
     ),
     _broker(
-        "compression.gzip.level", Type.INT, -1, "Level for gzip, where the broker compresses.",
-        is_dynamic=True,
+        "compression.gzip.level", Type.INT, -1,
+        "Level for gzip where the broker compresses. Here it is always the library's own.",
+        is_dynamic=True, has_effect=False,
     ),
     _broker(
-        "compression.lz4.level", Type.INT, 9, "Level for lz4, where the broker compresses.",
-        minimum=1, maximum=17, is_dynamic=True,
+        "compression.lz4.level", Type.INT, 9,
+        "Level for lz4 where the broker compresses. Here it is always the library's own.",
+        minimum=1, maximum=17, is_dynamic=True, has_effect=False,
     ),
     _broker(
-        "compression.zstd.level", Type.INT, 3, "Level for zstd, where the broker compresses.",
-        minimum=-131072, maximum=22, is_dynamic=True,
+        "compression.zstd.level", Type.INT, 3,
+        "Level for zstd where the broker compresses. Here it is always the library's own.",
+        minimum=-131072, maximum=22, is_dynamic=True, has_effect=False,
     ),
     _broker(
         "fetch.max.bytes", Type.INT, 55 << 20,
@@ -431,10 +408,6 @@ _TRANSACTIONS = (
         "A transactional id that is unused for so long is forgotten.", minimum=1,
     ),
     _broker(
-        "transaction.abort.timed.out.transaction.cleanup.interval.ms", Type.INT, 10_000,
-        "How often transactions past their time are looked for and aborted.", minimum=1,
-    ),
-    _broker(
         "transaction.remove.expired.transaction.cleanup.interval.ms", Type.INT, HOUR_MS,
         "How often expired transactional ids are looked for.", minimum=1,
     ),
@@ -444,18 +417,9 @@ _TRANSACTIONS = (
         is_dynamic=True,
     ),
     _broker(
-        "transaction.two.phase.commit.enable", Type.BOOLEAN, False,
-        "Two-phase commit, where an outside coordinator ends transactions. Not offered here.",
-        has_effect=False,
-    ),
-    _broker(
         "producer.id.expiration.ms", Type.INT, DAY_MS,
         "An idempotent producer that is silent for so long is forgotten by its partitions.",
         minimum=1, is_dynamic=True,
-    ),
-    _broker(
-        "producer.id.expiration.check.interval.ms", Type.INT, 600_000,
-        "How often silent producers are looked for.", minimum=1, is_internal=True,
     ),
 )  # fmt: skip
 

@@ -16,6 +16,24 @@ _NAMES_BY_REASON: dict[str, str] = {
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
         transaction.state.log.load.buffer.size
     """,
+    "each connection is bounded by itself, so that a slow client holds back nobody else": """
+        queued.max.request.bytes queued.max.requests
+    """,
+    "max.connections.per.ip holds for every address": """
+        max.connections.per.ip.overrides
+    """,
+    "the operating system sizes its buffers": """
+        socket.receive.buffer.bytes socket.send.buffer.bytes
+    """,
+    "a request names its own time limit": """
+        request.timeout.ms
+    """,
+    "it is done when it is due, not at intervals": """
+        producer.id.expiration.check.interval.ms transaction.abort.timed.out.transaction.cleanup.interval.ms
+    """,
+    "two-phase commit is not offered": """
+        transaction.two.phase.commit.enable
+    """,
     "access control is not offered yet": """
         alter.config.policy.class.name authorizer.class.name create.topic.policy.class.name super.users
         allow.everyone.if.no.acl.found

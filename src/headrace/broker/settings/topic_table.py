@@ -89,16 +89,19 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "compression.type", choices=COMPRESSION_TYPES,
     ),
     _topic(
-        "compression.gzip.level", Type.INT, -1, "Level for gzip, where the broker compresses.",
-        "compression.gzip.level",
+        "compression.gzip.level", Type.INT, -1,
+        "Level for gzip where the broker compresses. Here it is always the library's own.",
+        "compression.gzip.level", has_effect=False,
     ),
     _topic(
-        "compression.lz4.level", Type.INT, 9, "Level for lz4, where the broker compresses.",
-        "compression.lz4.level", minimum=1, maximum=17,
+        "compression.lz4.level", Type.INT, 9,
+        "Level for lz4 where the broker compresses. Here it is always the library's own.",
+        "compression.lz4.level", minimum=1, maximum=17, has_effect=False,
     ),
     _topic(
-        "compression.zstd.level", Type.INT, 3, "Level for zstd, where the broker compresses.",
-        "compression.zstd.level", minimum=-131072, maximum=22,
+        "compression.zstd.level", Type.INT, 3,
+        "Level for zstd where the broker compresses. Here it is always the library's own.",
+        "compression.zstd.level", minimum=-131072, maximum=22, has_effect=False,
     ),
     _topic(
         "delete.retention.ms", Type.LONG, DAY_MS,
