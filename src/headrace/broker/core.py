@@ -70,6 +70,8 @@ class BrokerCore:
         self.topics = Topics(self.metadata, self.logs, settings, clock)
         self.topics.on_changed.append(self._wake_topic)
         self.topics.on_deleted.append(self._wake_topic)
+        if not self.logs.was_clean:
+            self.topics.recover()
         self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)

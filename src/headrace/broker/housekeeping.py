@@ -1,17 +1,66 @@
-"""Work that comes round by itself: retention, compaction, old producer ids."""
+"""Work that comes round by itself: retention, compaction, removal of old files, old producer ids.
 
+The log manager says what is due; the slow part of each piece runs on a worker thread, its short end on the loop. A
+broker in memory does it at once, so that a test that turns the clock sees the result.
+"""
+
+import logging
 from typing import TYPE_CHECKING
 
 from headrace.broker.runner import Runner
+from headrace.log.background import Work
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
+
+logger = logging.getLogger("headrace.broker")
 
 
 class Housekeeping:
     def __init__(self, core: "BrokerCore", runner: Runner) -> None:
         self._core = core
         self._runner = runner
+        self._running = 0
+        self._is_stopped = False
+        self._arm()
 
     def stop(self) -> None:
-        pass
+        self._is_stopped = True
+
+    def _arm(self) -> None:
+        settings = self._core.settings
+        interval_ms = min(
+            settings.int("log.cleaner.backoff.ms"), settings.int("log.retention.check.interval.ms")
+        )
+        self._core.timers.at(self._core.clock.monotonic_ms() + max(1, interval_ms), self._round)
+
+    def _round(self) -> None:
+        self._arm()
+        if self._running or self._is_stopped or self._core.failure is not None:
+            return
+        for topic in self._core.topics:
+            for partition in topic.partitions:
+                partition.open()  # a log that was not used since the start grows old too
+        for work in self._core.logs.background_work(self._core.clock.wall_ms()):
+            self._start(work)
+
+    def _start(self, work: Work) -> None:
+        def done(error: Exception | None) -> None:
+            self._running -= 1
+            if self._is_stopped:
+                return
+            try:
+                if error is not None:
+                    raise error
+                work.finish()
+            except OSError as failure:
+                self._core.fail(failure)
+            except Exception:
+                logger.exception("%s failed", work.what)
+
+        self._running += 1
+        if not self._core.logs.disk.is_volatile:
+            self._runner.run_slow(work.run, done)
+            return
+        work.run()
+        done(None)

@@ -42,6 +42,9 @@ class Partition:
 
     @property
     def log(self) -> PartitionLog:
+        return self._log or self.open()
+
+    def open(self) -> PartitionLog:
         if self._log is None:
             self._log = self._open(self)
         return self._log
@@ -107,6 +110,12 @@ class Topics:
 
     def __len__(self) -> int:
         return len(self._by_name)
+
+    def recover(self) -> None:
+        """Opens every log now: after an unclean end each is checked before anybody is served."""
+        for topic in self:
+            for partition in topic.partitions:
+                partition.open()
 
     def require(self, name: str, partition: int) -> Partition:
         topic = self._by_name.get(name)

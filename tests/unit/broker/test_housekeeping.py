@@ -1,0 +1,57 @@
+"""Housekeeping on a real core in memory: turning the clock is enough for retention and compaction to happen."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from headrace import Broker
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.records import NewRecord, build_batch, read_records
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as running:
+        yield running
+
+
+def log_of(broker: Broker, **configs: str) -> PartitionLog:
+    overrides = {name.replace("_", "."): value for name, value in configs.items()}
+    return broker.call(
+        lambda: broker.core.topics.create("orders", partitions=1, configs=overrides).partitions[0].log
+    )
+
+
+def append(broker: Broker, log: PartitionLog, key: bytes, value: bytes | None, count: int = 1) -> None:
+    def run() -> None:
+        now_ms = broker.core.clock.wall_ms()
+        for _ in range(count):
+            log.append(build_batch([NewRecord(key, value, timestamp=now_ms)]), now_ms=now_ms)
+
+    broker.call(run)
+
+
+def test_old_segments_go_when_their_time_has_passed(broker: Broker) -> None:
+    log = log_of(broker, retention_ms="60000", segment_bytes="1048576")
+    append(broker, log, b"k", bytes(300_000), count=10)
+    assert broker.call(lambda: log.start_offset) == 0
+    broker.advance(120)
+    assert broker.call(lambda: (log.start_offset, log.end_offset)) == (10, 10)
+
+
+def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker) -> None:
+    log = log_of(broker, cleanup_policy="compact", segment_bytes="1048576", min_cleanable_dirty_ratio="0.01")
+    for turn in range(3):
+        for key in (b"a", b"b"):
+            append(broker, log, key, bytes([turn]) * 300_000)
+    append(broker, log, b"filler", bytes(900_000))
+    broker.advance(120)  # the closed segments are made durable,
+    broker.advance(120)  # and only then rewritten
+    kept = broker.call(lambda: [record for batch in log.batches() for record in read_records(batch)])
+    assert [
+        (record.offset, record.key, (record.value or b"")[:1]) for record in kept if record.key != b"filler"
+    ] == [
+        (4, b"a", b"\x02"),
+        (5, b"b", b"\x02"),
+    ]
+    assert broker.call(lambda: log.end_offset) == 7
