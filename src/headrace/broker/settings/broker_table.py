@@ -46,7 +46,6 @@ def _broker(
     minimum: float | None = None,
     maximum: float | None = None,
     choices: tuple[str, ...] = (),
-    ignores_case: bool = False,
     is_dynamic: bool = False,
     is_internal: bool = False,
     has_effect: bool = True,
@@ -60,7 +59,6 @@ def _broker(
         minimum=minimum,
         maximum=maximum,
         choices=choices,
-        ignores_case=ignores_case,
         is_dynamic=is_dynamic,
         is_internal=is_internal,
         has_effect=has_effect,
@@ -128,8 +126,8 @@ _TOPICS = (
     _broker("delete.topic.enable", Type.BOOLEAN, True, "Whether topics may be deleted."),
     _broker(
         "min.insync.replicas", Type.INT, 1,
-        "Replicas that must have a batch before acks=all is answered. One node is one replica: with more, "
-        "acks=all is refused.", minimum=1, is_dynamic=True,
+        "Replicas that must have a batch before acks=all is answered; Kafka counts at most as many as there are, "
+        "and on one node there is one.", minimum=1, is_dynamic=True, has_effect=False,
     ),
     _broker(
         "unclean.leader.election.enable", Type.BOOLEAN, False,
@@ -242,7 +240,6 @@ _LOG = (
         "log.message.timestamp.after.max.ms", Type.LONG, HOUR_MS,
         "Default of a topic's message.timestamp.after.max.ms.", minimum=0, is_dynamic=True,
     ),
-    _broker("log.cleaner.enable", Type.BOOLEAN, True, "Whether compacted topics are compacted."),
     _broker(
         "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often logs to compact are looked for.",
         minimum=0, is_dynamic=True,
@@ -367,16 +364,6 @@ _GROUPS = (
         "group.consumer.assignors", Type.LIST, ("uniform", "range"),
         "Server-side assignors on offer; the first is used where a member names none.",
         choices=("uniform", "range"),
-    ),
-    _broker(
-        "group.consumer.migration.policy", Type.STRING, "bidirectional",
-        "Whether a group may change between the classic and the consumer protocol while it has members.",
-        choices=("DISABLED", "DOWNGRADE", "UPGRADE", "BIDIRECTIONAL"), ignores_case=True,
-    ),
-    _broker(
-        "group.consumer.regex.refresh.interval.ms", Type.INT, 600_000,
-        "How often regular expressions are matched against the topics again.",
-        minimum=10_000, is_internal=True,
     ),
 )  # fmt: skip
 

@@ -25,6 +25,15 @@ _NAMES_BY_REASON: dict[str, str] = {
     "the operating system sizes its buffers": """
         socket.receive.buffer.bytes socket.send.buffer.bytes
     """,
+    "compacted topics are always compacted": """
+        log.cleaner.enable
+    """,
+    "a group changes its protocol only while it is empty": """
+        group.consumer.migration.policy
+    """,
+    "subscriptions by pattern follow the topics at once": """
+        group.consumer.regex.refresh.interval.ms
+    """,
     "a request names its own time limit": """
         request.timeout.ms
     """,

@@ -70,7 +70,6 @@ class Setting:
     maximum: float | None = None
     choices: tuple[str, ...] = ()
     """For a list: what each of its items may be."""
-    ignores_case: bool = False
     is_dynamic: bool = False
     """May be altered while the broker runs. Topic and group settings always may."""
     is_internal: bool = False
@@ -176,10 +175,8 @@ class Setting:
     def _check_choices(self, text: object, value: Value) -> None:
         if not self.choices:
             return
-        items = value if isinstance(value, tuple) else (str(value),)
-        known = {choice.lower() for choice in self.choices} if self.ignores_case else set(self.choices)
-        for item in items:
-            if (item.lower() if self.ignores_case else item) not in known:
+        for item in value if isinstance(value, tuple) else (str(value),):
+            if item not in self.choices:
                 shown = item if isinstance(value, tuple) else text
                 raise SettingError(self, shown, "String must be one of: " + ", ".join(self.choices))
 

@@ -183,9 +183,9 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     _topic(
         "min.insync.replicas", Type.INT, 1,
-        "Replicas that must have a batch before acks=all is answered. One node is one replica: with more, "
-        "acks=all is refused.",
-        "min.insync.replicas", minimum=1,
+        "Replicas that must have a batch before acks=all is answered; Kafka counts at most as many as there are, "
+        "and on one node there is one.",
+        "min.insync.replicas", minimum=1, has_effect=False,
     ),
     _topic(
         "preallocate", Type.BOOLEAN, False, "Kafka's way of reserving a segment's space on disk in advance.",

@@ -151,10 +151,3 @@ def test_what_is_allowed_is_said_in_words() -> None:
 def test_a_password_is_sensitive() -> None:
     assert setting(Type.PASSWORD).is_sensitive
     assert not setting(Type.STRING).is_sensitive
-
-
-def test_case_is_ignored_where_kafka_ignores_it() -> None:
-    policy = BY_NAME[Scope.BROKER]["group.consumer.migration.policy"]
-    assert policy.parse("Upgrade") == "Upgrade"
-    with pytest.raises(SettingError):
-        policy.parse("sideways")

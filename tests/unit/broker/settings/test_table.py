@@ -1,5 +1,8 @@
 """The table as a whole: names are unique, synonyms exist, and nothing is both known and foreign."""
 
+from pathlib import Path
+
+import headrace
 from headrace.broker.settings import BY_NAME, SETTINGS, Scope
 from headrace.broker.settings.foreign import FOREIGN
 
@@ -38,3 +41,20 @@ def test_every_setting_is_documented_in_one_line_that_ends() -> None:
 
 def test_topic_settings_are_those_of_kafka_4_3() -> None:
     assert len([setting for setting in BY_NAME[Scope.TOPIC].values() if not setting.is_internal]) == 33
+
+
+def test_every_broker_setting_that_claims_an_effect_is_read_somewhere() -> None:
+    package = Path(headrace.__file__).parent
+    files = [path for path in package.rglob("*.py") if path.parent.name not in ("messages", "settings")]
+    source = "\n".join(path.read_text() for path in files)
+    inherited = {synonym.name for setting in SETTINGS for synonym in setting.synonyms}
+    bounds = {name for setting in SETTINGS for name in setting.bounds or ()}
+    by_log_config = {"producer.id.expiration.ms"}
+    of_one_node = {"default.replication.factor", "offsets.topic.replication.factor"}
+    of_one_node |= {"transaction.state.log.replication.factor"}
+    unread = {
+        setting.name
+        for setting in BY_NAME[Scope.BROKER].values()
+        if setting.has_effect and f'"{setting.name}"' not in source
+    }
+    assert unread - inherited - bounds - by_log_config - of_one_node == set()
