@@ -1,9 +1,10 @@
-"""DescribeLogDirs (35), v1-v5: the data directory, how full its volume is, and how large each partition is in it.
+"""DescribeLogDirs (35), v1-v5: the data directory, how full its volume is, and how large each partition is.
 
 A null list of topics asks for all. There is one directory and one replica of each partition, so nothing ever
 lags and nothing moves between directories.
 """
 
+import os
 import shutil
 from typing import TYPE_CHECKING
 
@@ -30,10 +31,7 @@ def handle(core: "BrokerCore", request: DescribeLogDirsRequest, call: Call) -> D
     if core.failure is not None:
         failed = DescribeLogDirsResult(error_code=ErrorCode.KAFKA_STORAGE_ERROR, log_dir=disk.name)
         return DescribeLogDirsResponse(results=[failed])
-    total_bytes = usable_bytes = UNKNOWN_BYTES
-    if not disk.is_volatile:
-        usage = shutil.disk_usage(disk.name)
-        total_bytes, usable_bytes = usage.total, usage.free
+    total_bytes, usable_bytes = _memory() if disk.is_volatile else _volume(disk.name)
     return DescribeLogDirsResponse(
         results=[
             DescribeLogDirsResult(
@@ -44,6 +42,20 @@ def handle(core: "BrokerCore", request: DescribeLogDirsRequest, call: Call) -> D
             )
         ]
     )
+
+
+def _volume(path: str) -> tuple[int, int]:
+    usage = shutil.disk_usage(path)
+    return usage.total, usage.free
+
+
+def _memory() -> tuple[int, int]:
+    """A broker that keeps everything in memory has the machine's memory for its volume."""
+    try:
+        page_bytes = os.sysconf("SC_PAGE_SIZE")
+        return os.sysconf("SC_PHYS_PAGES") * page_bytes, os.sysconf("SC_AVPHYS_PAGES") * page_bytes
+    except ValueError:  # not every system counts its free pages
+        return UNKNOWN_BYTES, UNKNOWN_BYTES
 
 
 def _topics(core: "BrokerCore", request: DescribeLogDirsRequest) -> list[DescribeLogDirsTopic]:

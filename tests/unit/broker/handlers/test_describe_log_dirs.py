@@ -1,5 +1,8 @@
 """DescribeLogDirs: sizes of partitions in the one data directory."""
 
+import shutil
+
+from headrace.broker.handlers import describe_log_dirs
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_log_dirs_request import DescribableLogDirTopic, DescribeLogDirsRequest
 from headrace.wire.messages.describe_log_dirs_response import DescribeLogDirsResponse
@@ -34,9 +37,14 @@ def test_only_the_asked_partitions_are_listed_and_unknown_ones_left_out(admin):
     assert described(admin, [])[1] == {}
 
 
-def test_memory_has_no_volume_to_measure(admin):
+def test_the_volume_of_a_broker_in_memory_is_the_machines_memory(admin):
     result, _ = described(admin, None)
-    assert (result.total_bytes, result.usable_bytes) == (-1, -1)
+    assert 0 < result.usable_bytes < result.total_bytes or result.total_bytes == -1
+
+
+def test_the_volume_of_a_data_directory_is_the_file_systems(admin, tmp_path):
+    usage = shutil.disk_usage(tmp_path)
+    assert describe_log_dirs._volume(str(tmp_path))[0] == usage.total
 
 
 def test_a_failed_disk_says_so(admin):
