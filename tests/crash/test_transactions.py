@@ -99,7 +99,7 @@ class Machine:
 
 
 def write(machine: Machine, producer: tuple[int, int], number: int, partition: int) -> None:
-    record = NewRecord(None, str(number).encode(), (), 0)
+    record = NewRecord(None, str(number).encode(), (), machine.clock.wall_ms())
     batch = build_batch(
         [record], producer_id=producer[0], producer_epoch=producer[1], base_sequence=0, is_transactional=True
     )
