@@ -5,16 +5,32 @@ Differences that we know of are in differences.toml.
 """
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from headrace import Broker
-from tests.conformance.wire_client import WireClient
+from headrace.testing import ApacheKafka
+
+pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
+
+from tests.conformance.steps import wait_until_coordinators_are_ready  # noqa: E402
+from tests.conformance.wire_client import WireClient  # noqa: E402
 
 HERE = Path(__file__).parent
+# Nothing that changes behaviour may differ between the two, so both get the same settings. They make Kafka's timers
+# short, so that a test of time takes no longer than it must.
+SETTINGS = {
+    "group.initial.rebalance.delay.ms": 0,
+    "group.min.session.timeout.ms": 100,
+    "group.consumer.min.session.timeout.ms": 100,
+    "group.consumer.min.heartbeat.interval.ms": 50,
+    "group.consumer.assignment.interval.ms": 0,
+    "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,12 +42,33 @@ class BrokerUnderTest:
     def is_apache(self) -> bool:
         return self.kind == "apache"
 
+    @property
+    def node_id(self) -> int:
+        return 1
+
+    @property
+    def host(self) -> str:
+        return self.bootstrap_servers.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        return int(self.bootstrap_servers.rpartition(":")[2])
+
 
 @pytest.fixture(scope="session")
-def headrace() -> Iterator[Broker]:
-    """Our broker in process, set up as the Apache Kafka of the tests is."""
-    with Broker(settings={"group.initial.rebalance.delay.ms": 0}) as broker:
+def headrace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """Our broker in process, set up as the Apache Kafka of the tests is, and on disk as that is."""
+    with Broker(data_dir=tmp_path_factory.mktemp("headrace"), settings=SETTINGS) as broker:
         yield broker
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """An Apache Kafka for this folder alone, whose timers are as short as our broker's."""
+    with ApacheKafka(settings=SETTINGS) as cluster:
+        with WireClient(cluster.bootstrap_servers) as wire:
+            wait_until_coordinators_are_ready(wire)
+        yield cluster
 
 
 @pytest.fixture(params=["headrace", pytest.param("apache", marks=pytest.mark.needs_kafka)])
@@ -46,6 +83,26 @@ def wire(broker: BrokerUnderTest) -> Iterator[WireClient]:
     """A fresh connection that speaks any message in any version."""
     with WireClient(broker.bootstrap_servers) as client:
         yield client
+
+
+@pytest.fixture
+def connect(broker: BrokerUnderTest) -> Iterator[Callable[[], WireClient]]:
+    """Opens more connections; all are closed at the end of the test."""
+    with ExitStack() as stack:
+        yield lambda: stack.enter_context(WireClient(broker.bootstrap_servers))
+
+
+@pytest.fixture
+def broker_with(broker: BrokerUnderTest) -> Iterator[Callable[[Mapping[str, object]], BrokerUnderTest]]:
+    """Starts one more broker of the same kind, with settings that the shared one cannot have."""
+    with ExitStack() as stack:
+
+        def start(settings: Mapping[str, object]) -> BrokerUnderTest:
+            kind = ApacheKafka if broker.is_apache else Broker
+            running = stack.enter_context(kind(settings={**SETTINGS, **settings}))
+            return BrokerUnderTest(broker.kind, running.bootstrap_servers)
+
+        yield start
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

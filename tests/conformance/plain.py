@@ -1,4 +1,4 @@
-"""Messages as plain dictionaries, so that a test states a request or a whole response in the words of Kafka's schema."""
+"""Messages as plain dictionaries, so that a test states a request or whole response in the words of Kafka's schema."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -23,6 +23,7 @@ class Anything:
 
 
 ANY = Anything()
+_MISSING = object()
 
 
 def build(kind: type[Message], fields: Mapping[str, Any]) -> Message:
@@ -74,4 +75,6 @@ def _carried_value(struct: type[Message] | None, version: int, value: Any) -> An
     return value
 
 
-_MISSING = object()
+def expect(response: Message, version: int, **fields: Any) -> None:
+    """Asserts the whole response: these fields as far as the version carries them, the rest at its defaults."""
+    assert plain(response) == carried(type(response), version, fields)

@@ -5,11 +5,20 @@ import struct
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.wire.apis import RequestHeader, read_response_header, response_class, write_request_header
+from headrace.wire.apis import (
+    NAMES,
+    RequestHeader,
+    read_response_header,
+    request_class,
+    response_class,
+    write_request_header,
+)
 from headrace.wire.codec import read_message, write_message
 from headrace.wire.message import Message
+from tests.conformance.plain import build
 
-TIMEOUT_S = 30
+TIMEOUT_S = 20
+KEYS = {name: key for key, name in NAMES.items()}
 
 
 class WireClient:
@@ -29,6 +38,10 @@ class WireClient:
         self.post(request, version)
         return self.receive()
 
+    def ask(self, api: str, version: int, **fields: Any) -> Any:
+        """Sends the request of an API by its name, with these fields (structs as dictionaries); its response."""
+        return self.send(build(request_class(KEYS[api]), fields), version)
+
     def post(self, request: Message, version: int) -> int:
         """Sends a request without waiting for the response; returns its correlation id."""
         self._correlation_id += 1
@@ -40,6 +53,10 @@ class WireClient:
         write_message(request, version, frame)
         self.send_frame(bytes(frame))
         return self._correlation_id
+
+    def post_ask(self, api: str, version: int, **fields: Any) -> int:
+        """`ask` without waiting for the response."""
+        return self.post(build(request_class(KEYS[api]), fields), version)
 
     def receive(self) -> Any:
         """The next response on this connection; it must be to a request that was posted."""
