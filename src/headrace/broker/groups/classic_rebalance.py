@@ -126,7 +126,11 @@ class Rebalance:
         if request.group_instance_id is None and joining.version >= MEMBER_ID_REQUIRED_SINCE:
             self.pending_joins[joining.new_member_id] = now.ms + request.session_timeout_ms
             joining.answer.resolve(
-                JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=joining.new_member_id)
+                JoinGroupResponse(
+                    error_code=ErrorCode.MEMBER_ID_REQUIRED,
+                    member_id=joining.new_member_id,
+                    protocol_name=None,
+                )
             )
             return None
         return self._add(joining, joining.new_member_id, now)

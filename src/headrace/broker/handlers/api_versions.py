@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.handlers import SERVED, served_versions
+from headrace.wire.apis import API_VERSIONS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import (
@@ -40,7 +41,8 @@ def handle(core: "BrokerCore", request: ApiVersionsRequest, call: Call) -> ApiVe
 
 def response_for(core: "BrokerCore", version: int, code: ErrorCode) -> ApiVersionsResponse:
     keys = []
-    for key in SERVED:
+    # To a client that asked in a version we do not know, Kafka names the versions of this API alone; it asks again.
+    for key in SERVED if code is ErrorCode.NONE else (API_VERSIONS,):
         low, high = served_versions(key) or (0, -1)
         # librdkafka before 2.11 takes a broker without Produce v0 for one that knows no compression, and
         # refuses to produce; Kafka lists versions it does not serve for that reason (KAFKA-18659), and so do we.

@@ -16,7 +16,7 @@ VERSIONS = (0, 1)
 def handle(
     core: "BrokerCore", request: DescribeClientQuotasRequest, call: Call
 ) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_message=None)
+    return DescribeClientQuotasResponse(error_message="")
 
 
 def error_response(

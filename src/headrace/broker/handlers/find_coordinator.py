@@ -25,7 +25,8 @@ def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> F
     only = found[0]
     return FindCoordinatorResponse(
         error_code=only.error_code,
-        error_message=only.error_message,
+        # Kafka's name for "no error" stands here; the versions with many keys have an empty message instead.
+        error_message=only.error_message or ErrorCode.NONE.name,
         node_id=only.node_id,
         host=only.host,
         port=only.port,

@@ -34,7 +34,9 @@ def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> Metadata
     if wants_all:
         topics = [_describe(core, topic, include) for topic in core.topics]
     else:
-        topics = [_find(core, asked, request, call) for asked in request.topics or ()]
+        # A topic that is asked for twice is told once.
+        asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
+        topics = [_find(core, asked, request, call) for asked in asked_once.values()]
     return MetadataResponse(
         brokers=[
             MetadataResponseBroker(node_id=core.node_id, host=core.host, port=core.port, rack=core.rack)
