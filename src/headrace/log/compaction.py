@@ -16,6 +16,7 @@ import hashlib
 import logging
 import threading
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -59,7 +60,7 @@ def plan(log: PartitionLog, *, cleaned_to: int, now_ms: int) -> Plan:
         segments.append(segment)
     end_offset = log.end_after(segments[-1]) if segments else 0
     dirty_from = max(cleaned_to, log.bases[0] if log.bases else 0)
-    dirty = [segment for segment in segments if segment.base_offset >= dirty_from]
+    dirty = [segment for segment in segments if log.end_after(segment) > dirty_from]
     dirty_bytes = sum(segment.size for segment in dirty)
     total_bytes = sum(segment.size for segment in segments)
     is_due = bool(dirty_bytes) and dirty_bytes >= config.min_cleanable_dirty_ratio * total_bytes
@@ -113,8 +114,9 @@ class Compaction:
         if self._is_cancelled:
             return
         mapped_to = self._map_keys()
-        for group in self._groups():
-            self._rewrite(group)
+        left = deque(self._plan.segments)
+        while left:
+            self._rewrite(left)
         self.log.store.disk.sync_directory(self.log.directory)
         self.cleaned_to = mapped_to
         self._is_done = True
@@ -133,6 +135,7 @@ class Compaction:
         is_current = all(id(segment) in current for segment in self._plan.segments)
         if not self._is_done or not is_current or log.is_deleted:
             self._abandon()
+            self.cleaned_to = self._plan.dirty_from
             return
         log.aborted = [entry for entry in log.aborted if entry.last_offset not in self._dropped_markers]
         for old, new, swap in self._outputs:
@@ -143,18 +146,21 @@ class Compaction:
         disk, directory = self.log.store.disk, self.log.directory
         if self.log.is_deleted:
             return
-        for group, _, swap in self._outputs:
+        for _, _, swap in self._outputs:
             disk.remove(swap)
-            disk.remove(group[0].path + CLEANED)
+        for segment in self._plan.segments:
+            disk.remove(segment.path + CLEANED)
         disk.sync_directory(directory)
 
     def _map_keys(self) -> int:
         """Learns the last offset of each key; returns the offset up to which that is known."""
         for segment in self._plan.segments:
-            if segment.base_offset < self._plan.dirty_from:
+            if self._end_of[segment.base_offset] <= self._plan.dirty_from:
                 continue
             for header, batch in self._batches(segment):
-                if header.is_control or not header.record_count or self._aborted.holds(header):
+                if header.last_offset < self._plan.dirty_from or header.is_control:
+                    continue
+                if not header.record_count or self._aborted.holds(header):
                     continue
                 if len(self._latest) + header.record_count > self._keys_max and self._latest:
                     return header.base_offset
@@ -163,26 +169,10 @@ class Compaction:
                         self._latest[_short(record.key)] = record.offset
         return self._plan.end_offset
 
-    def _groups(self) -> Iterator[list[Segment]]:
-        """Neighbours that fit in one segment together."""
-        group: list[Segment] = []
-        size = 0
-        for segment in self._plan.segments:
-            is_full = size + segment.size > self._config.segment_bytes
-            if group and (
-                is_full or self._end_of[segment.base_offset] - group[0].base_offset > RELATIVE_OFFSET_MAX
-            ):
-                yield group
-                group, size = [], 0
-            group.append(segment)
-            size += segment.size
-        if group:
-            yield group
-
-    def _rewrite(self, group: list[Segment]) -> None:
-        disk, first = self.log.store.disk, group[0]
+    def _rewrite(self, left: deque[Segment]) -> None:
+        """Takes segments from the left for as long as they fit into one new file."""
+        disk, first = self.log.store.disk, left[0]
         draft = first.path + CLEANED
-        end_offset = self._end_of[group[-1].base_offset]
         new = Segment(
             disk,
             self.log.directory,
@@ -190,37 +180,40 @@ class Compaction:
             open_files=self.log.store.open_files,
             created_ms=first.created_ms,
         )
-        swap = f"{self.log.directory}/{swap_name(first.base_offset, end_offset)}"
-        self._outputs.append((group, new, swap))
+        group: list[Segment] = []
         file = disk.open(draft, create=True)
         try:
             file.truncate(0)
-            self._copy(group, new, file)
+            while left and (not group or self._fits(new, left[0])):
+                self._copy(left[0], new, file)
+                group.append(left.popleft())
         finally:
             file.close()
         sync_file(disk, draft)
+        end_offset = self._end_of[group[-1].base_offset]
+        swap = f"{self.log.directory}/{swap_name(first.base_offset, end_offset)}"
+        self._outputs.append((group, new, swap))
         disk.rename(draft, swap)
 
-    def _copy(self, group: list[Segment], new: Segment, file: File) -> None:
+    def _fits(self, new: Segment, segment: Segment) -> bool:
+        offsets = self._end_of[segment.base_offset] - new.base_offset
+        return new.size + segment.size <= self._config.segment_bytes and offsets <= RELATIVE_OFFSET_MAX
+
+    def _copy(self, segment: Segment, new: Segment, file: File) -> None:
+        """What stays of one segment, to the end of the new one."""
         pending = bytearray()
-        for segment in group:
-            for header, batch in self._batches(segment):
-                kept = self._kept(header, batch)
-                if not kept:
-                    continue
-                header = read_header(kept)
-                new.note(
-                    new.size,
-                    header.size,
-                    header.last_offset,
-                    header.max_timestamp,
-                    self._config.index_interval_bytes,
-                )
-                new.size += len(kept)
-                pending += kept
-                if len(pending) >= _CHUNK:
-                    file.write(new.size - len(pending), pending)
-                    pending.clear()
+        for header, batch in self._batches(segment):
+            kept = self._kept(header, batch)
+            if not kept:
+                continue
+            header = read_header(kept)
+            interval = self._config.index_interval_bytes
+            new.note(new.size, header.size, header.last_offset, header.max_timestamp, interval)
+            new.size += len(kept)
+            pending += kept
+            if len(pending) >= _CHUNK:
+                file.write(new.size - len(pending), pending)
+                pending.clear()
         if pending:
             file.write(new.size - len(pending), pending)
 

@@ -196,12 +196,13 @@ class LogManager:
             for key, log in logs:
                 log.saved_recovery_point = points[key]
 
-    def save_start_offsets(self) -> None:
+    def save_start_offsets(self, changed: Mapping[Partition, int] | None = None) -> None:
+        """Those that the logs have, and `changed` ones that they are about to have."""
         with self._checkpoint_guard:
-            for key, log in list(self.logs.items()):
-                if log.start_offset:
-                    self._start_offsets[key] = log.start_offset
-            replace_file(self.disk, START_OFFSETS, encode_offsets(self._start_offsets))
+            current = {key: log.start_offset for key, log in list(self.logs.items()) if log.start_offset}
+            offsets = self._start_offsets | current | dict(changed or {})
+            replace_file(self.disk, START_OFFSETS, encode_offsets(offsets))
+            self._start_offsets = offsets
 
     def _save_cleaner_offsets(self) -> None:
         with self._checkpoint_guard:

@@ -14,7 +14,7 @@ go back; what a client was told is durable is below `recovery_point`.
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 from headrace.log.config import LogConfig
@@ -27,6 +27,7 @@ from headrace.log.layout import (
     PARTITION_METADATA,
     SNAPSHOT,
     TRANSACTION_INDEX,
+    Partition,
     directory_name,
     encode_epochs,
     encode_partition_metadata,
@@ -70,12 +71,15 @@ class Damage(NamedTuple):
     reason: str
 
 
+SaveStartOffsets = Callable[[Mapping[Partition, int]], None]
+
+
 class Store:
     """What the logs of one data directory share."""
 
     __slots__ = ("disk", "guard", "leader_epoch", "open_files", "save_start_offsets", "unsynced_root")
 
-    def __init__(self, disk: Disk, *, leader_epoch: int, save_start_offsets: Callable[[], None]) -> None:
+    def __init__(self, disk: Disk, *, leader_epoch: int, save_start_offsets: SaveStartOffsets) -> None:
         self.disk = disk
         self.open_files = OpenFiles()
         self.leader_epoch = leader_epoch
@@ -559,11 +563,11 @@ class PartitionLog:
         if not 0 <= target <= self.end_offset:
             raise self._out_of_range(target)
         if target > self.start_offset:
-            self.move_start(target)
             try:
-                self.store.save_start_offsets()
+                self.store.save_start_offsets({(self.topic, self.partition): target})
             except OSError as error:
                 raise self._storage_error("cannot record its start offset", error) from error
+            self.move_start(target)
         return self.start_offset
 
     def move_start(self, offset: int) -> None:

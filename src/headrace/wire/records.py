@@ -158,10 +158,12 @@ def read_marker(batch: Buffer) -> Marker | None:
 
 
 def read_records(batch: Buffer) -> list[Record]:
-    """The records of one batch. KafkaError(CORRUPT_MESSAGE) when they are not what the header says."""
+    """The records of the (first) batch. KafkaError(CORRUPT_MESSAGE) when they are not what its header says."""
     header = read_header(batch)
     if header.compression:
         batch = _plain(header, _payload(header, batch))
+    elif len(batch) > header.size:
+        batch = batch[: header.size]
     try:
         return list(_reader()(bytes(batch)))
     except (_corrupt_record(), ValueError, IndexError) as error:

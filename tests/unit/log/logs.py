@@ -1,0 +1,81 @@
+"""Short ways to make batches and logs, for the tests of the log."""
+
+from collections.abc import Sequence
+
+from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
+from headrace.log.manager import LogManager
+from headrace.log.memory_disk import MemoryDisk
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.batches import read_header
+from headrace.wire.records import NewRecord, Record, build_batch, read_records
+
+NOW = 1_700_000_000_000
+DAY = 24 * 3600 * 1000
+TOPIC_ID = bytes(range(16))
+
+
+def batch(
+    *values: str | None,
+    keys: Sequence[str | None] | None = None,
+    at: int = NOW,
+    compression: int = 0,
+    producer: tuple[int, int, int] | None = None,
+    transactional: bool = False,
+) -> bytes:
+    """Records of these values; `producer` is (id, epoch, base sequence)."""
+    named = keys if keys is not None else [None] * len(values)
+    producer_id, producer_epoch, base_sequence = producer or (-1, -1, -1)
+    return build_batch(
+        [
+            NewRecord(
+                key.encode() if key is not None else None,
+                value.encode() if value is not None else None,
+                (),
+                at,
+            )
+            for key, value in zip(named, values, strict=True)
+        ],
+        compression=compression,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=transactional,
+    )
+
+
+def open_log(
+    disk: Disk | None = None, *, now_ms: int = NOW, topic: str = "orders", **config: object
+) -> tuple[LogManager, PartitionLog]:
+    manager = LogManager(disk if disk is not None else MemoryDisk(), now_ms=now_ms)
+    return manager, manager.open_log(topic, 0, LogConfig(**config), TOPIC_ID)  # type: ignore[arg-type]
+
+
+def a_log(**config: object) -> PartitionLog:
+    return open_log(**config)[1]  # type: ignore[arg-type]
+
+
+def records_of(log: PartitionLog, offset: int | None = None, *, committed: bool = False) -> list[Record]:
+    """Everything from an offset on, by reads as a consumer does them; committed ones without aborted records."""
+    found: list[Record] = []
+    offset = log.start_offset if offset is None else offset
+    while offset < log.end_offset:
+        read = log.read(offset, max_bytes=1, committed=committed)
+        if not read.data:
+            break
+        header = read_header(read.data)
+        is_aborted = any(
+            producer_id == header.producer_id and first <= header.base_offset
+            for producer_id, first in read.aborted
+        )
+        if not header.is_control and header.record_count and not is_aborted:
+            found += [record for record in read_records(read.data) if record.offset >= offset]
+        offset = header.next_offset
+    return found
+
+
+def values_of(log: PartitionLog, offset: int | None = None, *, committed: bool = False) -> list[str | None]:
+    return [
+        None if record.value is None else record.value.decode()
+        for record in records_of(log, offset, committed=committed)
+    ]

@@ -1,0 +1,334 @@
+"""Compaction: the last record of each key stays where it is; tombstones and markers go in time."""
+
+import pytest
+
+from headrace.log.compaction import Compaction, plan
+from headrace.log.manager import LogManager
+from headrace.log.memory_disk import MemoryDisk
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.batches import read_header
+from tests.unit.log.logs import NOW, batch, open_log, records_of, values_of
+
+HORIZON = 1000
+COMPACT = frozenset({"compact"})
+
+
+def compacted_log(
+    disk: MemoryDisk | None = None, *, segment_bytes: int = 250, **config: object
+) -> tuple[LogManager, PartitionLog]:
+    settings = {"cleanup_policy": COMPACT, "delete_retention_ms": HORIZON, "min_cleanable_dirty_ratio": 0.0}
+    return open_log(disk, segment_bytes=segment_bytes, **settings | config)  # type: ignore[arg-type]
+
+
+def put(log: PartitionLog, *pairs: tuple[str, str | None], **more: object) -> None:
+    keys, values = zip(*pairs, strict=True)
+    log.append(batch(*values, keys=keys, **more), now_ms=NOW)  # type: ignore[arg-type]
+
+
+def close_segment(log: PartitionLog) -> None:
+    """So that everything so far may be compacted."""
+    log.roll(NOW)
+
+
+def compact(manager: LogManager, now_ms: int = NOW) -> None:
+    """The first pass syncs what has closed, the second compacts it."""
+    manager.run_background_work(now_ms)
+    manager.run_background_work(now_ms)
+
+
+def content(log: PartitionLog) -> list[tuple[int, str, str | None]]:
+    return [
+        (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
+        for record in records_of(log)
+    ]
+
+
+def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
+    manager, log = compacted_log()
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    compact(manager)
+    assert content(log) == [(9, "key 0", "value 9"), (10, "key 1", "value 10"), (11, "key 2", "value 11")]
+    assert log.end_offset == 12
+    assert log.start_offset == 0
+
+
+def test_a_batch_keeps_some_of_its_records_and_its_own_range() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", "1"), ("b", "1"), ("c", "1"), producer=(7, 0, 0))
+    put(log, ("b", "2"))
+    close_segment(log)
+    compact(manager)
+    assert content(log) == [(0, "a", "1"), (2, "c", "1"), (3, "b", "2")]
+    header = read_header(log.read(0, max_bytes=1).data)
+    assert (header.base_offset, header.last_offset, header.record_count) == (0, 2, 2)
+    assert (header.producer_id, header.base_sequence) == (7, 0)
+
+
+@pytest.mark.parametrize("compression", range(5))
+def test_compressed_batches_are_compacted_in_their_own_codec(compression: int) -> None:
+    manager, log = compacted_log(segment_bytes=100_000)
+    put(log, ("a", "1" * 1000), ("b", "1" * 1000), compression=compression)
+    put(log, ("a", "2"))
+    close_segment(log)
+    compact(manager)
+    assert content(log) == [(1, "b", "1" * 1000), (2, "a", "2")]
+    assert read_header(log.read(0, max_bytes=1).data).compression == compression
+
+
+def test_the_active_segment_is_left_alone() -> None:
+    manager, log = compacted_log(segment_bytes=10_000)
+    for number in range(5):
+        put(log, ("same", f"{number}"))
+    compact(manager)
+    assert len(content(log)) == 5
+    close_segment(log)
+    put(log, ("same", "5"))
+    compact(manager)
+    assert content(log) == [(4, "same", "4"), (5, "same", "5")]
+
+
+def test_small_segments_grow_together() -> None:
+    manager, log = compacted_log(segment_bytes=1000)
+    for number in range(100):
+        put(log, ("same", f"{number}"))
+    put(log, ("other", "x"))
+    count = len(log.segments)
+    compact(manager)
+    assert count > 5
+    assert len(log.segments) < count
+    close_segment(log)
+    compact(manager)
+    compact(manager)
+    assert len(log.segments) == 2
+    assert content(log) == [(99, "same", "99"), (100, "other", "x")]
+
+
+def test_a_tombstone_stays_for_its_time_and_then_goes() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", "1"), ("b", "1"))
+    put(log, ("a", None))
+    close_segment(log)
+    compact(manager, NOW)
+    assert content(log) == [(1, "b", "1"), (2, "a", None)]
+    compact(manager, NOW + HORIZON - 1)
+    assert content(log) == [(1, "b", "1"), (2, "a", None)]
+    compact(manager, NOW + HORIZON)
+    assert content(log) == [(1, "b", "1")]
+    assert log.end_offset == 3
+
+
+def test_a_tombstones_batch_keeps_its_timestamps() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", None), ("b", "1"), at=NOW - 12345)
+    close_segment(log)
+    compact(manager)
+    assert [record.timestamp for record in records_of(log)] == [NOW - 12345] * 2
+    assert read_header(log.read(0, max_bytes=1).data).delete_horizon_ms == NOW + HORIZON
+
+
+def test_records_of_an_aborted_transaction_go_and_do_not_replace_others() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", "good"))
+    put(log, ("a", "bad"), producer=(7, 0, 0), transactional=True)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    put(log, ("b", "good"), producer=(7, 0, 1), transactional=True)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
+    close_segment(log)
+    compact(manager, NOW)
+    assert values_of(log) == ["good", "good"]
+    assert values_of(log, committed=True) == ["good", "good"]
+    assert log.read(0, max_bytes=10_000, committed=True).aborted == [(7, 1)]
+    compact(manager, NOW + HORIZON)
+    assert values_of(log, committed=True) == ["good", "good"]
+    # The marker is gone, so nobody may be told to wait for it.
+    assert log.read(0, max_bytes=10_000, committed=True).aborted == []
+    assert not [name for name in manager.disk.list("orders-0") if name.endswith("txnindex")]
+
+
+def test_a_commit_marker_stays_while_records_of_its_transaction_do() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", "1"), producer=(7, 0, 0), transactional=True)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
+    close_segment(log)
+    compact(manager, NOW)
+    compact(manager, NOW + 10 * HORIZON)
+    controls = [read_header(one).is_control for one in log.batches()]
+    assert controls == [False, True]
+
+
+def test_an_open_transaction_holds_compaction_back() -> None:
+    manager, log = compacted_log(segment_bytes=200)
+    put(log, ("a", "1"))
+    put(log, ("a", "2"), producer=(7, 0, 0), transactional=True)
+    put(log, ("a", "3"))
+    close_segment(log)
+    compact(manager)
+    assert len(content(log)) == 3
+
+
+def test_a_producers_last_batch_stays_as_a_header_so_that_its_sequence_is_known() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = compacted_log(disk)
+    put(log, ("a", "1"), producer=(7, 0, 0), transactional=True)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
+    for number in range(4):
+        put(log, ("a", f"{number}"))
+    close_segment(log)
+    compact(manager)
+    compact(manager, NOW + HORIZON)
+    assert content(log) == [(5, "a", "3")]
+    for name in disk.list("orders-0"):
+        if name.endswith(".snapshot"):
+            disk.remove(f"orders-0/{name}")
+    disk.restart()
+    _, log = compacted_log(disk)
+    assert log.stable_offset == log.end_offset
+    assert log.append(batch("1", keys=["a"], producer=(7, 0, 0), transactional=True), now_ms=NOW).is_duplicate
+
+
+def test_a_reader_at_the_end_of_a_log_that_lost_its_last_records_is_not_stuck() -> None:
+    manager, log = compacted_log()
+    put(log, ("a", "1"))
+    put(log, ("b", None))
+    close_segment(log)
+    compact(manager, NOW)
+    compact(manager, NOW + HORIZON)
+    assert values_of(log) == ["1"]
+    assert log.read(1, max_bytes=100).next_offset == 2
+
+
+def test_young_records_are_left_alone() -> None:
+    manager, log = compacted_log(min_compaction_lag_ms=1000)
+    put(log, ("a", "1"))
+    put(log, ("a", "2"))
+    close_segment(log)
+    compact(manager, NOW + 999)
+    assert len(content(log)) == 2
+    compact(manager, NOW + 1000)
+    assert len(content(log)) == 1
+
+
+def test_compaction_waits_until_enough_is_dirty() -> None:
+    manager, log = compacted_log(min_cleanable_dirty_ratio=0.5)
+    for number in range(10):
+        put(log, (f"key {number}", "x" * 50))
+    close_segment(log)
+    compact(manager)
+    put(log, ("key 0", "y"))
+    close_segment(log)
+    compact(manager)
+    assert len(content(log)) == 11
+    for number in range(12):
+        put(log, ("key 0", f"{number}" + "y" * 50))
+    close_segment(log)
+    compact(manager)
+    assert len(content(log)) == 10
+
+
+def test_what_waited_too_long_is_compacted_however_little_it_is() -> None:
+    manager, log = compacted_log(min_cleanable_dirty_ratio=1.0, max_compaction_lag_ms=5000)
+    for number in range(10):
+        put(log, (f"key {number}", "x" * 50))
+    close_segment(log)
+    compact(manager)
+    put(log, ("key 0", "y"))
+    close_segment(log)
+    compact(manager, NOW + 5000)
+    assert len(content(log)) == 11
+    compact(manager, NOW + 5001)
+    assert len(content(log)) == 10
+
+
+def test_more_keys_than_fit_in_memory_are_compacted_in_several_passes() -> None:
+    manager, log = compacted_log()
+    for round_ in range(2):
+        for number in range(20):
+            put(log, (f"a long key, longer than its digest {number}", f"{round_}"))
+    close_segment(log)
+    manager.sync([log])
+    cleaned_to = 0
+    for _ in range(10):
+        chosen = plan(log, cleaned_to=cleaned_to, now_ms=NOW)
+        if not chosen.is_due:
+            break
+        compaction = Compaction(log, chosen, now_ms=NOW, keys_max=7)
+        compaction.run()
+        compaction.finish()
+        cleaned_to = compaction.cleaned_to
+    assert [value for _, _, value in content(log)] == ["1"] * 20
+
+
+def test_a_topic_that_becomes_compacted_loses_its_records_without_keys() -> None:
+    manager, log = compacted_log(cleanup_policy=frozenset({"delete"}))
+    log.append(batch("no key"), now_ms=NOW)
+    put(log, ("a", "1"))
+    close_segment(log)
+    _, with_policy = compacted_log()
+    log.config = with_policy.config
+    compact(manager)
+    assert content(log) == [(1, "a", "1")]
+
+
+def test_appends_reads_and_retention_go_on_while_a_worker_compacts() -> None:
+    manager, log = compacted_log(cleanup_policy=frozenset({"compact", "delete"}), file_delete_delay_ms=0)
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    assert manager.background_work(NOW) == []
+    compaction.run()
+    put(log, ("key 0", "meanwhile"))
+    assert values_of(log)[-1] == "meanwhile"
+    log.delete_records(4)
+    manager.run_background_work(NOW)
+    before = content(log)
+    compaction.finish()
+    assert content(log) == before
+    assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    compact(manager)
+    assert [value for _, _, value in content(log)] == ["value 9", "value 10", "value 11", "meanwhile"]
+
+
+def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:
+    disk = MemoryDisk()
+    manager, log = compacted_log(disk)
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    compaction.run()
+    manager.close()
+    assert not [name for name in disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    compaction.run()
+    manager, log = compacted_log(disk)
+    assert len(content(log)) == 12
+
+
+def test_a_deleted_topic_ends_its_compaction() -> None:
+    manager, log = compacted_log()
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    manager.delete_topic("orders", now_ms=NOW)
+    compaction.run()
+    compaction.finish()
+    assert not manager.disk.exists("orders-0")
+
+
+def test_what_is_compacted_is_remembered_across_restarts() -> None:
+    disk = MemoryDisk()
+    manager, log = compacted_log(disk)
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    compact(manager)
+    manager.close()
+    manager, log = compacted_log(disk)
+    assert not [work for work in manager.background_work(NOW) if work.what.startswith("compact")]
+    assert len(content(log)) == 3

@@ -1,0 +1,265 @@
+"""LogManager: the lock, clean and unclean starts, group commit, deleted topics, bounded open files."""
+
+import errno
+import logging
+import threading
+from pathlib import Path
+
+import pytest
+
+from headrace.log.config import LogConfig
+from headrace.log.disk import DirectoryLocked, OsDisk, write_file
+from headrace.log.manager import LogManager, UnknownFormat
+from headrace.log.memory_disk import MemoryDisk
+from headrace.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, open_log, values_of
+
+
+def test_a_second_start_on_the_same_directory_is_refused_by_name(tmp_path: Path) -> None:
+    manager, _ = open_log(OsDisk(tmp_path))
+    with pytest.raises(DirectoryLocked, match=str(tmp_path)):
+        LogManager(OsDisk(tmp_path), now_ms=NOW)
+    manager.close()
+    LogManager(OsDisk(tmp_path), now_ms=NOW).close()
+
+
+def test_the_leader_epoch_goes_up_with_every_unclean_start_only(tmp_path: Path) -> None:
+    epochs = []
+    for clean in (True, True, False, True, False, False, True):
+        manager, log = open_log(OsDisk(tmp_path))
+        epochs.append(log.leader_epoch)
+        manager.close(clean=clean)
+    assert epochs == [0, 0, 0, 1, 1, 2, 3]
+
+
+def test_a_directory_of_a_newer_format_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "meta.properties").write_text("version=1\nheadrace.format=99\n")
+    with pytest.raises(UnknownFormat, match="format 99"):
+        LogManager(OsDisk(tmp_path), now_ms=NOW)
+    OsDisk(tmp_path).lock()
+
+
+def test_what_was_synced_survives_a_power_cut_and_the_rest_need_not() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    other = manager.open_log("other", 3, LogConfig(), bytes(16))
+    log.append(batch("a"), now_ms=NOW)
+    other.append(batch("x"), now_ms=NOW)
+    manager.sync([log])
+    log.append(batch("b"), now_ms=NOW)
+    disk.power_cycle()
+    manager, log = open_log(disk)
+    assert values_of(log) == ["a"]
+    assert manager.open_log("other", 3, LogConfig(), bytes(16)).end_offset == 0
+
+
+def test_data_appended_during_a_sync_belongs_to_the_next_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    segment = log.segments[0]
+    sync_segment = type(segment).sync
+
+    def sync_while_the_loop_appends(self: object) -> None:
+        sync_segment(segment)
+        if log.end_offset == 1:
+            log.append(batch("b"), now_ms=NOW)
+
+    monkeypatch.setattr(type(segment), "sync", sync_while_the_loop_appends)
+    manager.sync([log])
+    assert log.recovery_point == 1
+    assert segment.is_dirty
+    manager.sync([log])
+    disk.power_cycle()
+    assert values_of(open_log(disk)[1]) == ["a", "b"]
+
+
+def test_a_failed_sync_is_raised() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    disk.fail_at(1, OSError(errno.EIO, "broken"))
+    with pytest.raises(OSError, match="broken"):
+        manager.sync([log])
+    assert log.recovery_point == 0
+
+
+def test_a_worker_syncs_while_the_loop_appends(tmp_path: Path) -> None:
+    manager, log = open_log(OsDisk(tmp_path), segment_bytes=2000)
+    is_over = threading.Event()
+    failures: list[BaseException] = []
+
+    def worker() -> None:
+        try:
+            while not is_over.is_set():
+                manager.sync([log])
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=worker)
+    thread.start()
+    for number in range(500):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    is_over.set()
+    thread.join()
+    assert failures == []
+    manager.sync([log])
+    assert log.recovery_point == 500
+    manager.close(clean=False)
+    manager, log = open_log(OsDisk(tmp_path), segment_bytes=2000)
+    assert values_of(log) == [f"{number}" for number in range(500)]
+    manager.close()
+
+
+def test_an_unwritten_log_that_is_closed_cleanly_needs_no_file(tmp_path: Path) -> None:
+    manager, _ = open_log(OsDisk(tmp_path))
+    manager.close()
+    assert not (tmp_path / "orders-0").exists()
+
+
+def test_open_files_are_bounded() -> None:
+    manager, _ = open_log()
+    manager.store.open_files._limit = 10
+    logs = [manager.open_log("many", index, LogConfig(segment_bytes=200), bytes(16)) for index in range(30)]
+    for round_ in range(4):
+        for log in logs:
+            log.append(batch(f"{round_}"), now_ms=NOW)
+    assert len(manager.store.open_files) == 10
+    for log in logs:
+        assert values_of(log) == ["0", "1", "2", "3"]
+    assert len(manager.store.open_files) == 10
+    manager.sync(logs)
+    manager.close()
+    assert len(manager.store.open_files) == 0
+
+
+def test_a_deleted_topic_is_out_of_use_at_once_and_off_the_disk_later(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    manager, log = open_log(disk, file_delete_delay_ms=1000)
+    log.append(batch("a"), now_ms=NOW)
+    log.delete_records(1)
+    manager.delete_topic("orders", now_ms=NOW)
+    assert not disk.exists("orders-0")
+    assert [name for name in disk.list() if name.endswith("-delete")]
+    again = manager.open_log("orders", 0, LogConfig(), bytes(16))
+    assert (again.start_offset, again.end_offset) == (0, 0)
+    manager.run_background_work(NOW + 999)
+    assert [name for name in disk.list() if name.endswith("-delete")]
+    manager.run_background_work(NOW + 1000)
+    assert not [name for name in disk.list() if name.endswith("-delete")]
+    manager.close()
+
+
+def test_what_is_left_of_a_deleted_topic_goes_at_the_next_start(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.delete_topic("orders", now_ms=NOW)
+    manager.close(clean=False)
+    manager = LogManager(disk, now_ms=NOW)
+    manager.run_background_work(NOW)
+    assert not [name for name in disk.list() if name.endswith("-delete")]
+    manager.close()
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_topic_that_was_made_anew_does_not_get_the_old_ones_records(clean: bool) -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk)
+    log.append(batch("old"), now_ms=NOW)
+    manager.close(clean=clean)
+    disk.restart()
+    manager = LogManager(disk, now_ms=NOW)
+    log = manager.open_log("orders", 0, LogConfig(), b"another topic id")
+    assert log.end_offset == 0
+    log.append(batch("new"), now_ms=NOW)
+    assert values_of(log) == ["new"]
+
+
+def test_a_deleted_topic_may_be_synced_by_a_worker_that_has_not_heard_of_it(tmp_path: Path) -> None:
+    manager, log = open_log(OsDisk(tmp_path))
+    log.append(batch("a"), now_ms=NOW)
+    manager.delete_topic("orders", now_ms=NOW)
+    manager.sync([log])
+    manager.close()
+
+
+def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
+    manager, log = open_log(OsDisk(tmp_path), topic="t" * 249)
+    log.append(batch("a"), now_ms=NOW)
+    manager.delete_topic("t" * 249, now_ms=NOW)
+    manager.close()
+
+
+def test_directories_of_unknown_topics_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    with caplog.at_level(logging.WARNING, "headrace.log"):
+        assert manager.set_aside_strays({TOPIC_ID}) == []
+        assert manager.set_aside_strays(set()) == ["orders-0"]
+    assert "orders-0" in caplog.text
+    assert disk.exists("orders-0-stray/00000000000000000000.log")
+
+
+def test_start_offsets_of_logs_that_were_not_opened_are_kept() -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk)
+    log.append(batch("a", "b"), now_ms=NOW)
+    log.delete_records(1)
+    manager.close(clean=False)
+    disk.restart()
+    manager, other = open_log(disk, topic="other")
+    other.append(batch("x"), now_ms=NOW)
+    other.delete_records(1)
+    manager.close(clean=False)
+    disk.restart()
+    assert open_log(disk)[1].start_offset == 1
+
+
+def test_logs_that_were_not_opened_stay_clean() -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.close()
+    manager, _ = open_log(disk, topic="other")
+    manager.close()
+    write_file(disk, "orders-0/00000000000000000000.log", b"never read")
+    assert open_log(disk)[1].end_offset == 1
+
+
+def test_a_full_disk_at_the_end_is_no_clean_stop() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.sync([log])
+    disk.fail_at(1, OSError(errno.ENOSPC, "full"))
+    with pytest.raises(OSError, match="full"):
+        manager.close()
+    manager, log = open_log(disk)
+    assert values_of(log) == ["a"]
+    assert log.leader_epoch == 1
+
+
+def test_a_start_offset_that_cannot_be_written_down_is_an_error() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    _, log = open_log(disk)
+    log.append(batch("a", "b"), now_ms=NOW)
+    disk.fail_at(1, OSError(errno.ENOSPC, "full"))
+    with pytest.raises(KafkaError) as caught:
+        log.delete_records(1)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert log.start_offset == 0
+
+
+def test_background_work_never_stops_for_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, retention_ms=1000)
+    log.append(batch("a", at=NOW - 5000), now_ms=NOW)
+    disk.fail_at(1, OSError(errno.ENOSPC, "full"))
+    with caplog.at_level(logging.WARNING, "headrace.log"):
+        manager.run_background_work(NOW)
+    assert "old segments stay" in caplog.text
+    assert values_of(log) == ["a"]
+    manager.run_background_work(NOW)
+    assert log.start_offset == 1

@@ -1,0 +1,304 @@
+"""Recovery: what a start finds after a clean stop, after kill -9, and after bytes were torn, changed or lost."""
+
+import json
+import logging
+
+import pytest
+
+from headrace.log.disk import write_file
+from headrace.log.memory_disk import MemoryDisk
+from headrace.log.partition_log import PartitionLog
+from headrace.log.recovery import next_valid
+from headrace.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.logs import NOW, batch, open_log, values_of
+
+FIRST = "orders-0/00000000000000000000.log"
+
+
+def killed(disk: MemoryDisk, **config: object) -> PartitionLog:
+    """The log as the next process finds it after kill -9."""
+    disk.restart()
+    return open_log(disk, **config)[1]  # type: ignore[arg-type]
+
+
+def overwrite(disk: MemoryDisk, path: str, position: int, data: bytes) -> None:
+    file = disk.open(path)
+    file.write(position, data)
+    file.close()
+
+
+def three_batches(disk: MemoryDisk) -> int:
+    """Writes a, b, c and returns the size of one batch."""
+    _, log = open_log(disk)
+    for value in "abc":
+        log.append(batch(value), now_ms=NOW)
+    return log.size // 3
+
+
+@pytest.fixture
+def disk() -> MemoryDisk:
+    return MemoryDisk(is_simulated=True)
+
+
+def test_a_clean_stop_is_followed_by_a_start_that_reads_no_segment(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(20):
+        log.append(batch(f"{number}", producer=(7, 0, number)), now_ms=NOW)
+    manager.close()
+    segments = [name for name in disk.list("orders-0") if name.endswith(".log")]
+    hidden = {name: disk.read(f"orders-0/{name}") for name in segments}
+    for name in segments:
+        write_file(disk, f"orders-0/{name}", b"")
+    manager, log = open_log(disk, segment_bytes=200)
+    assert (log.start_offset, log.end_offset, len(log.segments)) == (0, 20, len(segments))
+    assert log.leader_epoch == 0
+    for name, data in hidden.items():
+        write_file(disk, f"orders-0/{name}", data)
+    assert values_of(log) == [f"{number}" for number in range(20)]
+    assert log.append(batch("17", producer=(7, 0, 17)), now_ms=NOW).is_duplicate
+
+
+def test_a_segment_that_others_cut_while_the_broker_was_down_is_not_served(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.close()
+    write_file(disk, FIRST, b"")
+    _, log = open_log(disk)
+    with pytest.raises(KafkaError) as caught:
+        log.read(0, max_bytes=10)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert "changed by others" in str(caught.value)
+
+
+def test_everything_is_there_after_kill_nine(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=300)
+    for number in range(30):
+        log.append(batch(f"{number}", producer=(7, 0, number)), now_ms=NOW)
+    log = killed(disk, segment_bytes=300)
+    assert values_of(log) == [f"{number}" for number in range(30)]
+    assert log.append(batch("26", producer=(7, 0, 26)), now_ms=NOW).base_offset == 26
+    assert log.append(batch("30", producer=(7, 0, 30)), now_ms=NOW).base_offset == 30
+    assert log.leader_epoch == 1
+
+
+def test_open_and_aborted_transactions_are_there_after_kill_nine(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=200)
+    for producer_id in (7, 8, 9):
+        log.append(batch("x" * 30, producer=(producer_id, 0, 0), transactional=True), now_ms=NOW)
+    log.append_marker(producer_id=8, producer_epoch=0, commit=False, coordinator_epoch=5, now_ms=NOW)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=5, now_ms=NOW)
+    before = (log.stable_offset, log.aborted, log.producers())
+    log = killed(disk, segment_bytes=200)
+    assert (log.stable_offset, log.aborted, log.producers()) == before
+    assert log.stable_offset == 2
+
+
+def test_aborted_transactions_are_there_after_a_clean_stop(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("x", producer=(7, 0, 0), transactional=True), now_ms=NOW)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    manager.close()
+    _, again = open_log(disk)
+    assert again.aborted == log.aborted
+    assert again.read(0, max_bytes=1000, committed=True).aborted == [(7, 0)]
+
+
+@pytest.mark.parametrize("torn", [1, 11, 60, 61, 68])
+def test_a_torn_tail_is_cut_at_the_last_whole_batch(
+    disk: MemoryDisk, torn: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = three_batches(disk)
+    file = disk.open(FIRST)
+    file.truncate(2 * size + torn)
+    with caplog.at_level(logging.WARNING, "headrace.log"):
+        log = killed(disk)
+    assert values_of(log) == ["a", "b"]
+    assert disk.size(FIRST) == log.size == 2 * size
+    assert f"{torn} bytes cut after offset 1" in caplog.text
+    log.append(batch("again"), now_ms=NOW)
+    assert values_of(log) == ["a", "b", "again"]
+
+
+def test_rubbish_after_the_last_batch_is_cut(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    for rubbish in (bytes(5000), b"\x02" * 500, bytes(range(256)) * 10):
+        overwrite(disk, FIRST, 3 * size, rubbish)
+        assert values_of(killed(disk)) == ["a", "b", "c"]
+
+
+def test_a_last_batch_with_a_wrong_checksum_is_cut(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, 3 * size - 2, b"\xff")
+    assert values_of(killed(disk)) == ["a", "b"]
+
+
+def test_damage_in_the_middle_is_neither_skipped_nor_cut(
+    disk: MemoryDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, 2 * size - 2, b"\xff")
+    with caplog.at_level(logging.ERROR, "headrace.log"):
+        log = killed(disk)
+    assert f"damaged at offset 1 ({FIRST}, byte {size}" in caplog.text
+    assert len(log.read(0, max_bytes=10**6).data) == size
+    assert log.end_offset == 3
+    for offset in (1, 2, 3):
+        with pytest.raises(KafkaError) as caught:
+            log.read(offset, max_bytes=100)
+        assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
+        assert f"byte {size}" in str(caught.value)
+    with pytest.raises(KafkaError) as caught:
+        log.append(batch("d"), now_ms=NOW)
+    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    assert disk.size(FIRST) == 3 * size
+    assert log.bytes_from(1, limit=7) == 7  # a parked fetch must wake up to hear of it
+
+
+def test_damage_of_a_batchs_length_is_found_by_the_batches_behind_it(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, size + 8, b"\x7f\xff\xff\xff")
+    log = killed(disk)
+    assert log.damage is not None
+    assert log.damage.offset == 1
+    assert log.end_offset == 3
+
+
+def test_a_damaged_log_is_still_damaged_after_a_clean_stop(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, 2 * size - 2, b"\xff")
+    disk.restart()
+    manager, _ = open_log(disk)
+    manager.close()
+    _, log = open_log(disk)
+    assert log.damage is not None
+
+
+def test_a_lost_tail_of_a_closed_segment_sets_the_unsynced_segments_after_it_aside(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=200)
+    for number in range(5):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    assert log.bases == [0, 2, 4]
+    disk.open("orders-0/00000000000000000002.log").truncate(30)
+    log = killed(disk, segment_bytes=200)
+    assert values_of(log) == ["0", "1"]
+    assert "00000000000000000004.log.unsynced" in disk.list("orders-0")
+    log.append(batch("again"), now_ms=NOW)
+    assert values_of(log) == ["0", "1", "again"]
+
+
+def test_a_closed_segment_that_lost_whole_batches_ends_the_log_too(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=200)
+    for number in range(5):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    disk.open(FIRST).truncate(0)
+    assert values_of(killed(disk, segment_bytes=200)) == []
+
+
+def test_synced_segments_are_not_scanned_again(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(5):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    manager.sync([log])
+    overwrite(disk, FIRST, 100, b"\xff\xff")
+    log = killed(disk, segment_bytes=200)
+    assert log.end_offset == 5
+    assert log.damage is None
+
+
+def test_lost_recovery_points_make_recovery_scan_all_and_accept_gaps(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200, cleanup_policy=frozenset({"compact"}))
+    for _ in range(9):
+        log.append(batch("v" * 40, keys=["same"]), now_ms=NOW)
+    manager.run_background_work(NOW)
+    manager.run_background_work(NOW)
+    kept = values_of(log)
+    assert len(kept) < 9
+    disk.remove("recovery-point-offset-checkpoint")
+    log = killed(disk, segment_bytes=200)
+    assert log.end_offset == 9
+    assert values_of(log) == kept
+
+
+def test_indexes_are_made_again_when_missing_or_stale(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=4000, index_interval_bytes=100)
+    for number in range(200):
+        log.append(batch(f"{number}", at=NOW + number), now_ms=NOW)
+    manager.close()
+    names = [name for name in disk.list("orders-0") if name.endswith(("index",))]
+    assert len(names) >= 6
+    other = disk.read(f"orders-0/{names[0]}")
+    for name, content in zip(names, [None, b"", b"abc", other, bytes(80), other * 2], strict=False):
+        if content is None:
+            disk.remove(f"orders-0/{name}")
+        else:
+            write_file(disk, f"orders-0/{name}", content)
+    _, log = open_log(disk, segment_bytes=4000, index_interval_bytes=100)
+    for offset in range(200):
+        assert values_of(log, offset)[:1] == [f"{offset}"]
+        assert log.offset_for_time(NOW + offset) == (NOW + offset, offset)
+
+
+def test_a_torn_snapshot_is_replaced_by_an_older_one_and_the_batches_after_it(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=300)
+    for number in range(12):
+        log.append(batch(f"{number}", producer=(7, 0, number)), now_ms=NOW)
+    before = log.producers()
+    for offset in log.snapshots:
+        write_file(disk, f"orders-0/{offset:020d}.snapshot", b"torn")
+    assert killed(disk, segment_bytes=300).producers() == before
+
+
+def test_a_start_offset_beyond_a_lost_end_starts_the_log_over_there(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.sync([log])
+    log.append(batch("b", "c"), now_ms=NOW)
+    log.delete_records(3)
+    disk.power_cycle()
+    _, log = open_log(disk)
+    assert (log.start_offset, log.end_offset) == (3, 3)
+    log.append(batch("d"), now_ms=NOW)
+    assert values_of(log) == ["d"]
+    assert values_of(killed(disk)) == ["d"]
+
+
+def test_lost_synced_records_are_reported(disk: MemoryDisk, caplog: pytest.LogCaptureFixture) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(5):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    manager.sync([log])
+    disk.remove("orders-0/00000000000000000004.log")
+    with caplog.at_level(logging.ERROR, "headrace.log"):
+        killed(disk, segment_bytes=200)
+    assert "had been synced and are gone" in caplog.text
+
+
+def test_an_unreadable_summary_means_recovery(disk: MemoryDisk) -> None:
+    for content in (b"{", b"[]", json.dumps({"logs": {"orders-0": {"topic_id": "00"}}}).encode()):
+        manager, log = open_log(disk)
+        log.append(batch("a"), now_ms=NOW)
+        count = log.end_offset
+        manager.close()
+        content = content.replace(b'"00"', b'"000102030405060708090a0b0c0d0e0f"')
+        write_file(disk, "clean-shutdown.json", content)
+        manager, log = open_log(disk)
+        assert len(values_of(log)) == count
+        manager.close()
+
+
+def test_lost_leader_epochs_are_found_in_the_batches(disk: MemoryDisk) -> None:
+    _, log = open_log(disk, segment_bytes=200)
+    log.append(batch("a", "b"), now_ms=NOW)
+    log = killed(disk, segment_bytes=200)
+    log.append(batch("c"), now_ms=NOW)
+    disk.remove("orders-0/leader-epoch-checkpoint")
+    log = killed(disk, segment_bytes=200)
+    assert log.end_offset_for_epoch(0) == (0, 2)
+
+
+def test_a_batch_is_found_again_after_rubbish(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, 0, bytes(range(100)))
+    log = killed(disk)
+    assert size < 100 < 2 * size
+    assert next_valid(log.segments[0], 0, 0) == 2 * size

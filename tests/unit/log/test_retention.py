@@ -1,0 +1,121 @@
+"""Retention: old or surplus segments go, the end of the log never does, and files go late."""
+
+from headrace.log.memory_disk import MemoryDisk
+from headrace.log.partition_log import PartitionLog
+from tests.unit.log.logs import DAY, NOW, batch, open_log, values_of
+
+
+def fill(log: PartitionLog, *ages_in_days: float) -> None:
+    """One segment for each record."""
+    for age in ages_in_days:
+        log.append(batch("x" * 100, at=int(NOW - age * DAY)), now_ms=NOW)
+
+
+def test_segments_go_when_their_newest_record_is_too_old() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=2 * DAY)
+    fill(log, 5, 3, 1, 0)
+    manager.run_background_work(NOW)
+    assert (log.start_offset, log.end_offset) == (2, 4)
+    manager.run_background_work(NOW + DAY + 1)
+    assert log.start_offset == 3
+
+
+def test_a_young_segment_protects_those_behind_it() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=2 * DAY)
+    fill(log, 1, 5, 5)
+    manager.run_background_work(NOW)
+    assert log.start_offset == 0
+
+
+def test_the_active_segment_may_go_and_the_end_stays() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=DAY, file_delete_delay_ms=0)
+    fill(log, 5, 5, 5)
+    manager.run_background_work(NOW)
+    assert (log.start_offset, log.end_offset, log.size) == (3, 3, 0)
+    assert [name for name in disk.list("orders-0") if name.endswith(".log")] == ["00000000000000000003.log"]
+    manager.run_background_work(NOW)
+    assert len(log.segments) == 1
+    disk.power_cycle()
+    manager, log = open_log(disk)
+    assert (log.start_offset, log.end_offset) == (3, 3)
+    assert log.append(batch("next"), now_ms=NOW).base_offset == 3
+
+
+def test_segments_go_until_the_rest_fits() -> None:
+    manager, log = open_log(segment_bytes=200, retention_bytes=500)
+    fill(log, 0, 0, 0, 0, 0)
+    one = log.size // 5
+    manager.run_background_work(NOW)
+    assert log.size >= 500 > log.size - one
+    assert log.start_offset == 5 - log.size // one
+
+
+def test_minus_one_means_for_ever() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=-1, retention_bytes=-1)
+    fill(log, 5000, 4000)
+    manager.run_background_work(NOW)
+    assert log.start_offset == 0
+
+
+def test_a_compacted_topic_keeps_old_records_unless_its_policy_says_delete_too() -> None:
+    for policy, start in (({"compact"}, 0), ({"compact", "delete"}, 1)):
+        manager, log = open_log(segment_bytes=200, cleanup_policy=frozenset(policy), retention_ms=DAY)
+        log.append(batch("x" * 100, keys=["a"], at=NOW - 2 * DAY), now_ms=NOW)
+        log.append(batch("x" * 100, keys=["b"]), now_ms=NOW)
+        manager.run_background_work(NOW)
+        assert log.start_offset == start
+
+
+def test_segments_before_the_start_offset_go_whatever_the_policy() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=-1, file_delete_delay_ms=0)
+    fill(log, 0, 0, 0, 0)
+    log.delete_records(3)
+    manager.run_background_work(NOW)
+    assert log.bases == [3]
+    assert not manager.disk.exists("orders-0/00000000000000000000.log")
+
+
+def test_files_are_removed_only_after_the_delay() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=DAY, file_delete_delay_ms=60_000)
+    fill(log, 5, 0)
+    manager.run_background_work(NOW)
+    assert log.start_offset == 1
+    manager.run_background_work(NOW + 59_999)
+    assert manager.disk.exists("orders-0/00000000000000000000.log")
+    manager.run_background_work(NOW + 60_000)
+    assert not manager.disk.exists("orders-0/00000000000000000000.log")
+
+
+def test_a_crash_before_the_files_are_removed_brings_no_records_back() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=DAY)
+    fill(log, 5, 0)
+    manager.run_background_work(NOW)
+    disk.restart()
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=DAY, file_delete_delay_ms=0)
+    assert log.start_offset == 1
+    manager.run_background_work(NOW)
+    assert log.bases == [1]
+
+
+def test_records_without_timestamps_age_from_when_the_segment_was_known() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=DAY)
+    log.append(batch("x" * 100, at=-1), now_ms=NOW)
+    log.append(batch("x" * 100, at=-1), now_ms=NOW)
+    manager.run_background_work(NOW + DAY)
+    assert log.start_offset == 0
+    manager.run_background_work(NOW + DAY + 1)
+    assert log.start_offset == 2
+
+
+def test_producers_are_remembered_when_their_records_are_gone() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, retention_ms=DAY, file_delete_delay_ms=0)
+    log.append(batch("x", at=NOW - 2 * DAY, producer=(7, 0, 0)), now_ms=NOW)
+    manager.run_background_work(NOW)
+    assert log.start_offset == 1
+    disk.power_cycle()
+    _, log = open_log(disk)
+    assert log.append(batch("x", producer=(7, 0, 0)), now_ms=NOW).is_duplicate
+    assert values_of(log) == []
