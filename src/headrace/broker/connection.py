@@ -3,7 +3,8 @@
 A client may send its next requests before the answer to the first. We take them one at a time, as Kafka does, with
 one exception: produce requests go on while earlier ones wait for the disk, so that one fdatasync serves many. Responses
 always leave in the order of the requests. While a client does not read its responses, or has enough of its requests
-waiting here, we stop reading from it: it holds back nobody but itself.
+waiting here, we stop reading from it: it holds back nobody but itself. Responses that become ready in one turn of the
+loop leave in one write: for a small one the system call costs more than all else (see docs/benchmarks.md).
 """
 
 import asyncio
@@ -38,6 +39,8 @@ IN_FLIGHT_MAX = 32
 """Produce requests of one connection that may wait for the disk at once."""
 WAITING_BYTES_MAX = 1 << 20
 """Whole requests kept in memory per connection before we stop reading; a single larger one is let in alone."""
+OUTGOING_BYTES_MAX = 1 << 16
+"""Responses gathered for one write; with more they leave at once, so that the transport can hold us back."""
 _LENGTH = struct.Struct(">i")
 _HEAD = struct.Struct(">ii")
 
@@ -62,6 +65,8 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._slots: deque[Slot] = deque()
+        self._outgoing: list[bytearray] = []
+        self._outgoing_bytes = 0
         self._only_produces_wait = True
         self._is_writable = True
         self._is_reading = True
@@ -83,13 +88,32 @@ class Connection(asyncio.Protocol):
                 slot.later.abandon()
         self._slots.clear()
         self._waiting.clear()
+        self._outgoing.clear()
         self._server.closed(self)
         for callback in self.on_close:
             callback()
         self._server.settle()
 
     def close(self) -> None:
+        self.write_outgoing()
         self._transport.close()
+
+    def write_outgoing(self) -> None:
+        """Hands what was gathered to the transport. The server calls it at the end of each turn."""
+        outgoing = self._outgoing
+        if outgoing:
+            self._outgoing = []
+            self._outgoing_bytes = 0
+            if not self._transport.is_closing():
+                self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
+
+    def _send(self, data: bytearray) -> None:
+        if not self._outgoing:
+            self._server.will_write(self)
+        self._outgoing.append(data)
+        self._outgoing_bytes += len(data)
+        if self._outgoing_bytes > OUTGOING_BYTES_MAX:
+            self.write_outgoing()
 
     def data_received(self, data: bytes) -> None:
         self.last_active_s = self._server.loop.time()
@@ -188,7 +212,7 @@ class Connection(asyncio.Protocol):
     def _respond(self, header: RequestHeader, response: Message) -> None:
         data = self._encode(header, response)
         if not self._slots:
-            self._transport.write(data)
+            self._send(data)
             return
         slot = Slot()
         slot.data = data
@@ -199,13 +223,10 @@ class Connection(asyncio.Protocol):
         """Sends the responses that are ready and whose turn it is, then goes on with waiting requests."""
         if self._transport.is_closing():
             return
-        ready = []
         while self._slots and self._slots[0].is_ready:
             data = self._slots.popleft().data
             assert data is not None
-            ready.append(data)
-        if ready:
-            self._transport.writelines(ready) if len(ready) > 1 else self._transport.write(ready[0])
+            self._send(data)
         if not self._slots:
             self._only_produces_wait = True
         self._pump()
@@ -226,8 +247,8 @@ class Connection(asyncio.Protocol):
         from headrace.broker.handlers import api_versions
 
         response = api_versions.response_for(self._core, 0, ErrorCode.UNSUPPORTED_VERSION)
-        self._transport.write(self._encode(header, response, version=0))
+        self._send(self._encode(header, response, version=0))
 
     def _refuse(self, why: str) -> None:
         logger.warning("closing connection %d from %s: %s", self.id, self.address, why)
-        self._transport.close()
+        self.close()

@@ -24,6 +24,7 @@ class Server:
         self._cleaner = ThreadPoolExecutor(1, "headrace-cleaner")
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
+        self._writing: list[Connection] = []
         self._ids = count(1)
         self._listener: asyncio.Server | None = None
         self._alarm: asyncio.TimerHandle | None = None
@@ -88,10 +89,12 @@ class Server:
                 del self._per_address[connection.address]
 
     def settle(self) -> None:
-        """After anything that happened: run what became due, and set the alarm for what comes next."""
+        """After anything that happened: let responses go, run what became due, set the alarm for what comes next."""
+        self._write_responses()
         if self._is_stopping:
             return
         self.core.settle()
+        self._write_responses()
         deadline_ms = self.core.deadline_ms()
         if deadline_ms is None or (self._alarm is not None and self._alarm_ms <= deadline_ms):
             return
@@ -100,6 +103,16 @@ class Server:
         self._alarm_ms = deadline_ms
         delay_s = max(0, deadline_ms - self.core.clock.monotonic_ms()) / 1000
         self._alarm = self.loop.call_later(delay_s, self._ring)
+
+    def will_write(self, connection: Connection) -> None:
+        """The connection has responses for the end of this turn."""
+        self._writing.append(connection)
+
+    def _write_responses(self) -> None:
+        if self._writing:
+            writing, self._writing = self._writing, []
+            for connection in writing:
+                connection.write_outgoing()
 
     def _ring(self) -> None:
         self._alarm = None

@@ -1,0 +1,170 @@
+"""A connection answers in the order of the requests, and what is ready in one turn leaves in one write.
+
+The transport and the core are stand-ins; the frames that go in and the bytes that come out are the real ones.
+"""
+
+import asyncio
+import struct
+from typing import Any, cast
+
+import pytest
+
+from headrace.broker.call import Call
+from headrace.broker.connection import OUTGOING_BYTES_MAX, Connection
+from headrace.broker.later import Later
+from headrace.broker.server import Server
+from headrace.broker.settings import Settings
+from headrace.wire.apis import RequestHeader, write_request_header
+from headrace.wire.codec import write_message
+from headrace.wire.message import Message
+from headrace.wire.messages.heartbeat_request import HeartbeatRequest
+from headrace.wire.messages.heartbeat_response import HeartbeatResponse
+from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.messages.produce_request import ProduceRequest
+from headrace.wire.messages.produce_response import ProduceResponse, TopicProduceResponse
+
+VERSIONS: dict[type[Message], int] = {HeartbeatRequest: 4, ProduceRequest: 9}
+UNSERVED = 999
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.writes: list[bytes] = []
+        self.is_closed = False
+
+    def write(self, data: bytes) -> None:
+        assert not self.is_closed
+        self.writes.append(bytes(data))
+
+    def close(self) -> None:
+        self.is_closed = True
+
+    def is_closing(self) -> bool:
+        return self.is_closed
+
+    def get_extra_info(self, name: str) -> tuple[str, int]:
+        return ("127.0.0.1", 4711)
+
+    def pause_reading(self) -> None: ...
+    def resume_reading(self) -> None: ...
+
+
+class Core:
+    """Answers a heartbeat at once, and a produce when the test says so."""
+
+    def __init__(self) -> None:
+        self.settings = Settings({})
+        self.produced: list[Later[Message]] = []
+
+    def handle(self, request: Message, call: Call) -> Message | Later[Message]:
+        if isinstance(request, HeartbeatRequest):
+            return HeartbeatResponse()
+        self.produced.append(Later())
+        return self.produced[-1]
+
+    def settle(self) -> None: ...
+
+    def deadline_ms(self) -> None: ...
+
+
+class Client:
+    """The far end: sends requests, and reads the correlation ids of what was written."""
+
+    def __init__(self) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.server = Server(self.loop)
+        self.core = Core()
+        self.server.core = cast(Any, self.core)
+        self.transport = Transport()
+        self.connection = Connection(self.server, 1)
+        self.connection.connection_made(cast(Any, self.transport))
+        self._sent = 0
+
+    def send(self, *requests: Message) -> None:
+        data = bytearray()
+        for request in requests:
+            self._sent += 1
+            frame = bytearray()
+            version = VERSIONS.get(type(request), UNSERVED)
+            write_request_header(frame, RequestHeader(request.API_KEY, version, self._sent, "test"))
+            if version != UNSERVED:
+                write_message(request, version, frame)
+            data += struct.pack(">i", len(frame)) + frame
+        self.connection.data_received(bytes(data))
+
+    @property
+    def answered(self) -> list[list[int]]:
+        """The correlation ids in each write."""
+        return [_correlation_ids(data) for data in self.transport.writes]
+
+    def close(self) -> None:
+        self.server.close_threads()
+        self.loop.close()
+
+
+def _correlation_ids(data: bytes) -> list[int]:
+    ids, position = [], 0
+    while position < len(data):
+        length, correlation_id = struct.unpack_from(">ii", data, position)
+        ids.append(correlation_id)
+        position += 4 + length
+    assert position == len(data)
+    return ids
+
+
+@pytest.fixture
+def client() -> Any:
+    client = Client()
+    yield client
+    client.close()
+
+
+PRODUCE = ProduceRequest(acks=-1, timeout_ms=1000)
+
+
+def test_responses_of_one_turn_leave_in_one_write(client: Client) -> None:
+    client.send(HeartbeatRequest(), HeartbeatRequest(), HeartbeatRequest())
+    assert client.answered == [[1, 2, 3]]
+
+
+def test_a_response_waits_for_those_before_it(client: Client) -> None:
+    client.send(PRODUCE, PRODUCE, HeartbeatRequest())
+    first, second = client.core.produced
+    second.resolve(ProduceResponse())
+    client.server.settle()
+    assert client.answered == []
+    first.resolve(ProduceResponse())
+    client.server.settle()
+    assert client.answered == [[1, 2, 3]]
+
+
+def test_what_one_sync_made_durable_is_answered_in_one_write(client: Client) -> None:
+    client.send(PRODUCE, PRODUCE, PRODUCE)
+    for later in client.core.produced:
+        later.resolve(ProduceResponse())
+    client.server.settle()
+    assert client.answered == [[1, 2, 3]]
+
+
+def test_large_responses_do_not_gather(client: Client) -> None:
+    client.send(PRODUCE, PRODUCE)
+    large = ProduceResponse(
+        responses=[TopicProduceResponse(name="x" * 1000)] * (OUTGOING_BYTES_MAX // 1000 + 1)
+    )
+    for later in client.core.produced:
+        later.resolve(large)
+    assert client.answered == [[1], [2]]
+
+
+def test_what_was_answered_leaves_before_a_connection_is_closed(client: Client) -> None:
+    client.send(HeartbeatRequest(), ProduceRequest(acks=-1))
+    client.core.produced[0].resolve(ProduceResponse())
+    client.connection.close()
+    assert client.answered == [[1], [2]]
+    assert client.transport.is_closed
+
+
+def test_a_refused_request_comes_after_the_answers_to_earlier_ones(client: Client) -> None:
+    client.send(HeartbeatRequest(), InitProducerIdRequest(), HeartbeatRequest())
+    assert client.answered == [[1]]
+    assert client.transport.is_closed
