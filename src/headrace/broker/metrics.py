@@ -1,0 +1,116 @@
+"""What the broker counts and measures, by name and labels, for whoever asks (the Prometheus endpoint).
+
+Theory of operation. Three kinds: a counter only grows, a gauge is a function that is called when somebody looks, a
+histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11).
+`count` and `observe` look their series up each time; a hot path holds on to `counter(...)` or `histogram(...)` instead,
+which costs an addition. Nothing here knows time: rates are the reader's business.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+Labels = tuple[tuple[str, str], ...]
+
+BUCKETS: tuple[float, ...] = (
+    0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
+)  # fmt: skip
+"""Upper bounds, inclusive; one more bucket takes what is larger. They suit milliseconds and percentages."""
+
+
+@dataclass(slots=True)
+class Counter:
+    value: float = 0
+
+    def add(self, amount: float = 1) -> None:
+        self.value += amount
+
+
+@dataclass(slots=True)
+class Histogram:
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0
+    highest: float = 0
+
+    def observe(self, value: float) -> None:
+        self.counts[bisect_left(BUCKETS, value)] += 1
+        self.total += value
+        if value > self.highest:
+            self.highest = value
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One series at the moment of the snapshot. Of a histogram `value` is the sum of its observations."""
+
+    name: str
+    kind: str
+    """counter, gauge or histogram"""
+    labels: Mapping[str, str]
+    value: float
+    counts: tuple[int, ...] = ()
+    highest: float = 0
+
+
+class Metrics:
+    def __init__(self) -> None:
+        self._counters: dict[tuple[str, Labels], Counter] = {}
+        self._gauges: dict[tuple[str, Labels], Callable[[], float]] = {}
+        self._histograms: dict[tuple[str, Labels], Histogram] = {}
+
+    def count(self, name: str, amount: float = 1, **labels: object) -> None:
+        self.counter(name, **labels).value += amount
+
+    def observe(self, name: str, value: float, **labels: object) -> None:
+        self.histogram(name, **labels).observe(value)
+
+    def gauge(self, name: str, function: Callable[[], float], **labels: object) -> None:
+        """Shows what the function returns at each snapshot; a second one of the same name and labels replaces it."""
+        self._gauges[name, _labels(labels)] = function
+
+    def counter(self, name: str, **labels: object) -> Counter:
+        """The series itself, made at 0 if it is new."""
+        key = (name, _labels(labels))
+        found = self._counters.get(key)
+        if found is None:
+            found = self._counters[key] = Counter()
+        return found
+
+    def histogram(self, name: str, **labels: object) -> Histogram:
+        key = (name, _labels(labels))
+        found = self._histograms.get(key)
+        if found is None:
+            found = self._histograms[key] = Histogram()
+        return found
+
+    def forget(self, **labels: object) -> None:
+        """Drops every series that has all of these labels: the group or topic is gone."""
+        gone = set(_labels(labels))
+        for table in (self._counters, self._gauges, self._histograms):
+            for key in [key for key in table if gone.issubset(key[1])]:
+                del table[key]
+
+    def snapshot(self) -> list[Sample]:
+        """Every series, in the order of names and labels."""
+        samples = [
+            *(
+                Sample(name, "counter", dict(labels), counter.value)
+                for (name, labels), counter in self._counters.items()
+            ),
+            *(Sample(name, "gauge", dict(labels), value()) for (name, labels), value in self._gauges.items()),
+            *(
+                Sample(name, "histogram", dict(labels), seen.total, tuple(seen.counts), seen.highest)
+                for (name, labels), seen in self._histograms.items()
+            ),
+        ]
+        return sorted(samples, key=lambda sample: (sample.name, sorted(sample.labels.items())))
+
+
+def _labels(labels: Mapping[str, object]) -> Labels:
+    if len(labels) < 2:
+        return tuple((name, str(value)) for name, value in labels.items())
+    return tuple(sorted((name, str(value)) for name, value in labels.items()))
