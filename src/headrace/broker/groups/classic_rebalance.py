@@ -126,11 +126,7 @@ class Rebalance:
         if request.group_instance_id is None and joining.version >= MEMBER_ID_REQUIRED_SINCE:
             self.pending_joins[joining.new_member_id] = now.ms + request.session_timeout_ms
             joining.answer.resolve(
-                JoinGroupResponse(
-                    error_code=ErrorCode.MEMBER_ID_REQUIRED,
-                    member_id=joining.new_member_id,
-                    protocol_name=None,
-                )
+                JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=joining.new_member_id)
             )
             return None
         return self._add(joining, joining.new_member_id, now)
@@ -175,9 +171,7 @@ class Rebalance:
             self.touch(member, now)
             self.pending_syncs.discard(former.member_id)
             former.answer_join(
-                JoinGroupResponse(
-                    error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=former.member_id, protocol_name=None
-                )
+                JoinGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID, member_id=former.member_id)
             )
             former.answer_sync(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
 

@@ -178,7 +178,7 @@ class ConsumerGroup:
                 self._replace(member_id, ConsumerMember(member_id=member_id).with_current(current))
 
     def _replace(self, member_id: str, member: ConsumerMember | None) -> None:
-        former = self.members.pop(member_id, None)
+        former = self.members.get(member_id)
         if former is not None:
             for partition in {**former.held, **former.revoking}:
                 self._holders[partition] -= 1
@@ -187,6 +187,7 @@ class ConsumerGroup:
             if former.instance_id is not None and self._static.get(former.instance_id) == member_id:
                 del self._static[former.instance_id]
         if member is None:
+            self.members.pop(member_id, None)
             self.forget_deadlines(member_id)
             return
         self.members[member_id] = member

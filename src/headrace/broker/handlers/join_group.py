@@ -21,19 +21,22 @@ NULL_PROTOCOL_SINCE = 7
 
 
 def handle(core: "BrokerCore", request: JoinGroupRequest, call: Call) -> Later[JoinGroupResponse]:
-    joined = core.groups.classic.join(request, call)
-    return joined if call.api_version >= NULL_PROTOCOL_SINCE else joined.map(_without_null)
+    return core.groups.classic.join(request, call).map(lambda response: _fit(response, call))
 
 
-def _without_null(response: JoinGroupResponse) -> JoinGroupResponse:
-    if response.protocol_name is not None:
+def _fit(response: JoinGroupResponse, call: Call) -> JoinGroupResponse:
+    """A response without a protocol, an error: null where the version has null, an empty name before."""
+    if response.protocol_name:
         return response
     return JoinGroupResponse(
-        error_code=response.error_code, generation_id=response.generation_id, member_id=response.member_id
+        error_code=response.error_code,
+        generation_id=response.generation_id,
+        member_id=response.member_id,
+        protocol_name=None if call.api_version >= NULL_PROTOCOL_SINCE else "",
     )
 
 
 def error_response(
     request: JoinGroupRequest, code: ErrorCode, message: str | None, call: Call
 ) -> JoinGroupResponse:
-    return JoinGroupResponse(error_code=code, member_id=request.member_id)
+    return _fit(JoinGroupResponse(error_code=code, member_id=request.member_id), call)

@@ -112,7 +112,7 @@ class FakeCore:
     ) -> Later[None]:
         if self.refusal is not None:
             raise KafkaError(self.refusal, "as told")
-        identity = {}
+        identity: dict[str, Any] = {}
         if producer is not None:
             identity = {
                 "producer_id": producer.id,

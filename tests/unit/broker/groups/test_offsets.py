@@ -1,5 +1,7 @@
 """Goal: committed and pending offsets, and what outlives what. Method: records and markers as the journal has them."""
 
+from typing import Any
+
 import pytest
 
 from headrace.broker.groups.offsets import CommittedOffset, OffsetStore, Transaction
@@ -19,7 +21,7 @@ def put(
     partition: int = 0,
     *,
     transaction: Transaction | None = None,
-    **more: int,
+    **more: Any,
 ) -> None:
     value = CommittedOffset(offset=offset, **more).as_record() if offset is not None else None
     store.apply(OffsetCommitKey(group="g", topic="t", partition=partition), value, transaction)
@@ -110,8 +112,8 @@ def test_tombstones_cover_committed_and_pending_offsets_once_each(store: OffsetS
 
 def test_tombstones_of_a_deleted_topic_spare_the_new_topic_of_its_name(store: OffsetStore) -> None:
     old, new = b"o" * 16, b"n" * 16
-    put(store, 1, 0, topic_id=old)  # type: ignore[arg-type]
-    put(store, 1, 1, topic_id=new)  # type: ignore[arg-type]
+    put(store, 1, 0, topic_id=old)
+    put(store, 1, 1, topic_id=new)
     put(store, 1, 2)
     gone = [entry.key for entry in store.tombstones("g", topic="t", topic_id=old)]
     assert [key.partition for key in gone if isinstance(key, OffsetCommitKey)] == [0, 2]
