@@ -45,4 +45,4 @@ def rounds(request: pytest.FixtureRequest) -> int:
 @pytest.fixture
 def unique(request: pytest.FixtureRequest) -> str:
     """A name nobody else uses, for topics, groups and transactional ids on a broker that tests share."""
-    return f"{request.node.originalname[:40]}-{uuid4().hex[:8]}"
+    return f"{request.node.originalname[:40]}-{uuid4().hex[:8]}".replace("_", "-")

@@ -15,12 +15,15 @@ T = TypeVar("T")
 OWN_TO_A_CLUSTER = (
     (re.compile(r"127\.0\.0\.1:\d+"), "SERVER"),
     (re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}"), "UUID"),
+    (re.compile(r"[\w+/-]{22}(?= +/127\.0\.0\.1 )"), "MEMBER-ID"),
     (re.compile(r"(?<=TopicId: )\S{22}|(?<=\"topicId\":\")[^\"]{22}"), "TOPIC-ID"),
     (re.compile(r"\b17\d{11}\b|\b18\d{11}\b"), "TIME"),
     # Apache Kafka writes this one down for the whole cluster when "eligible leader replicas" are on; one node has none.
     (re.compile(r"min\.insync\.replicas=1,?"), ""),
     (re.compile(r"[ \t]+"), " "),
 )
+
+ERROR = re.compile(r"org\.apache\.kafka\.common\.(?:errors|config)\.(\w+)")
 
 
 def comparable(text: str) -> list[str]:
@@ -44,6 +47,13 @@ class Pair:
     def same_lines_in_any_order(self) -> list[str]:
         """For tools that print a hash map."""
         return self._same(lambda text: sorted(comparable(text)))
+
+    def same_refusal(self) -> set[str]:
+        """The Kafka errors that both runs ended with, by their Java names; the words are each broker's own."""
+        ours, theirs = (set(ERROR.findall(output.stderr)) for output in (self.ours, self.theirs))
+        assert ours == theirs, f"standard error on our broker:\n{self.ours.stderr}"
+        assert self.ours.status == self.theirs.status
+        return ours
 
     def _same(self, read: Callable[[str], list[str]]) -> list[str]:
         ours, theirs = read(self.ours.stdout), read(self.theirs.stdout)

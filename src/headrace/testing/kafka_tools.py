@@ -45,6 +45,7 @@ TOOLS = {
     "kafka-verifiable-share-consumer": "org.apache.kafka.tools.VerifiableShareConsumer",
 }
 WITHOUT_SERVER = frozenset({"kafka-dump-log", "kafka-storage"})
+SUBCOMMAND_FIRST = frozenset({"kafka-cluster"})
 # The C1 compiler and the simplest collector: a tool lives for a second or two, so it never earns back more.
 FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 LOGGING = """\
@@ -129,5 +130,7 @@ class KafkaTools:
 
     def command(self, tool: str, *arguments: str | Path) -> Sequence[str]:
         """The whole command line of a tool, by its script's name without `.sh`."""
-        server = () if tool in WITHOUT_SERVER else ("--bootstrap-server", self.bootstrap_servers)
-        return [*java_command(TOOLS[tool], *FAST_START), *server, *map(str, arguments)]
+        server = [] if tool in WITHOUT_SERVER else ["--bootstrap-server", self.bootstrap_servers]
+        given = [str(argument) for argument in arguments]
+        ordered = given + server if tool in SUBCOMMAND_FIRST else server + given
+        return [*java_command(TOOLS[tool], *FAST_START), *ordered]
