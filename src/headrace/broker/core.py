@@ -38,6 +38,8 @@ from headrace.wire.records import NewRecord, build_batch
 
 logger = logging.getLogger("headrace.broker")
 
+LOUD_INTERVAL_MS = 5000
+
 
 class BrokerCore:
     def __init__(
@@ -65,6 +67,7 @@ class BrokerCore:
         self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self._on_failure = on_failure
+        self._loud_again_ms = 0
         is_synced = not disk.is_volatile and settings.str("headrace.flush") == "fsync"
         self.group_commit = GroupCommit(self.logs.sync, runner.run if is_synced else None, self.fail)
         self.topics = Topics(self.metadata, self.logs, settings, clock)
@@ -118,7 +121,11 @@ class BrokerCore:
             producer_epoch=producer.epoch if producer else -1,
             is_transactional=producer is not None,
         )
-        target.log.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        try:
+            target.log.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+        except KafkaError as error:
+            self.note_refused_write(error)
+            raise
         self.appended(target)
         return self.durable([target.log])
 
@@ -134,6 +141,13 @@ class BrokerCore:
                 error,
             )
             self._on_failure(error)
+
+    def note_refused_write(self, error: KafkaError) -> None:
+        """A full disk refuses appends one by one and loses nothing: we go on, and say so loudly, but not for each."""
+        now_ms = self.clock.monotonic_ms()
+        if error.code is ErrorCode.KAFKA_STORAGE_ERROR and now_ms >= self._loud_again_ms:
+            self._loud_again_ms = now_ms + LOUD_INTERVAL_MS
+            logger.error("writes are refused: %s Free space on the disk; reading goes on.", error.message)
 
     def require_working(self) -> None:
         if self.failure is not None:

@@ -10,10 +10,24 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
 from headrace.log.metadata import uuid_text
-from headrace.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
+from headrace.log.validation import InvalidRecords
+from headrace.wire.batches import (
+    ATTRIBUTES_AT,
+    COMPRESSION_MASK,
+    FRAME,
+    FRAME_SIZE,
+    HEADER_SIZE,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
+    BatchHeader,
+    Compression,
+    read_header,
+)
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
+    BatchIndexAndErrorMessage,
     LeaderIdAndEpoch,
     PartitionProduceResponse,
     ProduceResponse,
@@ -29,8 +43,11 @@ VERSIONS = (3, 13)
 TOPIC_IDS_SINCE = 13
 IMPLICIT_ADD_SINCE = 12
 ABORTABLE_SINCE = 11
+ZSTD_SINCE = 7
 ALL, NONE = -1, 0
 FLAGS_AT = ATTRIBUTES_AT + 1
+ADMIN_CLIENT_ID = "__admin_client"
+"""Kafka's tools give themselves this client id; it alone may write to internal topics."""
 
 
 def handle(
@@ -76,6 +93,7 @@ def _append_topic(
             partitions.append(_append(core, partition, data, request, call))
             written.append(partition.log)
         except KafkaError as error:
+            core.note_refused_write(error)
             partitions.append(_refused(data.index, error))
         except OSError as error:
             core.fail(error)
@@ -101,14 +119,15 @@ def _append(
     request: ProduceRequest,
     call: Call,
 ) -> PartitionProduceResponse:
-    if not data.records:
+    if partition.topic.is_internal and call.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(
-            ErrorCode.INVALID_RECORD, "a produce request needs exactly one record batch per partition"
+            ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {partition.topic.name}"
         )
-    if len(data.records) >= HEADER_SIZE and data.records[FLAGS_AT] & TRANSACTIONAL:
-        _check_transaction(core, partition, read_header(data.records), request.transactional_id, call)
+    records = _one_batch(data.records, call.api_version)
+    if records[FLAGS_AT] & TRANSACTIONAL:
+        _check_transaction(core, partition, read_header(records), request.transactional_id, call)
     log = partition.log
-    appended = log.append(data.records, now_ms=core.clock.wall_ms())
+    appended = log.append(records, now_ms=core.clock.wall_ms())
     core.appended(partition)
     return PartitionProduceResponse(
         index=partition.index,
@@ -116,6 +135,24 @@ def _append(
         log_append_time_ms=appended.append_time_ms,
         log_start_offset=log.start_offset,
     )
+
+
+def _one_batch(records: bytes | None, version: int) -> bytes:
+    """A request of v3 or later has exactly one batch of format 2 for a partition. The log checks the rest."""
+    size = len(records or b"")
+    if records is None or size < HEADER_SIZE:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no record batch in {size} bytes")
+    rest = size - FRAME_SIZE - FRAME.unpack_from(records)[1]
+    magic = records[MAGIC_AT]
+    if magic > MAGIC or 0 < rest < HEADER_SIZE:
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there are bytes that are no batch of format {MAGIC}")
+    if magic < MAGIC or rest:
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"exactly one whole batch of format {MAGIC} is wanted")
+    if version < ZSTD_SINCE and records[FLAGS_AT] & COMPRESSION_MASK == Compression.ZSTD:
+        raise KafkaError(
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is for Produce v{ZSTD_SINCE} and later"
+        )
+    return records
 
 
 def _check_transaction(
@@ -141,6 +178,10 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
         index=index,
         error_code=error.code,
         base_offset=-1,
+        record_errors=[
+            BatchIndexAndErrorMessage(batch_index=record, batch_index_error_message=why)
+            for record, why in (error.record_errors if isinstance(error, InvalidRecords) else ())
+        ],
         error_message=error.message,
         current_leader=LeaderIdAndEpoch(),
     )
