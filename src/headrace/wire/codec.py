@@ -264,7 +264,8 @@ class _ReaderSource(_Source):
             self(call)
             return
         self("k = b[p]; p += 1")
-        self(f"if k > 127: {target} = None")
+        # Null is -1, but 0 where the struct travels as a tagged field.
+        self(f"if k {'== 0' if self.is_tagged(field) else '> 127'}: {target} = None")
         self(f"else: {call}")
 
     def nested(self, message: type[Message]) -> Reader:
@@ -409,7 +410,7 @@ class _WriterSource(_Source):
         if not self.is_nullable(field):
             self(f"{nested}({value}, {out})")
             return
-        self(f"if {value} is None: {out}.append(255)")
+        self(f"if {value} is None: {out}.append({0 if self.is_tagged(field) else 255})")
         self("else:")
         self(f"    {out}.append(1)")
         self(f"    {nested}({value}, {out})")
