@@ -72,9 +72,7 @@ def test_a_member_of_the_consumer_protocol_has_no_classic_part() -> None:
     _, value = ConsumerMember(member_id="m", client_id="c", client_host="h").metadata_entry("g").encode()
     # Instance and rack: null; names: none; pattern: ""; rebalance: -1; assignor: null; one tagged field, which is null:
     # a null in the definition's JSON is no default to Kafka's generator, so that null must be written.
-    assert (
-        value == b"\0\0" + b"\0\0" + b"\2c\2h" + b"\1" + b"\1" + b"\xff\xff\xff\xff" + b"\0" + b"\1\0\1\xff"
-    )
+    assert value == b"\0\0" + b"\0\0" + b"\2c\2h" + b"\1" + b"\1" + b"\xff\xff\xff\xff" + b"\0" + b"\1\0\1\0"
 
 
 def test_a_tombstone_has_a_null_value() -> None:
