@@ -19,6 +19,7 @@ Names, defaults and ranges are those of Apache Kafka 4.3. Give broker settings w
 allowed range; an unknown name is a warning that suggests the nearest one.
 
 - **dynamic**: can be altered while the broker runs (`kafka-configs --alter`), and is kept over restarts.
+- **share.version 2**: known only with `headrace.share.version=2`, which turns dead-letter queues on.
 - **no effect**: taken and shown because Kafka's tools set it; there is nothing here that it could change.
 """
 
@@ -83,6 +84,8 @@ def _doc(setting: Setting) -> str:
     marks = []
     if setting.is_dynamic and setting.scope is Scope.BROKER:
         marks.append("**dynamic**")
+    if setting.share_version:
+        marks.append(f"**share.version {setting.share_version}**")
     if not setting.has_effect:
         marks.append("**no effect**")
     return " ".join([setting.doc, *marks])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.broker import loggers
 from headrace.broker.settings import BY_NAME, Origin, Scope, Setting, SettingError, Settings, Source, Type
 from headrace.broker.settings.table import remark_on_unknown
-from headrace.broker.settings.values import CLUSTER_WIDE, PINNED
+from headrace.broker.settings.values import CLUSTER_WIDE, NEEDS_SHARE_VERSION_2, PINNED
 from headrace.broker.topics import check_name
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -116,7 +116,7 @@ def describe(core: "BrokerCore", kind: int, name: str) -> list[Entry]:
 
 def describe_topic(settings: Settings, overrides: Mapping[str, str]) -> list[Entry]:
     entries = []
-    for setting in _visible(Scope.TOPIC, overrides):
+    for setting in _visible(settings, Scope.TOPIC, overrides):
         value = settings.topic_value(setting.name, overrides)
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
@@ -131,7 +131,7 @@ def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[E
     Unlike DescribeConfigs, Kafka follows all synonyms here: `log.retention.hours` given at start is a static source.
     """
     entries = []
-    for setting in _visible(Scope.TOPIC, overrides):
+    for setting in _visible(settings, Scope.TOPIC, overrides):
         if setting.name in overrides:
             entries.append(Entry(setting.name, overrides[setting.name], Source.TOPIC))
             continue
@@ -147,7 +147,7 @@ def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[Entry
         altered = settings.dynamic(is_cluster_wide=True)
         visible = [table[name] for name in sorted(altered)]
     else:
-        visible = _visible(Scope.BROKER, {name for name in table if settings.is_given(name)})
+        visible = _visible(settings, Scope.BROKER, {name for name in table if settings.is_given(name)})
     entries = []
     for setting in visible:
         layers = _layers(settings, setting.name)
@@ -162,7 +162,7 @@ def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[Entry
 def _describe_group(settings: Settings, group_id: str) -> list[Entry]:
     overrides = settings.group_overrides(group_id)
     entries = []
-    for setting in _visible(Scope.GROUP, overrides):
+    for setting in _visible(settings, Scope.GROUP, overrides):
         value = overrides.get(setting.name, settings.broker_default(setting))
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
@@ -171,11 +171,15 @@ def _describe_group(settings: Settings, group_id: str) -> list[Entry]:
     return entries
 
 
-def _visible(scope: Scope, given: Iterable[str]) -> list[Setting]:
-    """What is shown: internal settings only where somebody has set them."""
+def _visible(settings: Settings, scope: Scope, given: Iterable[str]) -> list[Setting]:
+    """What is shown: settings that are internal, or not yet known, only where somebody has set them."""
     shown = set(given)
     table = BY_NAME[scope]
-    return [table[name] for name in sorted(table) if not table[name].is_internal or name in shown]
+    return [
+        table[name]
+        for name in sorted(table)
+        if name in shown or (settings.knows(table[name]) and not table[name].is_internal)
+    ]
 
 
 def _broker_layers(settings: Settings, setting: Setting) -> list[Origin]:
@@ -316,9 +320,14 @@ def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], valid
     if name:
         _require_this_node(core, name, "Node", ",")
     table = BY_NAME[Scope.BROKER]
-    fixed = [key for key in texts if key not in table or not table[key].is_dynamic]
+    fixed = [
+        key
+        for key in texts
+        if key not in table or not table[key].is_dynamic or not core.settings.knows(table[key])
+    ]
     if fixed:
         remarks = [remark_on_unknown(key) for key in fixed if key not in table]
+        remarks += [NEEDS_SHARE_VERSION_2 for key in fixed if key in table and table[key].is_dynamic]
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join([text, *remarks]))
     for key, value in texts.items():
@@ -349,9 +358,10 @@ def _alter_group(core: "BrokerCore", name: str, texts: Mapping[str, str], valida
 def check_group(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raises INVALID_CONFIG with Kafka's text when a group cannot have these settings."""
     table = BY_NAME[Scope.GROUP]
-    unknown = next((key for key in texts if key not in table), None)
-    if unknown is not None:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {unknown}")
+    for key in texts:
+        refusal = settings.refusal_of_name(Scope.GROUP, key)
+        if refusal is not None:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, refusal)
     values = {}
     for key, text in texts.items():
         try:
@@ -361,14 +371,15 @@ def check_group(settings: Settings, texts: Mapping[str, str]) -> None:
         bounds = table[key].bounds
         if bounds is not None and isinstance(value, int):
             _check_bounds(settings, key, value, bounds)
-    session, heartbeat = "consumer.session.timeout.ms", "consumer.heartbeat.interval.ms"
-    session_ms, heartbeat_ms = (
-        values.get(key, settings.broker_default(table[key])) for key in (session, heartbeat)
-    )
-    assert isinstance(session_ms, int)
-    assert isinstance(heartbeat_ms, int)
-    if session_ms <= heartbeat_ms:
-        raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
+    for kind in ("consumer", "share"):
+        session, heartbeat = f"{kind}.session.timeout.ms", f"{kind}.heartbeat.interval.ms"
+        session_ms, heartbeat_ms = (
+            values.get(key, settings.broker_default(table[key])) for key in (session, heartbeat)
+        )
+        assert isinstance(session_ms, int)
+        assert isinstance(heartbeat_ms, int)
+        if session_ms <= heartbeat_ms:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"{session} must be greater than {heartbeat}")
 
 
 def _check_bounds(settings: Settings, name: str, value: int, bounds: tuple[str, str]) -> None:

@@ -206,8 +206,9 @@ class Topics:
         """Raises INVALID_CONFIG with Kafka's text when a topic cannot have these overrides."""
         table = BY_NAME[Scope.TOPIC]
         for name, text in configs.items():
-            if name not in table:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
+            refusal = self._settings.refusal_of_name(Scope.TOPIC, name)
+            if refusal is not None:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, refusal)
             try:
                 table[name].parse(text)
             except SettingError as error:
@@ -346,5 +347,13 @@ def internal_shape(name: str, settings: Settings) -> tuple[int, dict[str, str]]:
             "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
             "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
             "unclean.leader.election.enable": "false",
+        }
+    if name == SHARE_GROUP_STATE:
+        return settings.int("share.coordinator.state.topic.num.partitions"), {
+            "cleanup.policy": "delete",
+            "compression.type": "producer",
+            "min.insync.replicas": str(settings.int("share.coordinator.state.topic.min.isr")),
+            "retention.ms": "-1",
+            "segment.bytes": str(settings.int("share.coordinator.state.topic.segment.bytes")),
         }
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not an internal topic")

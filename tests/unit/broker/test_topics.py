@@ -239,9 +239,22 @@ def test_internal_topics_are_made_on_first_use_with_kafkas_settings(admin):
     }
 
 
-def test_an_internal_topic_that_is_not_offered_yet_is_refused(admin):
-    with pytest.raises(KafkaError):
-        admin.topics.internal(SHARE_GROUP_STATE)
+def test_the_share_state_topic_keeps_everything_until_it_is_pruned(admin):
+    state = admin.topics.internal(SHARE_GROUP_STATE)
+    assert state.is_internal
+    assert len(state.partitions) == 50
+    assert state.configs == {
+        "cleanup.policy": "delete",
+        "compression.type": "producer",
+        "min.insync.replicas": "1",
+        "retention.ms": "-1",
+        "segment.bytes": "104857600",
+    }
+
+
+def test_a_topic_that_is_not_internal_has_no_such_shape(admin):
+    with pytest.raises(KafkaError, match="orders is not an internal topic"):
+        admin.topics.internal("orders")
 
 
 def test_a_thousand_partitions_are_cheap_to_create_and_to_start_with(admin):

@@ -13,6 +13,10 @@ _NAMES_BY_REASON: dict[str, str] = {
         num.io.threads
         num.network.threads offsets.commit.timeout.ms offsets.load.buffer.size
         offsets.topic.compression.codec producer.purgatory.purge.interval.requests
+        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
+        share.coordinator.load.buffer.size share.coordinator.state.topic.compression.codec
+        share.coordinator.threads share.coordinator.write.timeout.ms
+        share.fetch.purgatory.purge.interval.requests
         socket.connection.setup.timeout.max.ms socket.connection.setup.timeout.ms
         transaction.state.log.load.buffer.size
     """,
@@ -113,25 +117,14 @@ _NAMES_BY_REASON: dict[str, str] = {
     "there is one data directory: log.dirs, or --data": """
         cordoned.log.dirs log.dir log.dir.failure.timeout.ms num.recovery.threads.per.data.dir
     """,
-    "share groups are not offered yet": """
-        group.share.assignment.interval.ms group.share.assignors group.share.delivery.count.limit
-        group.share.heartbeat.interval.ms group.share.initialize.retry.interval.ms
-        group.share.max.assignment.interval.ms group.share.max.delivery.count.limit
-        group.share.max.heartbeat.interval.ms group.share.max.partition.max.record.locks
-        group.share.max.record.lock.duration.ms group.share.max.session.timeout.ms
-        group.share.max.share.sessions group.share.max.size group.share.min.assignment.interval.ms
-        group.share.min.delivery.count.limit group.share.min.heartbeat.interval.ms
-        group.share.min.partition.max.record.locks group.share.min.record.lock.duration.ms
-        group.share.min.session.timeout.ms group.share.partition.max.record.locks
-        group.share.persister.class.name group.share.record.lock.duration.ms group.share.session.timeout.ms
-        share.coordinator.append.linger.ms share.coordinator.cached.buffer.max.bytes
-        share.coordinator.cold.partition.snapshot.interval.ms share.coordinator.load.buffer.size
-        share.coordinator.snapshot.update.records.per.snapshot
-        share.coordinator.state.topic.compression.codec share.coordinator.state.topic.min.isr
-        share.coordinator.state.topic.num.partitions share.coordinator.state.topic.prune.interval.ms
-        share.coordinator.state.topic.replication.factor share.coordinator.state.topic.segment.bytes
-        share.coordinator.threads share.coordinator.write.timeout.ms
-        share.fetch.purgatory.purge.interval.requests
+    "share-partitions are initialised as soon as a member joins": """
+        group.share.initialize.retry.interval.ms
+    """,
+    "a share-partition's snapshot is renewed when pruning has to wait for it": """
+        share.coordinator.cold.partition.snapshot.interval.ms
+    """,
+    "share state is kept in __share_group_state, and nowhere else": """
+        group.share.persister.class.name
     """,
     "streams groups are not offered": """
         group.streams.assignment.interval.ms group.streams.heartbeat.interval.ms

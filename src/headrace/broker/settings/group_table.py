@@ -1,9 +1,14 @@
-"""Settings of a single group, kept under its id even before it exists. Share groups' settings join here."""
+"""Settings of a single group, kept under its id even before it exists: of consumer groups and of share groups."""
 
-from headrace.broker.settings.setting import Scope, Setting, Synonym, Type
+from headrace.broker.settings.durations import duration_ms
+from headrace.broker.settings.setting import Scope, Setting, Synonym, Type, Value
+from headrace.broker.settings.share_table import DLQ_SHARE_VERSION
+
+BY_DURATION = "by_duration:"
 
 
-def _group(name: str, default: int, minimum: int, doc: str) -> Setting:
+def _bounded(name: str, default: int, minimum: int, doc: str) -> Setting:
+    """One that has a broker setting for its default, and two more for its bounds."""
     kind, _, rest = name.partition(".")
     return Setting(
         name=name,
@@ -18,23 +23,98 @@ def _group(name: str, default: int, minimum: int, doc: str) -> Setting:
     )
 
 
-GROUP_SETTINGS: tuple[Setting, ...] = (
-    _group(
-        "consumer.session.timeout.ms",
-        45_000,
-        1,
-        "A member that is silent for so long is out of the group.",
+def _own(
+    name: str,
+    kind: Type,
+    default: Value,
+    doc: str,
+    *,
+    choices: tuple[str, ...] = (),
+    allowed: str = "",
+    share_version: int = 0,
+) -> Setting:
+    """One that the broker has no default for."""
+    return Setting(
+        name=name,
+        scope=Scope.GROUP,
+        type=kind,
+        default=default,
+        doc=doc,
+        choices=choices,
+        is_dynamic=True,
+        share_version=share_version,
+        allowed_text=allowed,
+        check=_offset_reset if name == "share.auto.offset.reset" else None,
+    )
+
+
+def _offset_reset(value: Value) -> str | None:
+    text = str(value)
+    if text in ("earliest", "latest"):
+        return None
+    if text.startswith(BY_DURATION) and duration_ms(text.removeprefix(BY_DURATION)) is not None:
+        return None
+    return (
+        f"Invalid value `{text}` for configuration share.auto.offset.reset. The value must be either 'earliest', "
+        f"'latest' or of the format '{BY_DURATION}<PnDTnHnMn.nS>'."
+    )
+
+
+_CONSUMER = (
+    _bounded(
+        "consumer.session.timeout.ms", 45_000, 1, "A member that is silent for so long is out of the group."
     ),
-    _group(
-        "consumer.heartbeat.interval.ms",
-        5000,
-        1,
-        "How often members are told to send heartbeats.",
-    ),
-    _group(
-        "consumer.assignment.interval.ms",
-        1000,
-        0,
-        "Shortest time between two assignments of the group.",
+    _bounded("consumer.heartbeat.interval.ms", 5000, 1, "How often members are told to send heartbeats."),
+    _bounded(
+        "consumer.assignment.interval.ms", 1000, 0, "Shortest time between two assignments of the group."
     ),
 )
+
+_SHARE = (
+    _bounded(
+        "share.session.timeout.ms", 45_000, 1, "A member that is silent for so long is out of the share group."
+    ),
+    _bounded("share.heartbeat.interval.ms", 5000, 1, "How often members are told to send heartbeats."),
+    _bounded(
+        "share.assignment.interval.ms", 1000, 0, "Shortest time between two assignments of the share group."
+    ),
+    _bounded(
+        "share.record.lock.duration.ms", 30_000, 1000,
+        "How long a record stays locked to the consumer it was delivered to.",
+    ),
+    _bounded(
+        "share.delivery.count.limit", 5, 2, "How often a record is delivered at most before it is archived."
+    ),
+    _bounded(
+        "share.partition.max.record.locks", 2000, 100,
+        "How many records of one partition may be in flight for the group.",
+    ),
+    _own(
+        "share.auto.offset.reset", Type.STRING, "latest",
+        "Where a partition begins that the group has not read before: `earliest`, `latest`, or so long ago.",
+        allowed="earliest, latest, by_duration:PnDTnHnMn.nS",
+    ),
+    _own(
+        "share.isolation.level", Type.STRING, "read_uncommitted",
+        "Whether records of open and aborted transactions are delivered (`read_uncommitted`) or not "
+        "(`read_committed`).",
+        choices=("read_committed", "read_uncommitted"),
+    ),
+    _own(
+        "share.renew.acknowledge.enable", Type.BOOLEAN, True,
+        "Whether consumers may renew the lock of a record.",
+    ),
+    _own(
+        "errors.deadletterqueue.topic.name", Type.STRING, "",
+        "The topic that takes records which were rejected or delivered too often; empty: none, they are only "
+        "archived.",
+        share_version=DLQ_SHARE_VERSION,
+    ),
+    _own(
+        "errors.deadletterqueue.copy.record.enable", Type.BOOLEAN, False,
+        "Whether key, value and headers are copied to the dead-letter topic; otherwise only where the record was.",
+        share_version=DLQ_SHARE_VERSION,
+    ),
+)  # fmt: skip
+
+GROUP_SETTINGS: tuple[Setting, ...] = (*_CONSUMER, *_SHARE)

@@ -76,6 +76,8 @@ class Setting:
     """Works when set, but is not shown: Kafka keeps such settings for its tests."""
     has_effect: bool = True
     """False: taken and shown because Kafka's tools set it, but there is nothing here that it could change."""
+    share_version: int = 0
+    """The `share.version` from which it is known (headrace.share.version)."""
     synonyms: tuple[Synonym, ...] = ()
     bounds: tuple[str, str] | None = None
     """The broker settings that say how small and how large a group may set it."""

@@ -7,9 +7,15 @@ from headrace.broker.settings.broker_table import BROKER_SETTINGS
 from headrace.broker.settings.foreign import FOREIGN
 from headrace.broker.settings.group_table import GROUP_SETTINGS
 from headrace.broker.settings.setting import Scope, Setting
+from headrace.broker.settings.share_table import SHARE_SETTINGS
 from headrace.broker.settings.topic_table import TOPIC_SETTINGS
 
-SETTINGS: tuple[Setting, ...] = (*BROKER_SETTINGS, *TOPIC_SETTINGS, *GROUP_SETTINGS)
+SETTINGS: tuple[Setting, ...] = (
+    *BROKER_SETTINGS,
+    *SHARE_SETTINGS,
+    *TOPIC_SETTINGS,
+    *GROUP_SETTINGS,
+)
 BY_NAME: dict[Scope, dict[str, Setting]] = {
     scope: {setting.name: setting for setting in SETTINGS if setting.scope is scope} for scope in Scope
 }

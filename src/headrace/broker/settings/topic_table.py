@@ -43,6 +43,7 @@ def _topic(
     choices: tuple[str, ...] = (),
     has_effect: bool = True,
     is_internal: bool = False,
+    share_version: int = 0,
 ) -> Setting:
     return Setting(
         name=name,
@@ -55,6 +56,7 @@ def _topic(
         choices=choices,
         has_effect=has_effect,
         is_internal=is_internal,
+        share_version=share_version,
         is_dynamic=True,
         check=_CHECKS.get(name),
         allowed_text=_ALLOWED.get(name, ""),
@@ -107,6 +109,10 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
         "delete.retention.ms", Type.LONG, DAY_MS,
         "How long a compacted topic keeps tombstones, so that a reader from the start sees the deletions.",
         "log.cleaner.delete.retention.ms", minimum=0,
+    ),
+    _topic(
+        "errors.deadletterqueue.group.enable", Type.BOOLEAN, False,
+        "Whether share groups may use this topic as their dead-letter queue.", share_version=2,
     ),
     _topic(
         "file.delete.delay.ms", Type.LONG, MINUTE_MS,

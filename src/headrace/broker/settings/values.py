@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 from headrace.broker.settings.properties import from_keywords
 from headrace.broker.settings.setting import Scope, Setting, SettingError, Value
 from headrace.broker.settings.table import BY_NAME, remark_on_unknown
+from headrace.broker.settings.together import contradictions
 from headrace.log.config import LogConfig
 
 logger = logging.getLogger("headrace.settings")
@@ -25,6 +26,11 @@ CLUSTER_WIDE = ""
 
 PINNED = "min.insync.replicas"
 """Kafka 4.3 notes this one cluster-wide when a cluster is made, and from then on shows it as altered (KIP-966)."""
+
+
+NEEDS_SHARE_VERSION_2 = (
+    "dead-letter queues need share.version 2: start the broker with headrace.share.version=2"
+)
 
 
 class Source(IntEnum):
@@ -78,7 +84,9 @@ class Settings:
         self.on_changed: list[Callable[[], None]] = []
         """Called after broker settings were altered on the running broker."""
         self._recompute()
-        _refuse_contradictions(self)
+        refusals = contradictions(self)
+        if refusals:
+            raise InvalidSettings("\n".join(refusals))
 
     def attach(self, store: Store) -> None:
         """Takes over what was altered in earlier runs, and keeps further alterations there."""
@@ -142,6 +150,28 @@ class Settings:
         value = self.group_value(group_id, name)
         assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
         return value
+
+    def group_bool(self, group_id: builtins.str, name: builtins.str) -> builtins.bool:
+        value = self.group_value(group_id, name)
+        assert isinstance(value, builtins.bool), f"{name} is {value!r}, not a boolean"
+        return value
+
+    def group_str(self, group_id: builtins.str, name: builtins.str) -> builtins.str:
+        value = self.group_value(group_id, name)
+        assert isinstance(value, builtins.str), f"{name} is {value!r}, not a text"
+        return value
+
+    def knows(self, setting: Setting) -> builtins.bool:
+        """Dead-letter queues come with `share.version` 2; before that nobody has heard of their settings."""
+        return setting.share_version <= self.int("headrace.share.version")
+
+    def refusal_of_name(self, scope: Scope, name: builtins.str) -> builtins.str | None:
+        """Kafka's text for a name that no topic or group setting has, or not yet; None for one that is fine."""
+        setting = BY_NAME[scope].get(name)
+        if setting is not None and self.knows(setting):
+            return None
+        text = f"Unknown {scope.value} config name: {name}"
+        return text if setting is None else f"{text} ({NEEDS_SHARE_VERSION_2})"
 
     def broker_default(self, setting: Setting) -> Value | None:
         """What a topic or group setting is without an override."""
@@ -312,34 +342,3 @@ def _still_valid(texts: Mapping[str, str], scope: Scope = Scope.BROKER) -> dict[
         except SettingError as error:
             logger.warning("altered in an earlier run, now ignored: %s", error.explain())
     return values
-
-
-# Kafka refuses to start when these do not hold: (smaller or equal, larger or equal).
-_ORDERED = (
-    ("group.min.session.timeout.ms", "group.max.session.timeout.ms"),
-    ("group.consumer.min.session.timeout.ms", "group.consumer.session.timeout.ms"),
-    ("group.consumer.session.timeout.ms", "group.consumer.max.session.timeout.ms"),
-    ("group.consumer.min.heartbeat.interval.ms", "group.consumer.heartbeat.interval.ms"),
-    ("group.consumer.heartbeat.interval.ms", "group.consumer.max.heartbeat.interval.ms"),
-    ("group.consumer.min.assignment.interval.ms", "group.consumer.assignment.interval.ms"),
-    ("group.consumer.assignment.interval.ms", "group.consumer.max.assignment.interval.ms"),
-)
-
-
-def _refuse_contradictions(settings: Settings) -> None:
-    refusals = [
-        f"{low}={settings.int(low)} must not be more than {high}={settings.int(high)}"
-        for low, high in _ORDERED
-        if settings.int(low) > settings.int(high)
-    ]
-    if settings.asks_for_access_control:
-        refusals.append("authorizer.class.name asks for access control, which is not offered yet")
-    heartbeat_ms = settings.int("group.consumer.heartbeat.interval.ms")
-    session_ms = settings.int("group.consumer.session.timeout.ms")
-    if heartbeat_ms >= session_ms:
-        refusals.append(
-            f"group.consumer.heartbeat.interval.ms={heartbeat_ms} must be less than "
-            f"group.consumer.session.timeout.ms={session_ms}"
-        )
-    if refusals:
-        raise InvalidSettings("\n".join(refusals))

@@ -116,6 +116,15 @@ def test_a_group_shows_its_own_values_and_the_brokers(admin):
         "consumer.assignment.interval.ms",
         "consumer.heartbeat.interval.ms",
         "consumer.session.timeout.ms",
+        "share.assignment.interval.ms",
+        "share.auto.offset.reset",
+        "share.delivery.count.limit",
+        "share.heartbeat.interval.ms",
+        "share.isolation.level",
+        "share.partition.max.record.locks",
+        "share.record.lock.duration.ms",
+        "share.renew.acknowledge.enable",
+        "share.session.timeout.ms",
     ]
     session = by_name["consumer.session.timeout.ms"]
     assert (session.value, session.config_source) == ("50000", 8)
