@@ -46,7 +46,7 @@ def check_batches(data: bytes, config: LogConfig, *, now_ms: int, origin: Origin
         if origin is Origin.CLIENT:
             _check_client_rules(header)
         if config.message_timestamp_type != LOG_APPEND_TIME:
-            _check_time(header, config, now_ms)
+            _check_time(data[position : position + header.size], header, config, now_ms)
         if _must_open(config, origin):
             _check_records(data[position : position + header.size], config, now_ms)
     return checked
@@ -82,17 +82,20 @@ def _check_client_rules(header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _check_time(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_time(batch: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.is_log_append_time:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "A producer may not set the timestamp type to LogAppendTime."
         )
-    if header.max_timestamp - now_ms > config.message_timestamp_after_max_ms:
-        raise KafkaError(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"Timestamp {header.max_timestamp} is more than {config.message_timestamp_after_max_ms} ms "
-            f"ahead of the broker's time, {now_ms}.",
-        )
+    newest_ms = now_ms + config.message_timestamp_after_max_ms
+    if header.max_timestamp > newest_ms:
+        # The header is enough to refuse the batch; the records are opened to say which of them it was.
+        too_new = [
+            (index, f"Timestamp {record.timestamp} is after {newest_ms}, the newest that is accepted.")
+            for index, record in enumerate(read_records(batch))
+            if record.timestamp > newest_ms
+        ]
+        raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, too_new or [(0, "The batch claims a later time.")])
 
 
 def _must_open(config: LogConfig, origin: Origin) -> bool:
