@@ -36,8 +36,8 @@ from headrace.log.layout import (
     parse_offsets,
     parse_properties,
 )
-from headrace.log.partition_log import PartitionLog, Store
-from headrace.log.recovery import open_clean, read_topic_id, recover, summary_of
+from headrace.log.partition_log import PartitionLog, Store, read_topic_id
+from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
 
 logger = logging.getLogger("headrace.log")

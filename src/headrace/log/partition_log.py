@@ -12,6 +12,7 @@ Invariants: batches lie in the order of their offsets; offsets never change; `st
 go back; what a client was told is durable is below `recovery_point`.
 """
 
+import contextlib
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +33,7 @@ from headrace.log.layout import (
     encode_epochs,
     encode_partition_metadata,
     file_name,
+    parse_partition_metadata,
 )
 from headrace.log.producers import Origin, Producer, ProducerStates, ProducerView, encode_snapshot
 from headrace.log.segment import OpenFiles, Placed, Segment
@@ -72,6 +74,13 @@ class Damage(NamedTuple):
 
 
 SaveStartOffsets = Callable[[Mapping[Partition, int]], None]
+
+
+def read_topic_id(disk: Disk, directory: str) -> bytes | None:
+    """Whose directory it is; None where that is lost or torn."""
+    with contextlib.suppress(FileNotFoundError):
+        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
+    return None
 
 
 class Store:
@@ -306,20 +315,22 @@ class PartitionLog:
         return now_ms - active.created_ms > segment_ms
 
     def _make_directory(self) -> None:
-        if self._is_directory_made:
-            return
-        disk = self.store.disk
-        disk.make_directory(self.directory)
-        path = f"{self.directory}/{PARTITION_METADATA}"
-        write_file(disk, path, encode_partition_metadata(self.topic_id))
-        with self.store.guard:
-            self._unsynced_files.append(path)
-            self._is_directory_unsynced = self.store.unsynced_root = True
-        self._is_directory_made = True
+        if not self._is_directory_made:
+            self.store.disk.make_directory(self.directory)
+            self.adopt_directory(is_synced=False)
 
-    def adopt_directory(self) -> None:
-        """Recovery found it on the disk."""
+    def adopt_directory(self, *, is_synced: bool) -> None:
+        """There is one now. Unless a clean stop has left it, nobody knows whether it would survive a power cut."""
         self._is_directory_made = True
+        if is_synced:
+            return
+        disk, path = self.store.disk, f"{self.directory}/{PARTITION_METADATA}"
+        if read_topic_id(disk, self.directory) is None:
+            write_file(disk, path, encode_partition_metadata(self.topic_id))
+        snapshots = [f"{self.directory}/{file_name(offset, SNAPSHOT)}" for offset in self.snapshots]
+        with self.store.guard:
+            self._unsynced_files += [path, *snapshots]
+            self._is_directory_unsynced = self.store.unsynced_root = True
 
     def note_recovered(self, segment: Segment) -> None:
         """It holds bytes that may not have been synced by the process that wrote them."""

@@ -25,14 +25,12 @@ from headrace.log.layout import (
     INDEXES,
     LEADER_EPOCHS,
     LOG,
-    PARTITION_METADATA,
     SNAPSHOT,
     TRANSACTION_INDEX,
     Unreadable,
     file_name,
     parse_epochs,
     parse_file_name,
-    parse_partition_metadata,
     parse_swap_name,
 )
 from headrace.log.partition_log import Damage, PartitionLog
@@ -54,12 +52,6 @@ logger = logging.getLogger("headrace.log")
 UNSYNCED = ".unsynced"
 """Suffix of a segment that was set aside."""
 SCAN_BYTES = 4 * 1024 * 1024
-
-
-def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    with contextlib.suppress(FileNotFoundError):
-        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
-    return None
 
 
 def summary_of(log: PartitionLog) -> dict[str, Any]:
@@ -86,7 +78,7 @@ def summary_of(log: PartitionLog) -> dict[str, Any]:
 
 def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) -> None:
     """Reads nothing but the producers' snapshot."""
-    log.adopt_directory()
+    log.adopt_directory(is_synced=True)
     log.start_offset, log.end_offset = summary["start_offset"], summary["end_offset"]
     log.recovery_point = log.saved_recovery_point = log.end_offset
     for base_offset, size, first_timestamp, max_timestamp, max_timestamp_offset in summary["segments"]:
@@ -139,9 +131,9 @@ class _Recovery:
 
     def run(self, start_offset: int) -> None:
         log = self.log
-        log.adopt_directory()
         finish_interrupted_work(self.disk, log.directory)
         self._list_files()
+        log.adopt_directory(is_synced=False)
         first_scanned = max(
             0, sum(segment.base_offset <= self.recovery_point for segment in log.segments) - 1
         )
