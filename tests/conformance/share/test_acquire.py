@@ -1,0 +1,251 @@
+"""What a fetch acquires: how many records, from which partition, when it waits and what wakes it.
+
+Batches matter more than records here: in the usual mode a batch is never cut, in record_limit (KIP-1206) it is.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from headrace.wire.errors import ErrorCode
+from tests.conformance.conftest import BrokerUnderTest
+from tests.conformance.share.share_client import (
+    ACCEPT,
+    QUIET_MS,
+    RECORD_LIMIT,
+    RELEASE,
+    ShareMember,
+    either,
+    fill,
+    new_queue,
+    set_group,
+)
+from tests.conformance.steps import batch, new_topic, now_ms, produced
+from tests.conformance.wire_client import WireClient
+
+NewMember = Callable[..., ShareMember]
+SOON_S = 1.0
+DAY_MS = 86_400_000
+
+
+@pytest.mark.parametrize(("batch_size", "acquired"), [(2, [(0, 4, 1), (5, 9, 1)]), (100, [(0, 9, 1)])])
+def test_whole_batches_are_acquired_beyond_the_number_asked_for(
+    wire: WireClient, member: NewMember, unique: str, batch_size: int, acquired: list[tuple[int, int, int]]
+) -> None:
+    """Scenario 24. BatchSize says where one range of acquired records may end and the next begin."""
+    alone = member(new_queue(wire, unique, 5, 5, 5))
+    answer = alone.fetch(0, max_records=6, batch_size=batch_size)
+    assert answer.acquired() == acquired
+    assert answer.sent() == [0, 9]
+
+
+def test_in_record_limit_not_one_record_too_many_is_acquired(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 25: whole batches are still sent, and the next fetch takes up where the last one stopped."""
+    alone = member(new_queue(wire, unique, 5, 5, 5))
+    limited = {"max_records": 6, "batch_size": 2, "share_acquire_mode": RECORD_LIMIT}
+    first = alone.fetch(0, **limited)
+    assert (first.acquired(), first.sent()) == ([(0, 5, 1)], [0, 9])
+    second = alone.fetch(**limited)
+    assert (second.acquired(), second.sent()) == ([(6, 9, 1), (10, 11, 1)], [5, 14])
+    third = alone.fetch(**limited)
+    assert (third.acquired(), third.sent()) == ([(12, 14, 1)], [10, 14])
+    assert list(second.values()) == [6, 7, 8, 9, 10, 11]
+
+
+def test_an_acquire_mode_that_does_not_exist(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Section 2.3: the session's epoch is used up all the same."""
+    alone = member(new_queue(wire, unique, 5))
+    alone.fetch(0, max_records=0)
+    assert alone.fetch(share_acquire_mode=7).error == either(
+        broker,
+        apache=ErrorCode.UNKNOWN_SERVER_ERROR,
+        headrace=ErrorCode.INVALID_REQUEST,
+        because="it is the request that is wrong, not the server",
+    )
+    assert alone.fetch(epoch=1).error == ErrorCode.INVALID_SHARE_SESSION_EPOCH
+    assert alone.fetch(epoch=2).offsets() == [0, 1, 2, 3, 4]
+
+
+def test_one_partition_can_use_up_the_records_of_a_fetch(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 26: the other one's turn is next."""
+    alone = member(new_queue(wire, unique, 10, partitions=2))
+    first = alone.take(10, 0, 1, max_records=6)
+    second = alone.take(10, max_records=6)
+    assert sorted(first + second) == [(0, 0, 9, 1), (1, 0, 9, 1)]
+
+
+def test_the_limit_of_bytes_never_keeps_a_whole_batch_back(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 27."""
+    alone = member(new_queue(wire, unique, 5, 5))
+    assert alone.fetch(0, max_bytes=1).acquired() == [(0, 4, 1)]
+    assert alone.fetch(max_bytes=1).acquired() == [(5, 9, 1)]
+
+
+@pytest.mark.parametrize("nothing", ["max_records", "max_bytes"])
+def test_a_fetch_of_nothing_is_answered_at_once(
+    wire: WireClient, member: NewMember, unique: str, nothing: str
+) -> None:
+    """Scenario 27."""
+    alone = member(new_queue(wire, unique, 5))
+    started = time.monotonic()
+    answer = alone.fetch(0, **{nothing: 0, "max_wait_ms": 3_000})
+    assert (answer.error, answer.acquired()) == (0, [])
+    assert time.monotonic() - started < SOON_S
+
+
+def test_an_empty_queue_is_waited_for_and_named_only_at_first(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 28."""
+    alone = member(new_queue(wire, unique))
+    started = time.monotonic()
+    first = alone.fetch(0, max_wait_ms=500)
+    assert 0.45 < time.monotonic() - started < 1.5
+    assert list(first.partitions) == [0]
+    found = first.partitions[0]
+    assert (found.error_code, found.records, list(found.acquired_records)) == (0, b"", [])
+    assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (0, 0)
+    started = time.monotonic()
+    assert alone.fetch(max_wait_ms=500).partitions == {}
+    assert 0.45 < time.monotonic() - started < 1.5
+
+
+def test_a_parked_fetch_wakes_when_a_record_comes(wire: WireClient, member: NewMember, unique: str) -> None:
+    """Scenario 29."""
+    alone = member(new_queue(wire, unique))
+    alone.quiet(0)
+    alone.post_fetch()
+    time.sleep(0.2)
+    started = time.monotonic()
+    fill(wire, unique, 1)
+    assert alone.fetched().acquired() == [(0, 0, 1)]
+    assert time.monotonic() - started < SOON_S
+
+
+def test_a_parked_fetch_wakes_when_another_members_lock_runs_out(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 29."""
+    topic_id = new_queue(wire, unique, 5, record_lock_duration_ms="1000")
+    slow, other = member(topic_id), member(topic_id)
+    answer = slow.fetch(0)
+    started = time.monotonic()
+    assert (answer.offsets(), answer.response.acquisition_lock_timeout_ms) == ([0, 1, 2, 3, 4], 1_000)
+    assert other.fetch(0).acquired() == [(0, 4, 2)]
+    assert 0.8 < time.monotonic() - started < 2.5
+
+
+@pytest.mark.parametrize("how", ["released", "session closed", "connection lost"])
+def test_a_parked_fetch_gets_what_another_member_gives_back(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str, how: str
+) -> None:
+    """Scenario 29: Apache Kafka looks again only when the wait is over."""
+    topic_id = new_queue(wire, unique, 5)
+    giver, other = member(topic_id), member(topic_id)
+    assert giver.fetch(0).offsets() == [0, 1, 2, 3, 4]
+    other.quiet(0)
+    other.post_fetch(max_wait_ms=1_500)
+    time.sleep(0.1)
+    started = time.monotonic()
+    if how == "released":
+        assert giver.ack((0, 4, RELEASE)) == 0
+    elif how == "session closed":
+        giver.close()
+    else:
+        giver.disconnect()
+    assert other.fetched().acquired() == [(0, 4, 2)]
+    waited_s = time.monotonic() - started
+    assert waited_s < either(broker, apache=2.5, headrace=SOON_S, because="no wake-up is missed")
+
+
+def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Section 2.3: when the wait is over, it takes what there is."""
+    alone = member(new_queue(wire, unique, 1))
+    started = time.monotonic()
+    assert alone.fetch(0, min_bytes=100_000, max_wait_ms=500).acquired() == [(0, 0, 1)]
+    assert 0.45 < time.monotonic() - started < 1.5
+
+
+def test_the_window_of_records_in_flight_is_limited(wire: WireClient, member: NewMember, unique: str) -> None:
+    """Scenario 30: only what is done at its beginning moves it; what is inside it may be delivered again."""
+    alone = member(new_queue(wire, unique, *[7] * 20, partition_max_record_locks="100"))
+    assert offsets(alone.take(100, 0)) == list(range(105))
+    assert alone.quiet().offsets() == []
+    assert alone.ack((0, 6, ACCEPT)) == 0
+    assert alone.fetch().acquired() == [(105, 111, 1)]
+    assert alone.ack((50, 56, ACCEPT)) == 0
+    assert alone.quiet().offsets() == []
+    assert alone.ack((60, 62, RELEASE)) == 0
+    assert alone.fetch().acquired() == [(60, 62, 2)]
+    assert alone.quiet().offsets() == []
+
+
+def offsets(taken: list[tuple[int, int, int, int]]) -> list[int]:
+    return [offset for _, first, last, _ in taken for offset in range(first, last + 1)]
+
+
+def test_a_new_group_starts_with_what_comes_after_it(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 31: share.auto.offset.reset is latest."""
+    topic_id = new_topic(wire, unique)
+    fill(wire, unique, 5)
+    alone = member(topic_id)
+    alone.join(unique)
+    assert alone.quiet(0).acquired() == []
+    fill(wire, unique, 1)
+    assert alone.fetch().acquired() == [(5, 5, 1)]
+
+
+def test_a_group_may_start_at_the_beginning(wire: WireClient, member: NewMember, unique: str) -> None:
+    """Scenario 31, with share.auto.offset.reset=earliest."""
+    topic_id = new_topic(wire, unique)
+    fill(wire, unique, 5)
+    set_group(wire, unique, auto_offset_reset="earliest")
+    alone = member(topic_id)
+    alone.join(unique)
+    assert alone.fetch(0).acquired() == [(0, 4, 1)]
+
+
+def test_a_group_may_start_some_time_ago(wire: WireClient, member: NewMember, unique: str) -> None:
+    """Scenario 32, with share.auto.offset.reset=by_duration: no record is so young, until one comes."""
+    topic_id = new_topic(wire, unique)
+    produced(wire, unique, batch("old", "old too", timestamp=now_ms() - DAY_MS))
+    set_group(wire, unique, auto_offset_reset="by_duration:PT1M")
+    alone = member(topic_id)
+    alone.join(unique)
+    answer = alone.quiet(0)
+    assert answer.partitions[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    fill(wire, unique, 1)
+    assert alone.take(1, max_wait_ms=QUIET_MS) == [(0, 2, 2, 1)]
+
+
+def test_members_that_fetch_at_the_same_time_never_get_the_same_record(
+    wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """Scenario 33."""
+    topic_id = new_queue(wire, unique, *[3] * 40)
+    members = [member(topic_id) for _ in range(4)]
+
+    def take_some(one: ShareMember) -> list[int]:
+        found = offsets(one.take(3, 0, max_records=3, max_wait_ms=QUIET_MS))
+        while answer := one.fetch(max_records=3, max_wait_ms=QUIET_MS).offsets():
+            found += answer
+        return found
+
+    with ThreadPoolExecutor(len(members)) as pool:
+        taken = list(pool.map(take_some, members))
+    assert sorted(offset for found in taken for offset in found) == list(range(120))
+    assert all(found == sorted(found) for found in taken)
