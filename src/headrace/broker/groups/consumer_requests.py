@@ -95,9 +95,10 @@ class ConsumerRequests:
             self._coordinator.state.apply(entry)
 
     def _accept(self, group: ConsumerGroup, decision: Decision, limits: ConsumerLimits, now: Now) -> None:
-        decision.accept(group, limits, now)
         # Only a change can bring a deadline nearer; an unchanged heartbeat moves one back.
-        if decision.entries:
+        may_be_nearer = bool(decision.entries) or limits.session_ms < group.session_ms
+        decision.accept(group, limits, now)
+        if may_be_nearer:
             self._coordinator.watch(group)
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:

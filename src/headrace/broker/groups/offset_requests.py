@@ -132,7 +132,7 @@ class OffsetRequests:
         check: CommitCheck | None,
         entries: list[Entry],
     ) -> TxnOffsetCommitResponseTopic:
-        known = self._topics.get(topic.name)
+        topic_id = self._id_of(topic.name)
         wall_ms = self._coordinator.now().wall_ms
         partitions = []
         for partition in topic.partitions:
@@ -142,7 +142,7 @@ class OffsetRequests:
             code = ErrorCode.OFFSET_METADATA_TOO_LARGE if offset is None else ErrorCode.NONE
             if offset is not None:
                 if check is not None:
-                    check(topic.name, known.id if known is not None else ZERO_UUID, index)
+                    check(topic.name, topic_id, index)
                 entries.append(_entry(group_id, topic.name, index, offset))
             partitions.append(TxnOffsetCommitResponsePartition(partition_index=index, error_code=code))
         return TxnOffsetCommitResponseTopic(name=topic.name, partitions=partitions)
@@ -170,42 +170,48 @@ class OffsetRequests:
         self, group_id: str, require_stable: bool, with_topic_ids: bool
     ) -> Iterator[OffsetFetchResponseTopics]:
         for name, offsets in self._store.of_group(group_id):
-            known = self._topics.get(name)
-            if with_topic_ids and known is None:
+            topic_id = self._id_of(name)
+            if with_topic_ids and topic_id == ZERO_UUID:
                 continue
+            indexes = sorted(index for index, committed in offsets.items() if committed.is_of(topic_id))
             yield OffsetFetchResponseTopics(
                 name=name,
-                topic_id=known.id if known is not None else ZERO_UUID,
+                topic_id=topic_id,
                 partitions=[
-                    self._fetched(group_id, name, index, committed, require_stable)
-                    for index, committed in sorted(offsets.items())
+                    self._fetched(group_id, name, topic_id, index, require_stable) for index in indexes
                 ],
             )
 
     def _fetch_topic(
         self, group_id: str, asked: OffsetFetchRequestTopics, require_stable: bool, with_topic_ids: bool
     ) -> OffsetFetchResponseTopics:
-        name, topic_id = asked.name, ZERO_UUID
-        partitions = []
-        if with_topic_ids:
-            known = self._topics.by_id(asked.topic_id)
-            name, topic_id = known.name if known is not None else "", asked.topic_id
-        for index in asked.partition_indexes:
-            committed = self._store.get(group_id, name, index)
-            if committed is not None and not committed.is_of(topic_id):
-                committed = None  # of a topic that had this name before
-            if with_topic_ids and not name:
-                partitions.append(_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID))
-            else:
-                partitions.append(self._fetched(group_id, name, index, committed, require_stable))
-        return OffsetFetchResponseTopics(name=name, topic_id=topic_id, partitions=partitions)
+        known = self._topics.by_id(asked.topic_id) if with_topic_ids else None
+        if with_topic_ids and known is None:
+            unknown = [_no_offset(index, ErrorCode.UNKNOWN_TOPIC_ID) for index in asked.partition_indexes]
+            return OffsetFetchResponseTopics(topic_id=asked.topic_id, partitions=unknown)
+        name = known.name if known is not None else asked.name
+        topic_id = self._id_of(name)
+        return OffsetFetchResponseTopics(
+            name=name,
+            topic_id=topic_id,
+            partitions=[
+                self._fetched(group_id, name, topic_id, index, require_stable)
+                for index in asked.partition_indexes
+            ],
+        )
+
+    def _id_of(self, topic: str) -> bytes:
+        known = self._topics.get(topic)
+        return known.id if known is not None else ZERO_UUID
 
     def _fetched(
-        self, group_id: str, topic: str, index: int, committed: CommittedOffset | None, require_stable: bool
+        self, group_id: str, topic: str, topic_id: bytes, index: int, require_stable: bool
     ) -> OffsetFetchResponsePartitions:
         if require_stable and self._store.is_pending(group_id, topic, index):
             return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
-        if committed is None:
+        committed = self._store.get(group_id, topic, index)
+        # An offset of a topic that had this name before may be left if the disk was full when that was deleted.
+        if committed is None or not committed.is_of(topic_id):
             return _no_offset(index, ErrorCode.NONE)
         return OffsetFetchResponsePartitions(
             partition_index=index,

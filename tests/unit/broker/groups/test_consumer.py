@@ -90,6 +90,16 @@ def test_a_groups_own_settings_count(core: FakeCore) -> None:
     assert code(member.beat()) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
+def test_a_session_that_is_made_shorter_ends_in_time(core: FakeCore) -> None:
+    core.settings.replace_group("g", {"consumer.session.timeout.ms": "60000"})
+    member = ConsumerClient(core, "a")
+    member.join()
+    core.settings.replace_group("g", {})
+    member.beat()
+    core.pass_time(SESSION_MS)
+    assert code(member.beat()) == ErrorCode.UNKNOWN_MEMBER_ID
+
+
 def test_the_assignment_is_only_sent_when_it_has_changed_or_all_is_said(core: FakeCore) -> None:
     member = ConsumerClient(core, "a")
     assert member.join().assignment is not None

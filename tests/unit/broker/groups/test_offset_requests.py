@@ -392,6 +392,17 @@ def test_a_deleted_topic_takes_its_offsets_with_it(core: FakeCore) -> None:
     assert (offsets(fetch(core, 0)), offsets(fetch(core, 0, topic="u"))) == ([-1], [4])
 
 
+def test_offsets_that_a_full_disk_kept_from_being_deleted_do_not_pass_to_a_new_topic_of_that_name(
+    core: FakeCore,
+) -> None:
+    commit(core, 3)
+    core.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+    core.topics.delete("t")
+    core.refusal = None
+    core.topics.create("t", 4)
+    assert offsets(fetch(core, 0)) == [-1]
+
+
 def test_a_simple_groups_offsets_and_then_the_group_expire_after_their_retention(core: FakeCore) -> None:
     commit(core, 3)
     core.pass_time(RETENTION_MS - CHECK_MS)
