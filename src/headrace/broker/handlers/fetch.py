@@ -31,6 +31,7 @@ VERSIONS = (4, 18)
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 16
 READ_COMMITTED = 1
+UNKNOWN_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -53,7 +54,7 @@ def _resolve_session(
         return None, wanted
     if request.session_epoch == INITIAL_EPOCH:
         core.fetch_sessions.close(request.session_id)
-        session = core.fetch_sessions.open(uses_topic_ids=uses_topic_ids, now_ms=now_ms) if wanted else None
+        session = core.fetch_sessions.open(uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         if session is None:
             return None, wanted
         session.update(wanted, ())
@@ -217,7 +218,7 @@ class _Fetch:
             error_code=code,
             high_watermark=-1,
             current_leader=leader,
-            aborted_transactions=[] if self.committed else None,
+            aborted_transactions=[] if self.committed or code in UNKNOWN_ERRORS else None,
         )
 
     def is_news(self, wanted: WantedPartition, data: PartitionData) -> bool:
