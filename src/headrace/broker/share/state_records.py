@@ -1,0 +1,148 @@
+"""The share coordinator's records, in Kafka's own schemas, so that Apache's formatter prints `__share_group_state`.
+
+A key is an int16 (0 snapshot, 1 update), then group, topic id, partition; a value an int16 version, then the body. A
+snapshot without a value is a tombstone. A snapshot stands for itself; an update is merged into what came before.
+"""
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.wire.codec import MalformedMessage, encode, read_message
+from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
+from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
+from headrace.wire.messages.share_snapshot_value import StateBatch as SnapshotBatch
+from headrace.wire.messages.share_update_key import ShareUpdateKey
+from headrace.wire.messages.share_update_value import ShareUpdateValue
+from headrace.wire.messages.share_update_value import StateBatch as UpdateBatch
+
+_SHORT = struct.Struct(">h")
+_VERSION = _SHORT.pack(0)
+_SNAPSHOT = _SHORT.pack(ShareSnapshotKey.API_KEY)
+_UPDATE = _SHORT.pack(ShareUpdateKey.API_KEY)
+
+
+class StateBatch(NamedTuple):
+    """One run of offsets as it is kept: RecordState's number and the delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_state: int
+    delivery_count: int
+
+
+class ShareKey(NamedTuple):
+    group_id: str
+    topic_id: bytes
+    partition: int
+
+
+class Snapshot(NamedTuple):
+    snapshot_epoch: int
+    state_epoch: int
+    leader_epoch: int
+    start_offset: int
+    complete_count: int
+    create_timestamp: int
+    write_timestamp: int
+    batches: Sequence[StateBatch]
+
+
+class Update(NamedTuple):
+    snapshot_epoch: int
+    leader_epoch: int
+    start_offset: int
+    complete_count: int
+    batches: Sequence[StateBatch]
+
+
+def snapshot_key(key: ShareKey) -> bytes:
+    return _SNAPSHOT + encode(ShareSnapshotKey(**key._asdict()), 0)
+
+
+def update_key(key: ShareKey) -> bytes:
+    return _UPDATE + encode(ShareUpdateKey(**key._asdict()), 0)
+
+
+def encode_snapshot(snapshot: Snapshot) -> bytes:
+    return _VERSION + encode(
+        ShareSnapshotValue(
+            snapshot_epoch=snapshot.snapshot_epoch,
+            state_epoch=snapshot.state_epoch,
+            leader_epoch=snapshot.leader_epoch,
+            start_offset=snapshot.start_offset,
+            delivery_complete_count=snapshot.complete_count,
+            create_timestamp=snapshot.create_timestamp,
+            write_timestamp=snapshot.write_timestamp,
+            state_batches=[SnapshotBatch(**batch._asdict()) for batch in snapshot.batches],
+        ),
+        0,
+    )
+
+
+def encode_update(update: Update) -> bytes:
+    return _VERSION + encode(
+        ShareUpdateValue(
+            snapshot_epoch=update.snapshot_epoch,
+            leader_epoch=update.leader_epoch,
+            start_offset=update.start_offset,
+            delivery_complete_count=update.complete_count,
+            state_batches=[
+                UpdateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
+                for first, last, state, count in update.batches
+            ],
+        ),
+        0,
+    )
+
+
+def decode(key: bytes, value: bytes | None) -> tuple[ShareKey, Snapshot | Update | None] | None:
+    """What a record says; None for the body of a tombstone, None at all for a record of a later Kafka."""
+    (kind,) = _SHORT.unpack_from(key)
+    if kind == ShareSnapshotKey.API_KEY:
+        named, _ = read_message(ShareSnapshotKey, 0, key, 2)
+        return ShareKey(named.group_id, named.topic_id, named.partition), _read_snapshot(value)
+    if kind == ShareUpdateKey.API_KEY:
+        updated, _ = read_message(ShareUpdateKey, 0, key, 2)
+        return ShareKey(updated.group_id, updated.topic_id, updated.partition), _read_update(value)
+    return None
+
+
+def _read_snapshot(value: bytes | None) -> Snapshot | None:
+    if value is None:
+        return None
+    _require_known(value)
+    body, _ = read_message(ShareSnapshotValue, 0, value, 2)
+    return Snapshot(
+        body.snapshot_epoch,
+        body.state_epoch,
+        body.leader_epoch,
+        body.start_offset,
+        body.delivery_complete_count,
+        body.create_timestamp,
+        body.write_timestamp,
+        [_batch(batch) for batch in body.state_batches],
+    )
+
+
+def _read_update(value: bytes | None) -> Update | None:
+    if value is None:
+        return None
+    _require_known(value)
+    body, _ = read_message(ShareUpdateValue, 0, value, 2)
+    return Update(
+        body.snapshot_epoch,
+        body.leader_epoch,
+        body.start_offset,
+        body.delivery_complete_count,
+        [_batch(batch) for batch in body.state_batches],
+    )
+
+
+def _batch(batch: SnapshotBatch | UpdateBatch) -> StateBatch:
+    return StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+
+
+def _require_known(value: bytes) -> None:
+    if value[:2] != _VERSION:
+        raise MalformedMessage(f"share state of version {_SHORT.unpack_from(value)[0]}; known is 0")
