@@ -7,6 +7,7 @@ we do not know is answered in version 0 with error 35 (see connection.py).
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.features import features
 from headrace.broker.handlers import SERVED, served_versions
 from headrace.wire.apis import API_VERSIONS
 from headrace.wire.errors import ErrorCode
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 4)
-FEATURES: dict[str, tuple[int, int, int]] = {
-    "group.version": (0, 1, 1),
-    "transaction.version": (0, 2, 2),
-    "metadata.version": (7, 30, 30),
-}
-"""Name: lowest version, highest version, the version that is on. Share groups add `share.version`."""
 PRODUCE = 0
 
 
@@ -47,18 +42,20 @@ def response_for(core: "BrokerCore", version: int, code: ErrorCode) -> ApiVersio
         # librdkafka before 2.11 takes a broker without Produce v0 for one that knows no compression, and
         # refuses to produce; Kafka lists versions it does not serve for that reason (KAFKA-18659), and so do we.
         keys.append(ApiVersion(api_key=key, min_version=0 if key == PRODUCE else low, max_version=high))
-    features = {name: row for name, row in FEATURES.items() if version >= 4 or row[0] > 0}
+    known = features(core.settings)
     return ApiVersionsResponse(
         error_code=code,
         api_keys=keys,
         supported_features=[
-            SupportedFeatureKey(name=name, min_version=low, max_version=high)
-            for name, (low, high, _) in features.items()
+            SupportedFeatureKey(name=name, min_version=feature.lowest, max_version=feature.highest)
+            for name, feature in known.items()
+            if version >= 4 or feature.lowest > 0
         ],
         finalized_features_epoch=0,
         finalized_features=[
-            FinalizedFeatureKey(name=name, min_version_level=level, max_version_level=level)
-            for name, (_, _, level) in FEATURES.items()
+            FinalizedFeatureKey(name=name, min_version_level=feature.level, max_version_level=feature.level)
+            for name, feature in known.items()
+            if feature.level > 0
         ],
     )
 

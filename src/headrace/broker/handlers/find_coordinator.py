@@ -1,8 +1,11 @@
-"""FindCoordinator (10), v0-v6: who coordinates a group or a transactional id. On one node: we do.
+"""FindCoordinator (10), v0-v6: who coordinates a group, a transactional id or a share-partition. On one node: we do.
 
-v4 and later ask for many keys at once. Key types: 0 group, 1 transaction; 2 (share) comes with share groups.
+v4 and later ask for many keys at once. Key types: 0 group, 1 transaction, and from v6 on 2 share: the key is then
+`groupId:topicId:partition`, read from the right because a group id may hold colons.
 """
 
+import base64
+import binascii
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -14,12 +17,13 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 6)
-GROUP, TRANSACTION = 0, 1
+GROUP, TRANSACTION, SHARE = 0, 1, 2
+SHARE_SINCE = 6
 
 
 def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.api_version >= 4 else (request.key,)
-    found = [_find(core, key, request.key_type) for key in keys]
+    found = [_find(core, key, request.key_type, call.api_version) for key in keys]
     if call.api_version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
@@ -33,12 +37,26 @@ def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> F
     )
 
 
-def _find(core: "BrokerCore", key: str, key_type: int) -> Coordinator:
-    if key_type not in (GROUP, TRANSACTION):
+def _find(core: "BrokerCore", key: str, key_type: int, version: int) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION, SHARE) or (key_type == SHARE and version < SHARE_SINCE):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
+    if key_type == SHARE and not _is_share_key(key):
+        return _refused(
+            key, ErrorCode.INVALID_REQUEST, "A share-partition's key is groupId:topicId:partition."
+        )
     if not key and key_type == TRANSACTION:
         return _refused(key, ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
     return Coordinator(key=key, node_id=core.node_id, host=core.host, port=core.port)
+
+
+def _is_share_key(key: str) -> bool:
+    group_id, topic_id, partition = ["", "", *key.rsplit(":", 2)][-3:]
+    if not group_id or not partition.isascii() or not partition.isdigit():
+        return False
+    try:
+        return len(topic_id) == 22 and len(base64.urlsafe_b64decode(topic_id + "==")) == 16
+    except (binascii.Error, ValueError):
+        return False
 
 
 def _refused(key: str, code: ErrorCode, message: str | None) -> Coordinator:
