@@ -302,3 +302,17 @@ def test_a_batch_is_found_again_after_rubbish(disk: MemoryDisk) -> None:
     log = killed(disk)
     assert size < 100 < 2 * size
     assert next_valid(log.segments[0], 0, 0) == 2 * size
+
+
+def test_an_aborted_transaction_counts_once_when_snapshots_are_lost(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    log.append(batch("x", producer=(7, 0, 0), transactional=True), now_ms=NOW)
+    log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=NOW)
+    for _ in range(5):
+        log.append(batch("plain"), now_ms=NOW)
+    manager.sync([log])
+    for offset in log.snapshots:
+        disk.remove(f"orders-0/{offset:020d}.snapshot")
+    again = killed(disk, segment_bytes=200)
+    assert again.aborted == log.aborted
+    assert again.producers() == log.producers()
