@@ -21,6 +21,7 @@ from confluent_kafka.admin import (
     NewTopic,
     OffsetSpec,
     ResourceType,
+    TopicDescription,
 )
 
 from tests.compat.confluent import WAIT_S, consumer, produce, take, wait_for
@@ -47,8 +48,13 @@ def refusal(future: object) -> int:
 def test_topics_are_made_grown_described_and_deleted(admin: AdminClient, topic: str) -> None:
     assert len(admin.list_topics(timeout=WAIT_S).topics[topic].partitions) == 2
     admin.create_partitions([NewPartitions(topic, 4)])[topic].result(WAIT_S)
-    description = admin.describe_topics(TopicCollection([topic]))[topic].result(WAIT_S)
-    assert (description.name, len(description.partitions), description.is_internal) == (topic, 4, False)
+
+    def described() -> TopicDescription:
+        return admin.describe_topics(TopicCollection([topic]))[topic].result(WAIT_S)
+
+    wait_for(lambda: len(described().partitions) == 4, "four partitions")
+    description = described()
+    assert (description.name, description.is_internal) == (topic, False)
     assert str(description.topic_id) != "AAAAAAAAAAAAAAAAAAAAAA"
     assert [partition.leader.id for partition in description.partitions] == [1] * 4
     admin.delete_topics([topic])[topic].result(WAIT_S)
