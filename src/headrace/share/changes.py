@@ -1,0 +1,109 @@
+"""Decided facts about a share-partition, as journalled and applied; and the shapes that its callers meet.
+
+These are made for every fetch and every acknowledgement, so they are named tuples: a third of the cost of a frozen
+dataclass, and just as immutable.
+"""
+
+from collections.abc import Iterable
+from enum import IntEnum
+from typing import NamedTuple, TypeAlias
+
+from headrace.share.states import UNWRITTEN, Cause, RecordState
+
+Span: TypeAlias = tuple[int, int]
+"""First and last offset, both included. An in-flight batch is known by its span: AcquiredRecords never join two."""
+
+
+class Change(NamedTuple):
+    """One range of records changes its state. What it was before is the journal's matter, not the change's."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int  # how often the records have been delivered, after the change
+    cause: Cause
+    holder: str | None  # the member that holds them; only if ACQUIRED
+    deadline_ms: int | None  # when its lock ends; only if ACQUIRED
+    batch: Span
+
+
+class StartMoved(NamedTuple):
+    """The log's start passed the start offset: nothing below is in flight any more."""
+
+    start_offset: int
+
+
+AnyChange: TypeAlias = Change | StartMoved
+
+
+class AcquiredRange(NamedTuple):
+    """Records handed to a member, as AcquiredRecords in the response."""
+
+    first: int
+    last: int
+    delivery_count: int
+
+
+class Acquisition(NamedTuple):
+    changes: list[Change]
+    acquired: list[AcquiredRange]
+
+    @property
+    def record_count(self) -> int:
+        """How many offsets were acquired: what the request may ask of its next partition is less by these."""
+        return sum(entry.last - entry.first + 1 for entry in self.acquired)
+
+
+class AckType(IntEnum):
+    """Kafka's numbers of the answers a member can give."""
+
+    GAP = 0
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+class AckBatch(NamedTuple):
+    """A member's answer for first..last: one type for all of them, or one for each."""
+
+    first: int
+    last: int
+    types: list[int] | tuple[int, ...]
+
+
+class StateBatch(NamedTuple):
+    """A range of records as persisted."""
+
+    first: int
+    last: int
+    state: RecordState
+    delivery_count: int
+
+
+class StateWrite(NamedTuple):
+    """What WriteShareGroupState must carry for a decision."""
+
+    start_offset: int
+    delivery_complete_count: int
+    batches: list[StateBatch]
+
+
+def state_batches(changes: Iterable[AnyChange], *, start_offset: int = 0) -> list[StateBatch]:
+    """The part of a decision that is persisted: nothing acquired, nothing below `start_offset`, neighbours joined."""
+    batches: list[StateBatch] = []
+    for change in changes:
+        if not isinstance(change, Change) or change.cause in UNWRITTEN or change.last < start_offset:
+            continue
+        first = max(change.first, start_offset)
+        if batches:
+            before = batches[-1]
+            if (
+                before.last + 1 == first
+                and before.state is change.state
+                and before.delivery_count == change.delivery_count
+            ):
+                batches[-1] = StateBatch(before.first, change.last, change.state, change.delivery_count)
+                continue
+        batches.append(StateBatch(first, change.last, change.state, change.delivery_count))
+    return batches
