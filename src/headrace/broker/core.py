@@ -19,6 +19,7 @@ from headrace.broker.groups.coordinator import GroupCoordinator
 from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.later import Later
+from headrace.broker.metrics import Metrics
 from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
 from headrace.broker.runner import Runner
@@ -56,6 +57,7 @@ class BrokerCore:
         self.clock = clock
         self.timers = Timers()
         self.parked = Parked()
+        self.metrics = Metrics()
         self.host = ""
         self.port = 0
         self.node_id = settings.int("node.id")
