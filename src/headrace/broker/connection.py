@@ -24,7 +24,7 @@ from headrace.wire.apis import (
     request_class,
     response_header_has_tags,
 )
-from headrace.wire.codec import MalformedMessage, read_message, write_message
+from headrace.wire.codec import Gathered, MalformedMessage, read_message, write_message
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frames import FrameBuffer
 from headrace.wire.message import Message
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.broker")
 
 PRODUCE = 0
+CARRY_RECORDS = frozenset({1, 78})
+"""Fetch and ShareFetch: their responses may be large, and their records are not copied."""
 IN_FLIGHT_MAX = 32
 """Produce requests of one connection that may wait for the disk at once."""
 WAITING_BYTES_MAX = 1 << 20
@@ -65,7 +67,7 @@ class Connection(asyncio.Protocol):
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._slots: deque[Slot] = deque()
-        self._outgoing: list[bytearray] = []
+        self._outgoing: list[bytes | bytearray] = []
         self._outgoing_bytes = 0
         self._only_produces_wait = True
         self._is_writable = True
@@ -102,16 +104,25 @@ class Connection(asyncio.Protocol):
         """Hands what was gathered to the transport. The server calls it at the end of each turn."""
         outgoing = self._outgoing
         if outgoing:
+            is_large = self._outgoing_bytes > OUTGOING_BYTES_MAX
             self._outgoing = []
             self._outgoing_bytes = 0
-            if not self._transport.is_closing():
+            if self._transport.is_closing():
+                return
+            if is_large:
+                self._transport.writelines(outgoing)
+            else:
                 self._transport.write(outgoing[0] if len(outgoing) == 1 else b"".join(outgoing))
 
     def _send(self, data: bytearray) -> None:
         if not self._outgoing:
             self._server.will_write(self)
-        self._outgoing.append(data)
-        self._outgoing_bytes += len(data)
+        if type(data) is Gathered:
+            self._outgoing += data.pieces()
+            self._outgoing_bytes += data.size
+        else:
+            self._outgoing.append(data)
+            self._outgoing_bytes += len(data)
         if self._outgoing_bytes > OUTGOING_BYTES_MAX:
             self.write_outgoing()
 
@@ -232,11 +243,12 @@ class Connection(asyncio.Protocol):
         self._pump()
 
     def _encode(self, header: RequestHeader, response: Message, version: int | None = None) -> bytearray:
-        out = bytearray(_HEAD.pack(0, header.correlation_id))
+        start = _HEAD.pack(0, header.correlation_id)
+        out = Gathered(start) if header.api_key in CARRY_RECORDS else bytearray(start)
         if version is None and response_header_has_tags(header.api_key, header.api_version):
             out.append(0)
         write_message(response, header.api_version if version is None else version, out)
-        _LENGTH.pack_into(out, 0, len(out) - 4)
+        _LENGTH.pack_into(out, 0, (out.size if type(out) is Gathered else len(out)) - 4)
         return out
 
     def _answer_unsupported(self, header: RequestHeader) -> None:

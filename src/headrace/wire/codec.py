@@ -30,6 +30,8 @@ FIXED = {
 SHORT = struct.Struct(">h")
 INT = struct.Struct(">i")
 BYTE = [bytes([number]) for number in range(128)]
+LARGE = 1 << 14
+"""Records from this size on are not copied into a `Gathered`. Below it, copying is cheaper than one piece more."""
 
 
 class MalformedMessage(Exception):
@@ -38,6 +40,45 @@ class MalformedMessage(Exception):
 
 class UnsupportedField(Exception):
     """A field was set that this version of the message cannot carry. Use a newer version, or leave the field out."""
+
+
+class Gathered(bytearray):
+    """A message on its way to a socket, in pieces: large records are named by it, not copied into it.
+
+    It holds all other bytes. `pieces` gives everything in order, `size` its length.
+    """
+
+    __slots__ = ("_large",)
+
+    def __init__(self, start: bytes = b"") -> None:
+        super().__init__(start)
+        self._large: list[tuple[int, bytes]] = []
+
+    def attach(self, data: bytes) -> None:
+        self._large.append((len(self), data))
+
+    @property
+    def size(self) -> int:
+        return len(self) + sum(len(data) for _, data in self._large)
+
+    def pieces(self) -> list[bytes | bytearray]:
+        if not self._large:
+            return [self]
+        pieces: list[bytes | bytearray] = []
+        position = 0
+        for cut, data in self._large:
+            pieces += (self[position:cut], data)
+            position = cut
+        if position < len(self):
+            pieces.append(self[position:])
+        return pieces
+
+
+def write_large(out: bytearray, data: bytes) -> None:
+    if type(out) is Gathered:
+        out.attach(data)
+    else:
+        out += data
 
 
 def read_message(message: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
@@ -129,6 +170,7 @@ class _Source:
             "unsupported": _unsupported,
             "uvarint": read_uvarint,
             "write_uvarint": write_uvarint,
+            "write_large": write_large,
             "BYTE": BYTE,
             "read_short": SHORT.unpack_from,
             "read_int": INT.unpack_from,
@@ -402,7 +444,11 @@ class _WriterSource(_Source):
             self("v = v.encode()")
         self("k = len(v)")
         self.count(kind, out, is_array=False)
-        self(f"{out} += v")
+        if kind == "records":
+            self(f"if k >= {LARGE}: write_large({out}, v)")
+            self(f"else: {out} += v")
+        else:
+            self(f"{out} += v")
 
     def struct(self, field: F, value: str, out: str) -> None:
         assert field.struct is not None

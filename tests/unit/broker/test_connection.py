@@ -36,6 +36,9 @@ class Transport:
         assert not self.is_closed
         self.writes.append(bytes(data))
 
+    def writelines(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
     def close(self) -> None:
         self.is_closed = True
 
