@@ -1,4 +1,4 @@
-"""kill -9 under load: real processes, an idempotent librdkafka producer that lives through every kill, a group that commits.
+"""kill -9 under load: real processes, an idempotent producer that lives through every kill, a group that commits.
 
 Each round kills the server after a random while and starts it again on the same directory and port. At the end: every
 acknowledged record is there, once, in order per partition, and no committed offset went back. `--rounds N` sets how
@@ -22,6 +22,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 TOPIC, PARTITIONS = "orders", 3
 START_S_MAX = 30.0
 FLUSH_S_MAX = 90.0
+# Small segments, so that kills also fall on rolls, indexes and snapshots.
+SETTINGS = ("--set", "log.segment.bytes=1048576", "--set", "group.initial.rebalance.delay.ms=0")
+SERVE = (sys.executable, "-m", "headrace", "serve", *SETTINGS)
 
 
 def free_port() -> int:
@@ -40,10 +43,8 @@ class ServerProcess:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        # Small segments, so that kills also fall on rolls, indexes and snapshots.
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "headrace", "serve", "--listen", self.address, "--data", str(self._data)]
-            + ["--set", "log.segment.bytes=1048576", "--set", "group.initial.rebalance.delay.ms=0"],
+            [*SERVE, "--listen", self.address, "--data", str(self._data)],
             stdout=subprocess.PIPE,
             stderr=self._log,
         )
@@ -113,7 +114,10 @@ class Load:
         while not self._stopping.is_set():
             try:
                 self._producer.produce(
-                    TOPIC, str(number).encode() + b" " * 100, partition=number % PARTITIONS, on_delivery=self._delivered
+                    TOPIC,
+                    str(number).encode() + b" " * 100,
+                    partition=number % PARTITIONS,
+                    on_delivery=self._delivered,
                 )
                 number += 1
             except BufferError:
@@ -190,8 +194,12 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(server: ServerProc
     found = read_all(server.address)
     for partition, acknowledged in load.acknowledged.items():
         assert len(acknowledged) > 0
-        assert found[partition] == sorted(set(found[partition])), f"partition {partition}: out of order or twice"
+        assert found[partition] == sorted(set(found[partition])), (
+            f"partition {partition}: out of order or twice"
+        )
         missing = set(acknowledged) - set(found[partition])
         assert not missing, f"partition {partition}: {len(missing)} acknowledged records are lost"
     total = sum(len(acknowledged) for acknowledged in load.acknowledged.values())
-    print(f"{total} records acknowledged over {rounds} kills, {load.committed} commits, none lost, none twice")
+    print(
+        f"{total} records acknowledged over {rounds} kills, {load.committed} commits, none lost, none twice"
+    )
