@@ -6,7 +6,7 @@ others. Acknowledgements are written (first, last, type, ...) by partition, acqu
 
 import time
 from base64 import urlsafe_b64encode
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 from uuid import uuid4
 
@@ -30,8 +30,6 @@ Acks = Mapping[int, Sequence[tuple[int, ...]]]
 
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 BATCH_OPTIMIZED, RECORD_LIMIT = 0, 1
-AVAILABLE, ACKNOWLEDGED, ARCHIVED = 0, 2, 4
-"""States of records as they are written down."""
 OPEN, CLOSE = 0, -1
 """Session epochs that are no numbers."""
 LEAVE = -1
@@ -259,6 +257,15 @@ class ShareMember:
             self.session_epoch += 1
 
 
+NewMember = Callable[..., ShareMember]
+"""The fixture `member`: called with a topic's id."""
+
+
+def offsets_of(taken: Iterable[tuple[int, int, int, int]]) -> list[int]:
+    """Every offset in what `ShareMember.take` returned."""
+    return [offset for _, first, last, _ in taken for offset in range(first, last + 1)]
+
+
 def new_member_id() -> str:
     return urlsafe_b64encode(uuid4().bytes).decode().rstrip("=")
 
@@ -356,32 +363,6 @@ def start_and_lag(wire: WireClient, group: str, topic: str, partition: int = 0) 
 def describe_share_group(wire: WireClient, group: str) -> Any:
     (answer,) = wire.ask("share_group_describe", 1, group_ids=[group]).groups
     return answer
-
-
-def written_state(
-    wire: WireClient, group: str, topic_id: bytes, partition: int = 0
-) -> list[tuple[int, int, int, int]]:
-    """What a new leader would read: (first, last, state, delivery count). Leader epoch -1 fences nobody."""
-    state = read_state(wire, group, topic_id, partition, leader_epoch=-1)
-    assert state.error_code == 0, state
-    return [
-        (one.first_offset, one.last_offset, one.delivery_state, one.delivery_count)
-        for one in state.state_batches
-    ]
-
-
-def read_state(
-    wire: WireClient, group: str, topic_id: bytes, partition: int = 0, *, leader_epoch: int
-) -> Any:
-    """ReadShareGroupState of one share-partition."""
-    wanted = {"partition": partition, "leader_epoch": leader_epoch}
-    response = wire.ask(
-        "read_share_group_state",
-        0,
-        group_id=group,
-        topics=[{"topic_id": topic_id, "partitions": [wanted]}],
-    )
-    return response.results[0].partitions[0]
 
 
 def wait_until_share_coordinators_are_ready(wire: WireClient) -> None:

@@ -4,7 +4,6 @@ Batches matter more than records here: in the usual mode a batch is never cut, i
 """
 
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -16,16 +15,17 @@ from tests.conformance.share.share_client import (
     QUIET_MS,
     RECORD_LIMIT,
     RELEASE,
+    NewMember,
     ShareMember,
     either,
     fill,
     new_queue,
+    offsets_of,
     set_group,
 )
 from tests.conformance.steps import batch, new_topic, now_ms, produced
 from tests.conformance.wire_client import WireClient
 
-NewMember = Callable[..., ShareMember]
 SOON_S = 1.0
 DAY_MS = 86_400_000
 
@@ -181,7 +181,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
 def test_the_window_of_records_in_flight_is_limited(wire: WireClient, member: NewMember, unique: str) -> None:
     """Scenario 30: only what is done at its beginning moves it; what is inside it may be delivered again."""
     alone = member(new_queue(wire, unique, *[7] * 20, partition_max_record_locks="100"))
-    assert offsets(alone.take(100, 0)) == list(range(105))
+    assert offsets_of(alone.take(100, 0)) == list(range(105))
     assert alone.quiet().offsets() == []
     assert alone.ack((0, 6, ACCEPT)) == 0
     assert alone.fetch().acquired() == [(105, 111, 1)]
@@ -190,10 +190,6 @@ def test_the_window_of_records_in_flight_is_limited(wire: WireClient, member: Ne
     assert alone.ack((60, 62, RELEASE)) == 0
     assert alone.fetch().acquired() == [(60, 62, 2)]
     assert alone.quiet().offsets() == []
-
-
-def offsets(taken: list[tuple[int, int, int, int]]) -> list[int]:
-    return [offset for _, first, last, _ in taken for offset in range(first, last + 1)]
 
 
 def test_a_new_group_starts_with_what_comes_after_it(
@@ -219,15 +215,19 @@ def test_a_group_may_start_at_the_beginning(wire: WireClient, member: NewMember,
     assert alone.fetch(0).acquired() == [(0, 4, 1)]
 
 
-def test_a_group_may_start_some_time_ago(wire: WireClient, member: NewMember, unique: str) -> None:
+def test_a_group_may_start_some_time_ago(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
+) -> None:
     """Scenario 32, with share.auto.offset.reset=by_duration: no record is so young, until one comes."""
     topic_id = new_topic(wire, unique)
     produced(wire, unique, batch("old", "old too", timestamp=now_ms() - DAY_MS))
     set_group(wire, unique, auto_offset_reset="by_duration:PT1M")
     alone = member(topic_id)
     alone.join(unique)
-    answer = alone.quiet(0)
-    assert answer.partitions[0].error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    found = alone.quiet(0).partitions[0]
+    assert found.error_code == ErrorCode.OFFSET_NOT_AVAILABLE
+    has_message = found.error_message is not None
+    assert has_message is either(broker, apache=False, headrace=True, because="an error explains itself")
     fill(wire, unique, 1)
     assert alone.take(1, max_wait_ms=QUIET_MS) == [(0, 2, 2, 1)]
 
@@ -240,7 +240,7 @@ def test_members_that_fetch_at_the_same_time_never_get_the_same_record(
     members = [member(topic_id) for _ in range(4)]
 
     def take_some(one: ShareMember) -> list[int]:
-        found = offsets(one.take(3, 0, max_records=3, max_wait_ms=QUIET_MS))
+        found = offsets_of(one.take(3, 0, max_records=3, max_wait_ms=QUIET_MS))
         while answer := one.fetch(max_records=3, max_wait_ms=QUIET_MS).offsets():
             found += answer
         return found

@@ -5,7 +5,6 @@ that were first seen on Apache Kafka 4.3.1.
 """
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -14,6 +13,7 @@ from tests.conformance import steps
 from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import (
     LEAVE,
+    NewMember,
     ShareMember,
     assigned,
     describe_share_group,
@@ -25,7 +25,6 @@ from tests.conformance.share.share_client import (
 from tests.conformance.steps import new_topic, wait_for
 from tests.conformance.wire_client import WireClient
 
-NewMember = Callable[..., ShareMember]
 NO_TOPIC = b"\0" * 16
 GROUP_SIZE_MAX = 200
 

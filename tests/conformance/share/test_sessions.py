@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from uuid import uuid4
 
 import pytest
 
@@ -15,14 +16,13 @@ from tests.conformance.share.share_client import (
     OPEN,
     QUIET_MS,
     RELEASE,
-    ShareMember,
+    NewMember,
     either,
     fill,
     new_queue,
 )
 from tests.conformance.wire_client import WireClient
 
-NewMember = Callable[..., ShareMember]
 SOON_S = 2.0
 """Far less than the lock's 30 seconds: what comes so soon did not wait for the lock."""
 ALL_FIVE = [(0, 4, ACCEPT)]
@@ -223,3 +223,59 @@ def test_a_topic_may_be_named_twice_in_one_fetch(wire: WireClient, member: NewMe
     fill(wire, unique, 1, partition=0)
     fill(wire, unique, 1, partition=1)
     assert sorted(alone.take(2, version=1)) == [(0, 2, 2, 1), (1, 2, 2, 1)]
+
+
+def test_a_topic_id_that_nobody_knows(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, topic_id: bytes, unique: str
+) -> None:
+    """Section 15: it concerns one partition, so the others are served."""
+    alone = member(topic_id)
+    topics = [{"topic_id": one, "partitions": [{"partition_index": 0}]} for one in (uuid4().bytes, topic_id)]
+    answer = alone.fetch(topics=topics)
+    codes = [(topic.partitions[0].error_code) for topic in answer.response.responses]
+    why = "a topic that was deleted must not stop the work on all others"
+    assert (answer.error, codes) == either(
+        broker,
+        apache=(ErrorCode.UNKNOWN_SERVER_ERROR, []),
+        headrace=(0, [ErrorCode.UNKNOWN_TOPIC_ID, 0]),
+        because=why,
+    )
+
+
+def test_a_partition_that_does_not_exist_is_an_error_of_its_own(member: NewMember, topic_id: bytes) -> None:
+    """Section 4."""
+    alone = member(topic_id)
+    answer = alone.fetch(0, 9)
+    assert (answer.error, answer.partitions[9].error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert 0 not in answer.partitions or answer.partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("api", ["share_fetch", "share_acknowledge"])
+def test_requests_without_a_group_or_a_member_are_refused(wire: WireClient, unique: str, api: str) -> None:
+    """Section 4."""
+    for group, member_id in [(None, "member"), (unique, None), (unique, "")]:
+        answer = wire.ask(api, 2, group_id=group, member_id=member_id)
+        assert answer.error_code == ErrorCode.INVALID_REQUEST
+
+
+def test_the_empty_string_is_no_group(broker: BrokerUnderTest, wire: WireClient, topic_id: bytes) -> None:
+    """Section 15."""
+    topics = [{"topic_id": topic_id, "partitions": [{"partition_index": 0}]}]
+    answer = wire.ask(
+        "share_fetch",
+        2,
+        group_id="",
+        member_id="nobody",
+        max_wait_ms=500,
+        max_records=1,
+        max_bytes=1,
+        topics=topics,
+    )
+    wire.ask("share_fetch", 2, group_id="", member_id="nobody", share_session_epoch=CLOSE)
+    code = answer.error_code or answer.responses[0].partitions[0].error_code
+    assert code in either(
+        broker,
+        apache={ErrorCode.UNKNOWN_SERVER_ERROR},
+        headrace={ErrorCode.INVALID_REQUEST, ErrorCode.INVALID_GROUP_ID},
+        because="it is the request that is wrong, not the server",
+    )
