@@ -229,7 +229,7 @@ def test_a_group_may_start_some_time_ago(
     has_message = found.error_message is not None
     assert has_message is either(broker, apache=False, headrace=True, because="an error explains itself")
     fill(wire, unique, 1)
-    assert alone.take(1, max_wait_ms=QUIET_MS) == [(0, 2, 2, 1)]
+    assert alone.take(1) == [(0, 2, 2, 1)]
 
 
 def test_members_that_fetch_at_the_same_time_never_get_the_same_record(
@@ -240,7 +240,7 @@ def test_members_that_fetch_at_the_same_time_never_get_the_same_record(
     members = [member(topic_id) for _ in range(4)]
 
     def take_some(one: ShareMember) -> list[int]:
-        found = offsets_of(one.take(3, 0, max_records=3, max_wait_ms=QUIET_MS))
+        found = offsets_of(one.take(3, 0, max_records=3))
         while answer := one.fetch(max_records=3, max_wait_ms=QUIET_MS).offsets():
             found += answer
         return found

@@ -55,9 +55,11 @@ def test_version_0_knows_no_lag(wire: WireClient, member: NewMember, unique: str
 
 def test_whatever_is_not_known_has_no_offset_and_is_no_error(wire: WireClient, unique: str) -> None:
     """Section 2.7."""
-    topic_id = new_queue(wire, unique)
-    for topic, partition, seen_id in [(unique, 7, topic_id), (f"{unique}-not-there", 0, bytes(16))]:
-        (found,) = describe_offsets(wire, unique, topic, partition).topics
+    new_queue(wire, unique)
+    foreign = f"{unique}-foreign"
+    foreign_id = new_topic(wire, foreign)
+    for topic, seen_id in [(foreign, foreign_id), (f"{unique}-not-there", bytes(16))]:
+        (found,) = describe_offsets(wire, unique, topic).topics
         assert bytes(found.topic_id) == seen_id
         (part,) = found.partitions
         assert (part.start_offset, part.leader_epoch, part.lag, part.error_code) == (UNKNOWN, 0, UNKNOWN, 0)

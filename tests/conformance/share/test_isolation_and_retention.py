@@ -10,7 +10,6 @@ from headrace.wire.records import NewRecord, build_batch
 from tests.conformance.share.share_client import (
     ACCEPT,
     GAP,
-    QUIET_MS,
     RELEASE,
     NewMember,
     fill,
@@ -101,7 +100,7 @@ def test_read_committed_leaves_out_what_was_aborted_and_waits_for_what_is_open(
     assert list(answer.values()) == [0, 1, 2, 8, 9]
     assert alone.quiet().acquired() == []
     transactions.end(commit=False)
-    assert alone.take(1, max_wait_ms=QUIET_MS) == [(0, 13, 13, 1)]
+    assert alone.take(1) == [(0, 13, 13, 1)]
 
 
 def test_a_parked_fetch_wakes_when_a_transaction_ends(
@@ -155,7 +154,7 @@ def test_records_that_were_deleted_are_passed_over(
     )
     assert deleted.topics[0].partitions[0].low_watermark == 7
     assert list_offset(wire, unique, 0, EARLIEST).offset == 7
-    assert alone.take(3, max_wait_ms=QUIET_MS) == [(0, 7, 9, 2)]
+    assert alone.take(3) == [(0, 7, 9, 2)]
     assert alone.ack((0, 4, ACCEPT)) == 0
     assert alone.ack((3, 8, ACCEPT)) == 0
     assert alone.ack((9, 9, ACCEPT)) == 0

@@ -14,12 +14,12 @@ from tests.conformance.share.share_client import (
     CLOSE,
     LEAVE,
     OPEN,
-    QUIET_MS,
     RELEASE,
     NewMember,
     either,
     fill,
     new_queue,
+    offsets_of,
 )
 from tests.conformance.wire_client import WireClient
 
@@ -131,7 +131,7 @@ def test_closing_a_session_and_a_partition_that_was_forgotten_before(
     closing.take(10, 0, 1)
     closing.quiet(forget=[1])
     closing.close()
-    assert other.take(5, 0, max_wait_ms=QUIET_MS) == [(0, 0, 4, 2)]
+    assert other.take(5, 0) == [(0, 0, 4, 2)]
     expected = either(
         broker,
         apache=[],
@@ -184,7 +184,7 @@ def test_closing_a_session_acknowledges_first_and_releases_the_rest(
     answer = closing.acknowledge({0: [(0, 2, ACCEPT)]}, epoch=CLOSE)
     assert (answer.error, answer.codes) == (0, {0: 0})
     assert closing.fetch(epoch=2).error == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert other.fetch(0).acquired() == [(3, 4, 2)]
+    assert other.take(2, 0) == [(0, 3, 4, 2)]
 
 
 def test_a_fetch_that_closes_the_session_fetches_nothing(member: NewMember, topic_id: bytes) -> None:
@@ -194,7 +194,7 @@ def test_a_fetch_that_closes_the_session_fetches_nothing(member: NewMember, topi
     answer = closing.fetch(acks={0: [(0, 1, ACCEPT), (2, 2, RELEASE)]}, epoch=CLOSE)
     assert (answer.error, answer.acquired(), answer.partitions[0].acknowledge_error_code) == (0, [], 0)
     assert closing.acknowledge({}, epoch=2).error == ErrorCode.SHARE_SESSION_NOT_FOUND
-    assert other.fetch(0).offsets() == [2, 3, 4]
+    assert offsets_of(other.take(3, 0)) == [2, 3, 4]
 
 
 def test_a_member_that_left_its_group_may_go_on_fetching(
