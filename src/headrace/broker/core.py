@@ -24,6 +24,9 @@ from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
 from headrace.broker.runner import Runner
 from headrace.broker.settings import Settings
+from headrace.broker.share.dead_letters import DeadLetters
+from headrace.broker.share.leader import ShareLeader
+from headrace.broker.share.state_store import ShareStateStore
 from headrace.broker.timers import Timers
 from headrace.broker.topics import Partition, Topics
 from headrace.broker.transactions.coordinator import TransactionCoordinator
@@ -78,6 +81,11 @@ class BrokerCore:
         if not self.logs.was_clean:
             self.topics.recover()
         self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
+        self.on_disconnect: list[Callable[[int], None]] = []
+        self.share_state = ShareStateStore(self)
+        self.share_state.load()
+        self.dead_letters = DeadLetters(self)
+        self.share_leader = ShareLeader(self)
         self.groups = GroupCoordinator(self)
         self.transactions = TransactionCoordinator(self)
         self.groups.load()

@@ -83,6 +83,8 @@ class Server:
                 return
 
     def closed(self, connection: Connection) -> None:
+        for told in self.core.on_disconnect:
+            told(connection.id)
         if self._connections.pop(connection.id, None) is not None:
             self._per_address[connection.address] -= 1
             if not self._per_address[connection.address]:

@@ -85,7 +85,9 @@ class DeadLetters:
                 f"topic {name} does not exist; create it, or set errors.deadletterqueue.auto.create.topics.enable=true"
             )
         configs = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
-        return self._core.topics.create(name, partitions=self._core.settings.int("num.partitions"), configs=configs)
+        return self._core.topics.create(
+            name, partitions=self._core.settings.int("num.partitions"), configs=configs
+        )
 
     def _append(
         self, group_id: str, source: "Partition", letters: Sequence[DeadLetter], target: "Partition"
@@ -156,5 +158,3 @@ def _originals(log: "PartitionLog", letter: DeadLetter) -> Iterator[tuple[int, R
                     if letter.first_offset <= record.offset <= letter.last_offset:
                         yield record.offset, record
         offset = read.next_offset
-
-

@@ -8,6 +8,8 @@ import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.share.changes import StateBatch
+from headrace.share.states import RecordState
 from headrace.wire.codec import MalformedMessage, encode, read_message
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
@@ -20,15 +22,6 @@ _SHORT = struct.Struct(">h")
 _VERSION = _SHORT.pack(0)
 _SNAPSHOT = _SHORT.pack(ShareSnapshotKey.API_KEY)
 _UPDATE = _SHORT.pack(ShareUpdateKey.API_KEY)
-
-
-class StateBatch(NamedTuple):
-    """One run of offsets as it is kept: RecordState's number and the delivery count."""
-
-    first_offset: int
-    last_offset: int
-    delivery_state: int
-    delivery_count: int
 
 
 class ShareKey(NamedTuple):
@@ -74,7 +67,12 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
             delivery_complete_count=snapshot.complete_count,
             create_timestamp=snapshot.create_timestamp,
             write_timestamp=snapshot.write_timestamp,
-            state_batches=[SnapshotBatch(**batch._asdict()) for batch in snapshot.batches],
+            state_batches=[
+                SnapshotBatch(
+                    first_offset=first, last_offset=last, delivery_state=state, delivery_count=count
+                )
+                for first, last, state, count in snapshot.batches
+            ],
         ),
         0,
     )
@@ -140,7 +138,8 @@ def _read_update(value: bytes | None) -> Update | None:
 
 
 def _batch(batch: SnapshotBatch | UpdateBatch) -> StateBatch:
-    return StateBatch(batch.first_offset, batch.last_offset, batch.delivery_state, batch.delivery_count)
+    state = RecordState(batch.delivery_state)
+    return StateBatch(batch.first_offset, batch.last_offset, state, batch.delivery_count)
 
 
 def _require_known(value: bytes) -> None:

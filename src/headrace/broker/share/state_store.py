@@ -3,7 +3,7 @@
 Theory of operation. Each share-partition has a key in one partition of the topic, by the hash of
 `group:topicId:partition`. Initialising writes a snapshot; each later write an update; after so many updates a snapshot
 again, with everything merged. What has been merged is a snapshot behind, so records before the oldest snapshot that is
-still needed can be deleted (`prune`). Merging waits until somebody reads or a snapshot is due: a write costs its own size.
+still needed can be deleted (`prune`). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
 
 State is written before an acknowledgement is answered and synced with the next group commit (design.md, decision 7):
 a power cut between the two redelivers, and loses nothing.
@@ -19,7 +19,6 @@ from headrace.broker.later import Later
 from headrace.broker.share.state_records import (
     ShareKey,
     Snapshot,
-    StateBatch,
     Update,
     decode,
     encode_snapshot,
@@ -28,7 +27,8 @@ from headrace.broker.share.state_records import (
     update_key,
 )
 from headrace.log.metadata import uuid_text
-from headrace.share.merge import merge_batches
+from headrace.share.changes import StateBatch
+from headrace.share.merge import merge
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_records
@@ -69,7 +69,7 @@ class StoredState:
         if self.updates:
             pending, self.updates = self.updates, []
             flat = [batch for batches in pending for batch in batches]
-            self.batches = [StateBatch(*batch) for batch in merge_batches(self.batches, flat, self.start_offset)]
+            self.batches = merge([*self.batches, *flat], start_offset=self.start_offset)
         return self.batches
 
     def apply(self, update: Update) -> None:
@@ -166,7 +166,9 @@ class ShareStateStore:
         if leader_epoch != UNKNOWN:
             self._check_leader_epoch(state, leader_epoch)
             if leader_epoch > state.leader_epoch:
-                self._write_update(key, state, Update(state.snapshot_epoch, leader_epoch, UNKNOWN, state.complete_count, ()))
+                self._write_update(
+                    key, state, Update(state.snapshot_epoch, leader_epoch, UNKNOWN, state.complete_count, ())
+                )
         state.merged()
         return state
 

@@ -1,0 +1,326 @@
+"""The share-partition leader: sessions, acknowledgements, who gets which records, and who has to wait.
+
+Theory of operation. A share session is the set of partitions a member fetches from; ShareFetch and ShareAcknowledge of
+one member share its epoch. A share-partition is loaded from its stored state when a session first fetches from it and
+unloaded when its group has no session left here. A fetch tries the session's partitions in turn, beginning at another
+one each time; one that finds nothing is parked on its partitions, for records, and on its share-partitions, for what
+comes back or frees room. Nobody asks the group coordinator: sessions work for any member id (semantics.md, section 0).
+"""
+
+import logging
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.later import Later, resolved
+from headrace.broker.share.loaded import LoadedPartition, Stale
+from headrace.broker.share.requests import Acks, acks_of, check_fetch, identify, partitions_of
+from headrace.broker.share.responses import FetchAnswer, acknowledge_response
+from headrace.broker.share.state_records import ShareKey
+from headrace.share.changes import AckBatch
+from headrace.share.errors import (
+    InvalidRequest,
+    InvalidSessionEpoch,
+    SessionLimitReached,
+    SessionNotFound,
+    ShareError,
+)
+from headrace.share.modes import AcquireMode
+from headrace.share.session import CLOSE_EPOCH, ShareSession, ShareSessions
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from headrace.wire.messages.share_fetch_request import ShareFetchRequest
+from headrace.wire.messages.share_fetch_response import ShareFetchResponse
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Partition, Topic
+
+logger = logging.getLogger("headrace.share")
+
+SESSION_ERRORS: dict[type[ShareError], ErrorCode] = {
+    SessionNotFound: ErrorCode.SHARE_SESSION_NOT_FOUND,
+    InvalidSessionEpoch: ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+    InvalidRequest: ErrorCode.INVALID_REQUEST,
+}
+TopicPartition = tuple[bytes, int]
+
+
+class ShareLeader:
+    def __init__(self, core: "BrokerCore") -> None:
+        self._core = core
+        self._loaded: dict[ShareKey, LoadedPartition] = {}
+        self.sessions = ShareSessions(core.settings.int("group.share.max.share.sessions"))
+        core.on_disconnect.append(self._disconnected)
+        core.topics.on_deleted.append(self._note_topic_deleted)
+        core.metrics.gauge("share_sessions", lambda: len(self.sessions))
+        core.metrics.gauge("share_partitions", lambda: len(self._loaded))
+
+    def fetch(self, request: ShareFetchRequest, call: Call) -> ShareFetchResponse | Later[ShareFetchResponse]:
+        self._core.metrics.count("share_fetch_requests")
+        group_id, member_id = identify(request.group_id, request.member_id)
+        check_fetch(request)
+        acks = acks_of(request)
+        answer = FetchAnswer(self._core, group_id)
+        try:
+            session = self._session_of_fetch(request, group_id, member_id, acks, call)
+        except SessionLimitReached as error:
+            return self._refuse_later(request.max_wait_ms, str(error))
+        answer.acknowledged(self._acknowledge(group_id, member_id, acks, allows_renew=request.is_renew_ack))
+        if request.share_session_epoch == CLOSE_EPOCH:
+            self._close(session)
+            return answer.response(session)
+        fetch = _Fetch(self, request, session, answer)
+        if request.is_renew_ack or request.max_records <= 0 or request.max_bytes <= 0:
+            return answer.response(session)
+        return fetch.run()
+
+    def acknowledge(self, request: ShareAcknowledgeRequest, call: Call) -> ShareAcknowledgeResponse:
+        self._core.metrics.count("share_acknowledgement_requests")
+        group_id, member_id = identify(request.group_id, request.member_id)
+        try:
+            session = self.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
+        except tuple(SESSION_ERRORS) as error:
+            raise KafkaError(SESSION_ERRORS[type(error)], str(error)) from error
+        results = self._acknowledge(group_id, member_id, acks_of(request), allows_renew=request.is_renew_ack)
+        if request.share_session_epoch == CLOSE_EPOCH:
+            self._close(session)
+        return acknowledge_response(self._core, group_id, results)
+
+    def _session_of_fetch(
+        self, request: ShareFetchRequest, group_id: str, member_id: str, acks: Acks, call: Call
+    ) -> ShareSession:
+        forgotten = [
+            (topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
+        ]
+        try:
+            return self.sessions.fetch(
+                group_id,
+                member_id,
+                request.share_session_epoch,
+                connection_id=str(call.connection_id),
+                added=partitions_of(request),
+                forgotten=forgotten,
+                has_acknowledgements=bool(acks),
+            )
+        except tuple(SESSION_ERRORS) as error:
+            raise KafkaError(SESSION_ERRORS[type(error)], str(error)) from error
+
+    def _refuse_later(self, wait_ms: int, message: str) -> Later[ShareFetchResponse]:
+        """Held back for the time it would have waited, so that a client without a session does not hammer."""
+        refusal = ShareFetchResponse(error_code=ErrorCode.SHARE_SESSION_LIMIT_REACHED, error_message=message)
+        if wait_ms <= 0:
+            return resolved(refusal)
+        later: Later[ShareFetchResponse] = Later()
+        deadline_ms = self._core.clock.monotonic_ms() + wait_ms
+        later.on_abandon = self._core.timers.at(deadline_ms, lambda: later.resolve(refusal)).cancel
+        return later
+
+    def _acknowledge(
+        self, group_id: str, member_id: str, acks: Acks, *, allows_renew: bool
+    ) -> dict[TopicPartition, KafkaError | None]:
+        results: dict[TopicPartition, KafkaError | None] = {}
+        for place, batches in acks.items():
+            try:
+                self._acknowledge_one(group_id, member_id, place, batches, allows_renew=allows_renew)
+                results[place] = None
+            except KafkaError as error:
+                results[place] = error
+        return results
+
+    def _acknowledge_one(
+        self,
+        group_id: str,
+        member_id: str,
+        place: TopicPartition,
+        batches: Sequence[AckBatch],
+        *,
+        allows_renew: bool,
+    ) -> None:
+        partition = self.find(place)
+        loaded = self._loaded.get(ShareKey(group_id, *place))
+        if loaded is None or loaded.partition is not partition:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if not batches:
+            return
+        try:
+            loaded.acknowledge(member_id, batches, allows_renew=allows_renew)
+        except Stale as stale:
+            self._unload(loaded)
+            raise stale.error from stale
+
+    def find(self, place: TopicPartition) -> "Partition":
+        topic = self._core.topics.by_id(place[0])
+        if topic is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host this topic ID.")
+        if not 0 <= place[1] < len(topic.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return topic.partitions[place[1]]
+
+    def load(self, group_id: str, place: TopicPartition) -> LoadedPartition:
+        key = ShareKey(group_id, *place)
+        loaded = self._loaded.get(key)
+        if loaded is None:
+            loaded = self._loaded[key] = LoadedPartition(self._core, key, self.find(place))
+            labels = {"group": group_id, "topic": loaded.partition.topic.name, "partition": place[1]}
+            self._core.metrics.gauge("in_flight_messages", lambda: loaded.engine.window_size, **labels)
+            self._core.metrics.gauge("in_flight_batches", lambda: loaded.engine.range_count, **labels)
+        return loaded
+
+    def loaded(self, group_id: str) -> list[LoadedPartition]:
+        """The group's share-partitions that are being served, for views."""
+        return [loaded for key, loaded in self._loaded.items() if key.group_id == group_id]
+
+    def note_unwritten(self, loaded: LoadedPartition, error: Exception) -> None:
+        logger.warning("%s: locks ended but their record was not written: %s", loaded.key, error)
+        if isinstance(error, Stale):
+            self._unload(loaded)
+
+    def _close(self, session: ShareSession) -> None:
+        """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15)."""
+        self.sessions.remove(session)
+        for loaded in self.loaded(session.group_id):
+            if session.member_id in loaded.engine.holders:
+                loaded.release_member(session.member_id)
+
+    def _disconnected(self, connection_id: int) -> None:
+        groups = set()
+        for session in self.sessions.disconnected(str(connection_id)):
+            self._close(session)
+            self._core.metrics.count("share_session_evictions")
+            groups.add(session.group_id)
+        for group_id in groups:
+            if not self.sessions.has_group(group_id):
+                self.forget_group(group_id)
+
+    def forget_group(self, group_id: str) -> None:
+        """Unloads what the group has loaded; what is stored is not touched."""
+        for loaded in self.loaded(group_id):
+            self._unload(loaded)
+
+    def forget_partitions(self, group_id: str, topic_id: bytes) -> None:
+        for loaded in self.loaded(group_id):
+            if loaded.key.topic_id == topic_id:
+                self._unload(loaded)
+
+    def _unload(self, loaded: LoadedPartition) -> None:
+        loaded.close()
+        if self._loaded.get(loaded.key) is loaded:
+            del self._loaded[loaded.key]
+        self._core.metrics.forget(
+            group=loaded.key.group_id, topic=loaded.partition.topic.name, partition=loaded.key.partition
+        )
+        self._core.parked.touch(loaded.key)
+
+    def _note_topic_deleted(self, topic: "Topic") -> None:
+        for loaded in [loaded for key, loaded in self._loaded.items() if key.topic_id == topic.id]:
+            self._unload(loaded)
+
+    @property
+    def core(self) -> "BrokerCore":
+        return self._core
+
+
+class _Fetch:
+    """One ShareFetch on its way to its answer."""
+
+    def __init__(
+        self, leader: ShareLeader, request: ShareFetchRequest, session: ShareSession, answer: FetchAnswer
+    ) -> None:
+        self._leader = leader
+        self._core = leader.core
+        self._request = request
+        self._session = session
+        self._answer = answer
+        self._places = session.rotated(request.share_session_epoch)
+        self._mode = AcquireMode(request.share_acquire_mode)
+
+    def run(self) -> ShareFetchResponse | Later[ShareFetchResponse]:
+        if self._request.max_wait_ms <= 0:
+            self._acquire()
+            return self._answer.response(self._session)
+        if not self._places or self._try():
+            return self._answer.response(self._session)
+        return self._park()
+
+    def _try(self) -> bool:
+        """Acquires if enough is there. True when there is something to tell."""
+        if not self._has_enough():
+            return self._answer.has_news
+        self._acquire()
+        return self._answer.has_news
+
+    def _has_enough(self) -> bool:
+        missing = max(1, self._request.min_bytes)
+        for loaded in self._load_all():
+            missing -= loaded.readable_bytes(missing)
+            if missing <= 0:
+                return True
+        return False
+
+    def _load_all(self) -> Iterable[LoadedPartition]:
+        for place in self._places:
+            try:
+                yield self._leader.load(self._session.group_id, place)
+            except KafkaError as error:
+                self._answer.failed(place, error)
+
+    def _acquire(self) -> None:
+        request = self._request
+        records_left = request.max_records
+        max_bytes = min(request.max_bytes, self._core.settings.int("fetch.max.bytes"))
+        ready = [loaded for loaded in self._load_all() if loaded.readable_bytes(1)]
+        for loaded in ready:
+            if records_left <= 0:
+                break
+            before = loaded.engine.start_offset
+            try:
+                handed = loaded.acquire(
+                    self._session.member_id,
+                    mode=self._mode,
+                    batch_size=request.batch_size,
+                    records_max=records_left,
+                    max_bytes=max(1, max_bytes // len(ready)),
+                )
+            except KafkaError as error:
+                self._answer.failed((loaded.key.topic_id, loaded.key.partition), error)
+                continue
+            place = loaded.key.topic_id, loaded.key.partition
+            if handed is not None:
+                records_left -= handed.record_count
+                self._answer.handed(place, handed)
+                self._session.served(place)
+            elif loaded.engine.start_offset != before:
+                self._answer.trimmed(place)
+
+    def _park(self) -> Later[ShareFetchResponse]:
+        later: Later[ShareFetchResponse] = Later()
+
+        def finish() -> None:
+            leave()
+            later.resolve(self._answer.response(self._session))
+
+        def attempt() -> None:
+            if self._try():
+                finish()
+
+        def expire() -> None:
+            self._acquire()
+            self._core.metrics.count("delayed_share_fetch_expires")
+            finish()
+
+        def leave() -> None:
+            timer.cancel()
+            self._core.parked.remove(parked)
+
+        keys: list[object] = []
+        for place in self._places:
+            keys.append(ShareKey(self._session.group_id, *place))
+            topic = self._core.topics.by_id(place[0])
+            if topic is not None and 0 <= place[1] < len(topic.partitions):
+                keys.append(topic.partitions[place[1]])
+        parked = self._core.parked.park(keys, attempt)
+        timer = self._core.timers.at(self._core.clock.monotonic_ms() + self._request.max_wait_ms, expire)
+        later.on_abandon = leave
+        return later

@@ -1,0 +1,282 @@
+"""A share-partition that this broker serves: the engine's SharePartition, its log, its journal and its timer.
+
+Every change goes the same way: the engine decides, the share coordinator's topic gets it, the engine applies it,
+whoever waits is woken, the timer is set to the next lock that ends, and what was given up goes to the dead letters.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.broker.settings.durations import duration_ms
+from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetter
+from headrace.broker.share.reading import read_slice
+from headrace.broker.share.state_records import ShareKey
+from headrace.broker.timers import Timer
+from headrace.share.changes import AckBatch, AcquiredRange, AnyChange, Change
+from headrace.share.errors import CorruptState, InvalidRecordState, ShareError
+from headrace.share.limits import Limits
+from headrace.share.modes import AcquireMode
+from headrace.share.partition import SharePartition
+from headrace.share.states import Cause, RecordState
+from headrace.wire.errors import ErrorCode, KafkaError
+
+if TYPE_CHECKING:
+    from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Partition
+
+UNDECIDED = -1
+# What the journal's refusals mean to a member; anything else is -1 (semantics.md 3.6).
+JOURNAL_ERRORS = {
+    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
+    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
+}
+STALE = frozenset(
+    {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}
+)
+CAUSES = {Cause.REJECT_TO_DEAD_LETTERS: REJECTED, Cause.EXHAUST_TO_DEAD_LETTERS: EXHAUSTED}
+ACKNOWLEDGED_AS = {
+    Cause.ACCEPT: "Accept",
+    Cause.RELEASE: "Release",
+    Cause.REJECT: "Reject",
+    Cause.REJECT_TO_DEAD_LETTERS: "Reject",
+    Cause.RENEW: "Renew",
+}
+
+
+class Stale(Exception):
+    """The state has moved on elsewhere: forget this share-partition and load it anew. Holds the member's error."""
+
+    def __init__(self, error: KafkaError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Handed(NamedTuple):
+    """Records on their way to a member."""
+
+    records: bytes
+    acquired: Sequence[AcquiredRange]
+    record_count: int
+
+
+class LoadedPartition:
+    def __init__(self, core: "BrokerCore", key: ShareKey, partition: "Partition") -> None:
+        """Loads the state; KafkaError where there is none or where it cannot be used."""
+        self.key = key
+        self.partition = partition
+        self.leader_epoch = partition.log.leader_epoch
+        self._core = core
+        try:
+            stored = core.share_state.read(key, self.leader_epoch)
+        except KafkaError as error:
+            raise _as_member_error(error) from error
+        self.state_epoch = stored.state_epoch
+        start_offset = stored.start_offset if stored.start_offset != UNDECIDED else self._first_offset()
+        try:
+            self.engine = SharePartition.recover(start_offset, stored.batches)
+        except CorruptState as error:
+            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+        self._timer: Timer | None = None
+        self._lock_timeouts = core.metrics.counter(
+            "acquisition_lock_timeouts",
+            group=key.group_id,
+            topic=partition.topic.name,
+            partition=str(key.partition),
+        )
+        self._resume_dead_letters()
+
+    def _first_offset(self) -> int:
+        """`share.auto.offset.reset`, asked anew at each load until something is written (semantics.md 3.11)."""
+        log = self.partition.log
+        policy = self._core.settings.group_str(self.key.group_id, "share.auto.offset.reset")
+        if policy == "earliest":
+            return log.start_offset
+        if policy == "latest":
+            return log.end_offset
+        since_ms = self._core.clock.wall_ms() - (duration_ms(policy.partition(":")[2]) or 0)
+        found = log.offset_for_time(max(0, since_ms))
+        if found is None:
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no record is younger than {policy}")
+        return found[1]
+
+    def limits(self) -> Limits:
+        settings, group_id = self._core.settings, self.key.group_id
+        return Limits(
+            delivery_limit=settings.group_int(group_id, "share.delivery.count.limit"),
+            window_max=settings.group_int(group_id, "share.partition.max.record.locks"),
+            lock_ms=settings.group_int(group_id, "share.record.lock.duration.ms"),
+            renew_enabled=settings.group_bool(group_id, "share.renew.acknowledge.enable"),
+            dead_letters=self._core.dead_letters.is_on(group_id),
+        )
+
+    @property
+    def is_committed_only(self) -> bool:
+        return self._core.settings.group_str(self.key.group_id, "share.isolation.level") == "read_committed"
+
+    def readable_bytes(self, limit: int) -> int:
+        """How much a fetch could read here now, up to `limit`."""
+        if not self.engine.can_acquire(self.limits()):
+            return 0
+        log, offset = self.partition.log, self.engine.next_fetch_offset()
+        if offset < log.start_offset:
+            return limit
+        if offset >= log.end_offset:
+            return 0
+        return log.bytes_from(offset, limit=limit, committed=self.is_committed_only)
+
+    def acquire(
+        self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int
+    ) -> Handed | None:
+        limits = self.limits()
+        engine, log = self.engine, self.partition.log
+        if not engine.can_acquire(limits):
+            return None
+        offset = engine.next_fetch_offset()
+        if offset < log.start_offset:
+            self._apply(engine.archive_before(log.start_offset))
+            return None
+        if offset >= log.end_offset:
+            return None
+        found = read_slice(
+            log, offset, records_max=records_max, max_bytes=max_bytes, committed=self.is_committed_only
+        )
+        if found is None:
+            return None
+        acquisition = engine.acquire(
+            member,
+            mode=mode,
+            batch_size=batch_size,
+            records_max=records_max,
+            fetch_offset=offset,
+            batches=found.batches,
+            limits=limits,
+            aborted=found.aborted,
+            now_ms=self._core.clock.monotonic_ms(),
+        )
+        self._apply(acquisition.changes)
+        if not acquisition.acquired:
+            return None
+        acquired = acquisition.acquired
+        records = found.cut(acquired[0].first, acquired[-1].last)
+        return Handed(records, acquired, acquisition.record_count)
+
+    def acknowledge(self, member: str, batches: Sequence[AckBatch], *, allows_renew: bool) -> None:
+        """All of the member's answers, or KafkaError and none; Stale when this copy of the state is outdated."""
+        now_ms = self._core.clock.monotonic_ms()
+        try:
+            changes = self.engine.acknowledge(
+                member, batches, limits=self.limits(), allows_renew=allows_renew, now_ms=now_ms
+            )
+        except ShareError as error:
+            code = (
+                ErrorCode.INVALID_RECORD_STATE
+                if isinstance(error, InvalidRecordState)
+                else ErrorCode.INVALID_REQUEST
+            )
+            raise KafkaError(code, str(error)) from error
+        self._journal(changes)
+        self._apply(changes)
+        for change in changes:
+            kind = ACKNOWLEDGED_AS.get(change.cause)
+            if kind is not None:
+                self._core.metrics.count(
+                    "record_acknowledgements", change.last - change.first + 1, ack_type=kind
+                )
+
+    def release_member(self, member: str) -> None:
+        """What its holder gave up without an answer. The journal gets it if it can; the locks end in any case."""
+        self._change_anyway(self.engine.release_member(member, limits=self.limits()))
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _journal(self, changes: Sequence[AnyChange]) -> None:
+        write = self.engine.write_for(changes)
+        if write is None:
+            return
+        try:
+            self._core.share_state.write(
+                self.key,
+                state_epoch=self.state_epoch,
+                leader_epoch=self.leader_epoch,
+                start_offset=write.start_offset,
+                complete_count=write.delivery_complete_count,
+                batches=write.batches,
+            )
+        except KafkaError as error:
+            mapped = _as_member_error(error)
+            if mapped.code in STALE:
+                raise Stale(mapped) from error
+            raise mapped from error
+
+    def _change_anyway(self, changes: Sequence[AnyChange]) -> None:
+        """Kafka's rule for locks that end by themselves: a failed write does not undo it (semantics.md 3.6)."""
+        if not changes:
+            self._arm()
+            return
+        try:
+            self._journal(changes)
+        except (KafkaError, Stale) as error:
+            self._core.share_leader.note_unwritten(self, error)
+        self._apply(changes)
+
+    def _apply(self, changes: Sequence[AnyChange]) -> None:
+        if self.engine.apply(changes):
+            self._core.parked.touch(self.key)
+        self._arm()
+        letters = [
+            DeadLetter(change.first, change.last, change.delivery_count, CAUSES[change.cause])
+            for change in changes
+            if isinstance(change, Change) and change.cause in CAUSES
+        ]
+        if letters:
+            self._dead_letter(letters)
+
+    def _arm(self) -> None:
+        """One timer, at the first lock that ends. A later deadline needs no new timer: it fires and looks again."""
+        deadline_ms = self.engine.deadline_ms()
+        if deadline_ms is None:
+            return
+        if self._timer is not None:
+            if self._timer.action is not None and self._timer.deadline_ms <= deadline_ms:
+                return
+            self._timer.cancel()
+        self._timer = self._core.timers.at(deadline_ms, self._expire)
+
+    def _expire(self) -> None:
+        self._timer = None
+        changes = self.engine.expire(self._core.clock.monotonic_ms(), limits=self.limits())
+        if changes:
+            self._lock_timeouts.add(sum(change.last - change.first + 1 for change in changes))
+        self._change_anyway(changes)
+
+    def _resume_dead_letters(self) -> None:
+        """After a crash between giving up and the copy's durability: copy again, with the cause the count tells."""
+        limit = self.limits().delivery_limit
+        letters = [
+            DeadLetter(batch.first, batch.last, batch.delivery_count, EXHAUSTED if batch.delivery_count >= limit else REJECTED)
+            for batch in self.engine.archiving()
+        ]
+        if letters:
+            self._dead_letter(letters)
+
+    def _dead_letter(self, letters: Sequence[DeadLetter]) -> None:
+        def archive(_: None) -> None:
+            for letter in letters:
+                self._change_anyway(self.engine.dead_lettered(letter.first_offset, letter.last_offset))
+
+        self._core.dead_letters.copy(self.key.group_id, self.partition, letters).then(archive)
+
+    def in_flight(self) -> dict[RecordState, int]:
+        return {state: self.engine.count_of(state) for state in RecordState}
+
+
+def _as_member_error(error: KafkaError) -> KafkaError:
+    code = JOURNAL_ERRORS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
+    message = "Error in write state RPC. " + (error.message or error.code.name)
+    return KafkaError(code, message)

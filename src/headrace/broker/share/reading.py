@@ -1,0 +1,106 @@
+"""Reads for share fetches: a slice of the log, and where its record batches and aborted transactions lie in it.
+
+A share fetch wants so many records, a log is read by bytes. We guess the bytes from what records of this log weigh on
+average and read on if that was too little, so that a deep backlog is not read for the sake of a few records.
+"""
+
+import struct
+from bisect import bisect_right
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.share.changes import Span
+from headrace.wire.batches import ATTRIBUTES_AT, CONTROL, FRAME_SIZE, TRANSACTIONAL, read_header
+from headrace.wire.records import read_marker
+
+if TYPE_CHECKING:
+    from headrace.log.partition_log import PartitionLog
+
+_SPAN = struct.Struct(">qi11xi")
+"""Base offset, length and last offset delta of a batch."""
+BYTES_MIN = 64 * 1024
+
+
+class Slice(NamedTuple):
+    data: bytes
+    batches: list[Span]
+    positions: list[int]
+    """Where each batch begins in `data`; one more for its end."""
+    aborted: list[Span]
+
+    def cut(self, first: int, last: int) -> bytes:
+        """The bytes from the batch that holds `first` to the one that holds `last`."""
+        begin = bisect_right(self.batches, (first, _LAST)) - 1
+        end = bisect_right(self.batches, (last, _LAST))
+        start, stop = self.positions[max(0, begin)], self.positions[end]
+        return self.data if stop - start == len(self.data) else self.data[start:stop]
+
+
+_LAST = 1 << 63
+
+
+def read_slice(
+    log: "PartitionLog", offset: int, *, records_max: int, max_bytes: int, committed: bool
+) -> Slice | None:
+    """Whole batches from the one that holds `offset` on; None where there is nothing to read yet."""
+    chunks: list[bytes] = []
+    batches: list[Span] = []
+    positions: list[int] = []
+    aborted: dict[tuple[int, int], None] = {}
+    size, at = 0, offset
+    while True:
+        read = log.read(
+            at,
+            max_bytes=min(max_bytes - size, _guess(log, offset + records_max - at)),
+            committed=committed,
+            at_least_one=not size,
+        )
+        if not read.data:
+            break
+        _walk(read.data, size, batches, positions)
+        chunks.append(read.data)
+        aborted.update(dict.fromkeys(read.aborted))
+        size += len(read.data)
+        at = read.next_offset
+        if at >= offset + records_max or size >= max_bytes or at >= log.end_offset:
+            break
+    if not chunks:
+        return None
+    data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
+    positions.append(size)
+    return Slice(data, batches, positions, _aborted_spans(data, positions, list(aborted)) if aborted else [])
+
+
+def _guess(log: "PartitionLog", records: int) -> int:
+    average = log.size / max(1, log.end_offset - log.start_offset)
+    return max(BYTES_MIN, int(records * average * 1.1))
+
+
+def _walk(data: bytes, base: int, batches: list[Span], positions: list[int]) -> None:
+    position, end, unpack = 0, len(data), _SPAN.unpack_from
+    while position < end:
+        first, length, delta = unpack(data, position)
+        batches.append((first, first + delta))
+        positions.append(base + position)
+        position += length + FRAME_SIZE
+
+
+def _aborted_spans(data: bytes, positions: Sequence[int], aborted: list[tuple[int, int]]) -> list[Span]:
+    """The data batches of aborted transactions. Control batches are not among them: clients pass over these."""
+    starts = sorted((first_offset, producer_id) for producer_id, first_offset in aborted)
+    active: set[int] = set()
+    spans: list[Span] = []
+    for position in positions[:-1]:
+        flags = data[position + ATTRIBUTES_AT + 1]
+        if not flags & TRANSACTIONAL:
+            continue
+        header = read_header(data, position)
+        while starts and starts[0][0] <= header.last_offset:
+            active.add(starts.pop(0)[1])
+        if flags & CONTROL:
+            marker = read_marker(data[position : position + header.size])
+            if marker is not None and not marker.is_commit:
+                active.discard(header.producer_id)
+        elif header.producer_id in active:
+            spans.append((header.base_offset, header.last_offset))
+    return spans

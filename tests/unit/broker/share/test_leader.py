@@ -1,0 +1,204 @@
+"""The share-partition leader on a real core in memory: what members are handed, and what their answers do."""
+
+import pytest
+
+from headrace.broker.later import Later
+from headrace.broker.share.state_records import ShareKey
+from headrace.wire.errors import ErrorCode
+from tests.unit.broker.share.bench import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Bench,
+    Member,
+    acquired,
+    partition,
+    values,
+)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_two_members_share_a_partition_without_overlap(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 20)
+    first, second = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    response = first.fetch(topic, records_max=6, batch_size=2)
+    assert acquired(response) == [(0, 4, 1), (5, 9, 1)]
+    assert values(response) == [b"v%d" % offset for offset in range(10)]
+    assert second.take(topic, records_max=100) == [(10, 19, 1)]
+
+
+def test_an_accepted_record_is_never_delivered_again(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member = Member(bench, "a")
+    assert member.take(topic) == [(0, 9, 1)]
+    assert member.settle(topic, (0, 4, ACCEPT), (5, 9, RELEASE)) == 0
+    assert member.take(topic) == [(5, 9, 2)]
+    assert member.settle(topic, (0, 4, ACCEPT)) == 0
+
+
+def test_a_lock_that_runs_out_gives_the_records_to_who_waits(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 5)
+    holder, waiting = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    assert holder.take(topic) == [(0, 4, 1)]
+    parked = waiting.ask_fetch(topic, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    bench.advance(29)
+    assert not parked.is_done
+    bench.advance(2)
+    assert acquired(parked.value) == [(0, 4, 2)]
+    assert holder.settle(topic, (0, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_a_renewed_lock_lasts_its_full_time_again(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 5)
+    member = Member(bench, "a")
+    member.take(topic)
+    bench.advance(20)
+    assert member.settle(topic, (0, 4, RENEW), is_renew=True) == 0
+    bench.advance(20)
+    assert member.settle(topic, (0, 4, ACCEPT)) == 0
+
+
+def test_a_parked_fetch_wakes_when_records_are_produced(bench: Bench) -> None:
+    topic = bench.topic()
+    member = Member(bench, "a")
+    parked = member.ask_fetch(topic, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    bench.produce(topic, 3, per_batch=3)
+    assert acquired(parked.value) == [(0, 2, 1)]
+
+
+def test_a_fetch_that_finds_nothing_answers_when_its_time_is_up(bench: Bench) -> None:
+    topic = bench.topic()
+    member = Member(bench, "a")
+    parked = member.ask_fetch(topic, wait_ms=500)
+    assert isinstance(parked, Later)
+    bench.advance(0.6)
+    assert partition(parked.value) is not None
+    again = member.ask_fetch(topic, wait_ms=500)
+    assert isinstance(again, Later)
+    bench.advance(0.6)
+    assert again.value.responses == []
+
+
+def test_a_closed_connection_gives_back_what_its_members_held(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 5)
+    gone, other = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    gone.take(topic)
+    assert other.take(topic) == []
+    for told in bench.core.on_disconnect:
+        told(1)
+    assert other.take(topic) == [(0, 4, 2)]
+
+
+def test_closing_a_session_settles_first_and_releases_the_rest(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member, other = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    member.take(topic)
+    assert member.acknowledge(topic, (0, 4, ACCEPT), epoch=-1).error_code == 0
+    assert other.take(topic) == [(5, 9, 2)]
+    assert member.acknowledge(topic, epoch=3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_records_past_the_delivery_limit_are_archived(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.configure(share_delivery_count_limit="2")
+    bench.produce(topic, 5)
+    member = Member(bench, "a")
+    for count in (1, 2):
+        assert member.take(topic) == [(0, 4, count)]
+        assert member.settle(topic, (0, 4, RELEASE)) == 0
+    assert member.take(topic) == []
+
+
+def test_the_window_bounds_what_is_in_flight(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.configure(share_partition_max_record_locks="100")
+    bench.produce(topic, 210, per_batch=7)
+    member = Member(bench, "a")
+    assert member.take(topic, batch_size=1000) == [(0, 104, 1)]
+    assert member.take(topic) == []
+    assert member.settle(topic, (0, 6, ACCEPT)) == 0
+    assert member.take(topic) == [(105, 111, 1)]
+    assert member.settle(topic, (50, 56, ACCEPT)) == 0
+    assert member.take(topic) == []
+    assert member.settle(topic, (60, 62, RELEASE)) == 0
+    assert member.take(topic) == [(60, 62, 2)]
+
+
+def test_deleted_records_are_passed_over(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member = Member(bench, "a")
+    assert member.take(topic, records_max=5) == [(0, 4, 1)]
+    topic.partitions[0].log.delete_records(7)
+    assert member.take(topic) == []
+    assert member.take(topic) == [(7, 9, 1)]
+    assert member.settle(topic, (0, 4, ACCEPT)) == 0
+
+
+def test_what_was_settled_outlives_a_restart_and_the_rest_is_delivered_again(tmp_path: object) -> None:
+    bench = Bench(metadata=tmp_path / "metadata.sqlite")  # type: ignore[operator]
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member = Member(bench, "a")
+    member.take(topic)
+    assert member.settle(topic, (5, 5, ACCEPT), (6, 6, RELEASE), (7, 7, ACCEPT)) == 0
+    bench.restart()
+    again = bench.core.topics.get("orders")
+    assert again is not None
+    fresh = Member(bench, "b")
+    assert fresh.take(again, batch_size=1) == [(0, 4, 1), (6, 6, 2), (8, 9, 1)]
+
+
+def test_an_outdated_copy_of_the_state_is_dropped(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member = Member(bench, "a")
+    member.take(topic)
+    bench.core.share_state.initialize(ShareKey("g", topic.id, 0), state_epoch=2, start_offset=3)
+    assert member.settle(topic, (0, 4, ACCEPT)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert member.take(topic) == [(3, 9, 1)]
+
+
+def test_a_group_that_was_never_initialised_is_told_so(bench: Bench) -> None:
+    topic = bench.core.topics.create("plain", partitions=1, configs={})
+    data = partition(Member(bench, "a").fetch(topic))
+    assert data is not None
+    assert data.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_rejected_record_goes_to_the_dead_letters_before_it_is_archived() -> None:
+    bench = Bench(
+        **{"headrace.share.version": 2, "errors.deadletterqueue.auto.create.topics.enable": True}  # type: ignore[arg-type]
+    )
+    topic = bench.topic()
+    bench.configure(
+        errors_deadletterqueue_topic_name="dlq.orders", errors_deadletterqueue_copy_record_enable="true"
+    )
+    bench.produce(topic, 5)
+    member = Member(bench, "a")
+    member.take(topic)
+    assert member.settle(topic, (2, 2, REJECT), (3, 4, ACCEPT)) == 0
+    letters = bench.core.topics.get("dlq.orders")
+    assert letters is not None
+    from headrace.wire.records import read_records
+
+    (record,) = [record for batch in letters.partitions[0].log.batches() for record in read_records(batch)]
+    headers = dict(record.headers)
+    assert record.value == b"v2"
+    assert headers["__dlq.errors.offset"] == b"2"
+    assert headers["__dlq.errors.message"] == b"Offset rejected by client."
+    (loaded,) = bench.core.share_leader.loaded("g")
+    assert loaded.engine.delivery_complete_count == 3
