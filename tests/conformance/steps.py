@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from headrace.wire.codec import encode
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment, TopicPartition
 from headrace.wire.messages.consumer_protocol_subscription import ConsumerProtocolSubscription
 from headrace.wire.records import NewRecord, build_batch, read_records
 from tests.conformance.wire_client import WireClient
@@ -235,6 +236,12 @@ def subscription(*topics: str) -> bytes:
     return b"\x00\x00" + encode(ConsumerProtocolSubscription(topics=topics), 0)
 
 
+def assignment(**partitions: list[int]) -> bytes:
+    """What the leader of a classic group of consumers gives a member."""
+    given = [TopicPartition(topic=topic, partitions=indexes) for topic, indexes in partitions.items()]
+    return b"\x00\x00" + encode(ConsumerProtocolAssignment(assigned_partitions=given, user_data=None), 0)
+
+
 METADATA = subscription("somewhere")
 
 
@@ -366,10 +373,10 @@ def beat(wire: WireClient, group: str, member_id: str, epoch: int, *, version: i
         fields = {"rebalance_timeout_ms": SESSION_MS, "topic_partitions": [], **fields}
     if "topics" in fields:
         fields["subscribed_topic_names"] = fields.pop("topics")
-    if fields.get("topic_partitions"):
+    if isinstance(fields.get("topic_partitions"), dict):
         fields["topic_partitions"] = [
             {"topic_id": topic_id, "partitions": partitions}
-            for topic_id, partitions in dict(fields["topic_partitions"]).items()
+            for topic_id, partitions in fields["topic_partitions"].items()
         ]
     return wire.ask(
         "consumer_group_heartbeat",

@@ -14,6 +14,7 @@ from tests.conformance.steps import (
     join_request,
     new_topic,
     stable_group,
+    wait_for,
 )
 from tests.conformance.versions import every_version
 from tests.conformance.wire_client import WireClient
@@ -202,20 +203,33 @@ def test_offset_delete(wire: WireClient, unique: str, version: int) -> None:
     assert committed(wire, unique, unique).committed_offset == -1
 
 
+def join_consumer_group(wire: WireClient, group: str, member_id: str, version: int) -> Any:
+    """Joins until the coordinator has heard of the topic; the response that carries the assignment."""
+
+    def joined() -> Any:
+        nonlocal member_id
+        response = wire.ask(
+            "consumer_group_heartbeat",
+            version,
+            group_id=group,
+            member_id=member_id,
+            member_epoch=0,
+            rebalance_timeout_ms=30_000,
+            subscribed_topic_names=[group],
+            topic_partitions=[],
+        )
+        assert response.error_code == 0, response
+        member_id = response.member_id
+        return response if response.assignment.topic_partitions else None
+
+    return wait_for(joined)
+
+
 @every_version("consumer_group_heartbeat")
 def test_consumer_group_heartbeat(wire: WireClient, unique: str, version: int) -> None:
     topic_id = new_topic(wire, unique, partitions=2)
     # From v1 on the client chooses its member id (KIP-1082); in v0 the coordinator did.
-    response = wire.ask(
-        "consumer_group_heartbeat",
-        version,
-        group_id=unique,
-        member_id="member" if version >= 1 else "",
-        member_epoch=0,
-        rebalance_timeout_ms=30_000,
-        subscribed_topic_names=[unique],
-        topic_partitions=[],
-    )
+    response = join_consumer_group(wire, unique, "member" if version >= 1 else "", version)
     assert response.member_id == "member" if version >= 1 else len(response.member_id) == 22
     expect(
         response,
@@ -230,16 +244,7 @@ def test_consumer_group_heartbeat(wire: WireClient, unique: str, version: int) -
 @every_version("consumer_group_describe")
 def test_consumer_group_describe(wire: WireClient, unique: str, version: int) -> None:
     topic_id = new_topic(wire, unique)
-    joined = wire.ask(
-        "consumer_group_heartbeat",
-        1,
-        group_id=unique,
-        member_id="member",
-        member_epoch=0,
-        rebalance_timeout_ms=30_000,
-        subscribed_topic_names=[unique],
-        topic_partitions=[],
-    )
+    joined = join_consumer_group(wire, unique, "member", 1)
     response = wire.ask("consumer_group_describe", version, group_ids=[unique])
     assignment = {"topic_partitions": [{"topic_id": topic_id, "topic_name": unique, "partitions": [0]}]}
     member = {
