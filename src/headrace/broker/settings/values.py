@@ -81,6 +81,8 @@ class Settings:
         self._store: Store | None = None
         self._values: dict[str, Value | None] = {}
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
+        self.revision = 0
+        """Changes whenever any value may have: hot paths keep what they read until it does."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after broker settings were altered on the running broker."""
         self._recompute()
@@ -292,8 +294,10 @@ class Settings:
             self._groups[group_id] = values
         else:
             self._groups.pop(group_id, None)
+        self.revision += 1
 
     def _recompute(self) -> None:
+        self.revision += 1
         for setting in BY_NAME[Scope.BROKER].values():
             origin = next(self.origins(setting.name), None)
             self._values[setting.name] = origin.value if origin is not None else None

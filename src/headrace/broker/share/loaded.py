@@ -69,6 +69,9 @@ class LoadedPartition:
         self.partition = partition
         self.leader_epoch = partition.log.leader_epoch
         self._core = core
+        self._revision = -1
+        self._limits = Limits()
+        self._is_committed_only = False
         try:
             stored = core.share_state.read(key, self.leader_epoch)
         except KafkaError as error:
@@ -104,17 +107,18 @@ class LoadedPartition:
 
     def limits(self) -> Limits:
         settings, group_id = self._core.settings, self.key.group_id
-        return Limits(
-            delivery_limit=settings.group_int(group_id, "share.delivery.count.limit"),
-            window_max=settings.group_int(group_id, "share.partition.max.record.locks"),
-            lock_ms=settings.group_int(group_id, "share.record.lock.duration.ms"),
-            renew_enabled=settings.group_bool(group_id, "share.renew.acknowledge.enable"),
-            dead_letters=self._core.dead_letters.is_on(group_id),
-        )
-
-    @property
-    def is_committed_only(self) -> bool:
-        return self._core.settings.group_str(self.key.group_id, "share.isolation.level") == "read_committed"
+        if self._revision != settings.revision:
+            self._revision = settings.revision
+            self._limits = Limits(
+                delivery_limit=settings.group_int(group_id, "share.delivery.count.limit"),
+                window_max=settings.group_int(group_id, "share.partition.max.record.locks"),
+                lock_ms=settings.group_int(group_id, "share.record.lock.duration.ms"),
+                renew_enabled=settings.group_bool(group_id, "share.renew.acknowledge.enable"),
+                dead_letters=self._core.dead_letters.is_on(group_id),
+            )
+            isolation = settings.group_str(group_id, "share.isolation.level")
+            self._is_committed_only = isolation == "read_committed"
+        return self._limits
 
     def readable_bytes(self, limit: int) -> int:
         """How much a fetch could read here now, up to `limit`."""
@@ -125,7 +129,7 @@ class LoadedPartition:
             return limit
         if offset >= log.end_offset:
             return 0
-        return log.bytes_from(offset, limit=limit, committed=self.is_committed_only)
+        return log.bytes_from(offset, limit=limit, committed=self._is_committed_only)
 
     def acquire(
         self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int
@@ -141,7 +145,7 @@ class LoadedPartition:
         if offset >= log.end_offset:
             return None
         found = read_slice(
-            log, offset, records_max=records_max, max_bytes=max_bytes, committed=self.is_committed_only
+            log, offset, records_max=records_max, max_bytes=max_bytes, committed=self._is_committed_only
         )
         if found is None:
             return None
@@ -259,7 +263,12 @@ class LoadedPartition:
         """After a crash between giving up and the copy's durability: copy again, with the cause the count tells."""
         limit = self.limits().delivery_limit
         letters = [
-            DeadLetter(batch.first, batch.last, batch.delivery_count, EXHAUSTED if batch.delivery_count >= limit else REJECTED)
+            DeadLetter(
+                batch.first,
+                batch.last,
+                batch.delivery_count,
+                EXHAUSTED if batch.delivery_count >= limit else REJECTED,
+            )
             for batch in self.engine.archiving()
         ]
         if letters:

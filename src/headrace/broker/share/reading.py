@@ -57,11 +57,11 @@ def read_slice(
         )
         if not read.data:
             break
-        _walk(read.data, size, batches, positions)
-        chunks.append(read.data)
+        used = _walk(read.data, size, batches, positions, offset + records_max)
+        chunks.append(read.data if used == len(read.data) else read.data[:used])
         aborted.update(dict.fromkeys(read.aborted))
-        size += len(read.data)
-        at = read.next_offset
+        size += used
+        at = batches[-1][1] + 1
         if at >= offset + records_max or size >= max_bytes or at >= log.end_offset:
             break
     if not chunks:
@@ -76,13 +76,17 @@ def _guess(log: "PartitionLog", records: int) -> int:
     return max(BYTES_MIN, int(records * average * 1.1))
 
 
-def _walk(data: bytes, base: int, batches: list[Span], positions: list[int]) -> None:
+def _walk(data: bytes, base: int, batches: list[Span], positions: list[int], end_offset: int) -> int:
+    """Notes the batches that begin before `end_offset`, at least one; where they end in `data`."""
     position, end, unpack = 0, len(data), _SPAN.unpack_from
     while position < end:
         first, length, delta = unpack(data, position)
+        if first >= end_offset and batches:
+            break
         batches.append((first, first + delta))
         positions.append(base + position)
         position += length + FRAME_SIZE
+    return position
 
 
 def _aborted_spans(data: bytes, positions: Sequence[int], aborted: list[tuple[int, int]]) -> list[Span]:

@@ -57,6 +57,8 @@ class StoredState:
     create_timestamp: int
     write_timestamp: int
     batches: Sequence[StateBatch]
+    partition: int
+    """Of the state topic."""
     snapshot_at: int
     """The offset of its snapshot in the topic: nothing from there on may be pruned."""
     update_key: bytes
@@ -99,9 +101,9 @@ class ShareStateStore:
         for partition in topic.partitions:
             for batch in partition.log.batches():
                 for record in read_records(batch):
-                    self._replay(record.offset, record.key or b"", record.value)
+                    self._replay(partition.index, record.offset, record.key or b"", record.value)
 
-    def _replay(self, offset: int, key_bytes: bytes, value: bytes | None) -> None:
+    def _replay(self, partition: int, offset: int, key_bytes: bytes, value: bytes | None) -> None:
         try:
             decoded = decode(key_bytes, value)
         except MalformedMessage as error:
@@ -113,12 +115,12 @@ class ShareStateStore:
         if body is None:
             self._states.pop(key, None)
         elif isinstance(body, Snapshot):
-            self._states[key] = self._from_snapshot(key, body, offset)
+            self._states[key] = self._from_snapshot(key, body, partition, offset)
         elif key in self._states:
             self._states[key].apply(body)
 
     @staticmethod
-    def _from_snapshot(key: ShareKey, snapshot: Snapshot, offset: int) -> StoredState:
+    def _from_snapshot(key: ShareKey, snapshot: Snapshot, partition: int, offset: int) -> StoredState:
         return StoredState(
             snapshot_epoch=snapshot.snapshot_epoch,
             state_epoch=snapshot.state_epoch,
@@ -128,6 +130,7 @@ class ShareStateStore:
             create_timestamp=snapshot.create_timestamp,
             write_timestamp=snapshot.write_timestamp,
             batches=list(snapshot.batches),
+            partition=partition,
             snapshot_at=offset,
             update_key=update_key(key),
         )
@@ -208,8 +211,8 @@ class ShareStateStore:
         return written
 
     def _write_update(self, key: ShareKey, state: StoredState, update: Update) -> Later[None]:
-        _, index = self._place(key)
-        written = self._core.append_internal(STATE_TOPIC, index, [(state.update_key, encode_update(update))])
+        record = state.update_key, encode_update(update)
+        written = self._core.append_internal(STATE_TOPIC, state.partition, [record])
         state.apply(update)
         return written
 
@@ -234,7 +237,7 @@ class ShareStateStore:
         written = self._core.append_internal(
             STATE_TOPIC, index, [(snapshot_key(key), encode_snapshot(snapshot))]
         )
-        self._states[key] = self._from_snapshot(key, snapshot, offset)
+        self._states[key] = self._from_snapshot(key, snapshot, index, offset)
         return written
 
     def _place(self, key: ShareKey) -> "tuple[Topic, int]":
@@ -277,7 +280,7 @@ class ShareStateStore:
             return
         by_partition: dict[int, list[ShareKey]] = {}
         for key in self._states:
-            by_partition.setdefault(self._place(key)[1], []).append(key)
+            by_partition.setdefault(self._states[key].partition, []).append(key)
         for index, keys in by_partition.items():
             if any(self._states[key].is_hot for key in keys):
                 for key in keys:

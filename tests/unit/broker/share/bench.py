@@ -1,4 +1,4 @@
-"""A real core on a memory disk without a server, and members that talk to it in messages. The clock is turned by hand."""
+"""A real core on a memory disk without a server, and members that talk to it in messages. Time is turned by hand."""
 
 from collections.abc import Sequence
 from typing import Any
