@@ -13,6 +13,7 @@ import time
 import uuid
 from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
@@ -22,6 +23,7 @@ from headrace.testing.kafka_tools import FAST_START, java_command
 STARTED = re.compile(r"Kafka Server started")
 START_TIMEOUT_S = 90
 STOP_TIMEOUT_S = 30
+STOP_TOGETHER_TIMEOUT_S = 5
 
 
 class StartFailed(Exception):
@@ -73,7 +75,8 @@ class ApacheKafka:
     def start(self) -> "ApacheKafka":
         """Makes the folders, formats them, starts every node and returns once all of them serve."""
         assert not self._processes, "already started"
-        self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="headrace-apache-kafka-"))
+        if self._folder is None:
+            self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="headrace-apache-kafka-"))
         try:
             if not self._ports:
                 self._prepare()
@@ -88,9 +91,11 @@ class ApacheKafka:
         return self
 
     def stop(self) -> None:
-        """Stops every node in order (SIGTERM) and removes a temporary folder."""
-        for process in self._processes:
-            process.stop(STOP_TIMEOUT_S)
+        """Stops all nodes (SIGTERM) and removes a temporary folder."""
+        # The last nodes of several wait for a quorum that is gone, in vain; they are killed before long.
+        timeout_s = STOP_TIMEOUT_S if self._nodes == 1 else STOP_TOGETHER_TIMEOUT_S
+        with ThreadPoolExecutor(self._nodes) as together:
+            list(together.map(lambda process: process.stop(timeout_s), self._processes))
         self._processes = []
         self._remove()
 

@@ -1,0 +1,46 @@
+"""The runner of Apache Kafka itself: several nodes, a kill, and a start that fails."""
+
+import time
+
+import pytest
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from headrace.testing import ApacheKafka
+from headrace.testing.apache_kafka import StartFailed
+from tests.compat.confluent import WAIT_S, consumer, partitions, produce, take
+
+pytestmark = pytest.mark.needs_kafka
+
+
+def test_three_nodes_replicate_and_stop_in_a_while(unique: str) -> None:
+    cluster = ApacheKafka(nodes=3, heap="256m").start()
+    try:
+        admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
+        admin.create_topics([NewTopic(unique, num_partitions=1, replication_factor=3)])[unique].result(WAIT_S)
+        described = admin.describe_topics(TopicCollection([unique]))[unique].result(WAIT_S)
+        assert {replica.id for replica in described.partitions[0].replicas} == {1, 2, 3}
+        assert len(produce(cluster.bootstrap_servers, unique, ["one", "two"], acks="all")) == 2
+    finally:
+        begin = time.monotonic()
+        cluster.stop()
+    assert time.monotonic() - begin < 20
+
+
+def test_a_killed_node_comes_back_with_its_records(unique: str) -> None:
+    # The controller takes the node back only when the session of its former life has ended.
+    with ApacheKafka(settings={"broker.session.timeout.ms": 2_000}) as cluster:
+        address = cluster.bootstrap_servers
+        produce(address, unique, ["one", "two"])
+        cluster.kill()
+        assert not cluster.pids
+        cluster.start()
+        assert cluster.bootstrap_servers == address
+        with consumer(address, unique) as source:
+            source.assign(partitions(unique, 0))
+            assert [message.value() for message in take(source, 2)] == [b"one", b"two"]
+
+
+def test_a_start_that_fails_shows_the_log_of_the_node() -> None:
+    with pytest.raises(StartFailed, match=r"log\.retention\.check\.interval\.ms"):
+        ApacheKafka(settings={"log.retention.check.interval.ms": "soon"}).start()
