@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench import machine
 from bench.brokers import APACHE_HEAP, Policy
-from bench.report import EXPLANATION, render_table
+from bench.report import EXPLANATION, render_caveats, render_table
 from bench.run import DEFAULT, QUICK, Plan, run
 from headrace.testing.kafka_jars import KAFKA_VERSION
 
@@ -20,27 +20,30 @@ POLICIES = {"os": Policy.PAGE_CACHE, "fsync": Policy.FSYNC}
 def main() -> int:
     chosen = _parser().parse_args()
     started = time.monotonic()
+    load_before = machine.load_average()
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=chosen.data) as name:
         folder = Path(name)
-        facts: dict[str, object] = {
-            "machine": machine.describe(),
-            "load_before": machine.load_average(),
-            "fdatasync_ms": machine.fdatasync_ms(folder),
-            "apache_kafka": KAFKA_VERSION,
-            "apache_heap": APACHE_HEAP,
-        }
+        fdatasync_ms = machine.fdatasync_ms(folder)
         policies = [POLICIES[policy] for policy in chosen.policy]
         results = run(_plan(chosen), folder, only=chosen.only, clients=chosen.client, policies=policies)
-    facts["seconds"] = time.monotonic() - started
-    print(render_table(results.series))
-    print()
-    print(EXPLANATION)
+    seconds = time.monotonic() - started
+    print(render_table(results.series), EXPLANATION, sep="\n\n")
     print(
-        f"Machine: {facts['machine']}; load {facts['load_before']:.2f} before the run; fdatasync of 16 kB"
-        f" {facts['fdatasync_ms']:.2f} ms; a fixed piece of work varied by {results.noise:.0%};"
-        f" Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP}; {facts['seconds']:.0f} s in all."
+        f"{machine.describe()}; load {load_before:.2f} before the run; fdatasync of 16 kB {fdatasync_ms:.2f} ms;"
+        f" a fixed piece of work varied by {results.noise:.0%}; Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP};"
+        f" {seconds:.0f} s in all."
     )
+    for caveat in render_caveats(results, load=load_before, cores=machine.cores()):
+        print(f"NOTE: {caveat}")
     if chosen.json:
+        facts = {
+            "machine": machine.describe(),
+            "load_before": load_before,
+            "fdatasync_ms": fdatasync_ms,
+            "apache_kafka": KAFKA_VERSION,
+            "apache_heap": APACHE_HEAP,
+            "seconds": seconds,
+        }
         chosen.json.write_text(json.dumps(results.as_json(facts), indent=2) + "\n")
     return 0
 
@@ -64,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         default=[],
-        choices=["start", "memory", "produce", "consume", "latency"],
+        choices=["start", "produce", "consume", "latency"],
         help="measure this; may be repeated",
     )
     parser.add_argument(

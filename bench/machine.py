@@ -66,9 +66,12 @@ def fdatasync_ms(folder: Path) -> float:
     return median(times)
 
 
+def cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def describe() -> str:
-    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{platform.system()} {platform.machine()}, {cpus} cores, Python {platform.python_version()}"
+    return f"{platform.system()} {platform.machine()}, {cores()} cores, Python {platform.python_version()}"
 
 
 def load_average() -> float:

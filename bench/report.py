@@ -34,7 +34,10 @@ class Series:
     @property
     def verdict(self) -> str:
         """Against the target, where there is one; the direction in words where there is none."""
-        target = self.line.target
+        target, limit = self.line.target, self.line.limit
+        if limit is not None:
+            is_met = median(self.values[OURS]) < limit
+            return f"{'met' if is_met else 'MISSED'}: wanted < {limit:g} {self.line.unit}"
         if target is None:
             return "more is better" if self.line.is_more_better else "less is better"
         is_met = self.ratio >= target if self.line.is_more_better else self.ratio <= target
@@ -79,11 +82,41 @@ class Results:
         }
 
 
+NOISE_MAX = 0.25
+RISE_MAX = 0.2
+
+
+def render_caveats(results: Results, *, load: float, cores: int) -> list[str]:
+    """What speaks against citing these figures: a busy machine, or a JVM whose compiler was still at work."""
+    caveats = []
+    if results.noise > NOISE_MAX or load > cores / 2:
+        caveats.append(
+            f"The machine was busy (load {load:.2f} on {cores} cores; a fixed piece of work varied by"
+            f" {results.noise:.0%}): the ratios show a direction, not a size."
+        )
+    rising = [
+        f"{series.line.measure} ({series.line.client}, {series.policy})"
+        for series in results.series
+        if series.line.is_more_better and _rise(series.values[APACHE]) > RISE_MAX
+    ]
+    if rising:
+        caveats.append(
+            "Apache Kafka was still getting faster from its first round to its last, so it was not warm: "
+            + ", ".join(rising)
+            + "."
+        )
+    return caveats
+
+
+def _rise(values: Sequence[float]) -> float:
+    return values[-1] / values[0] - 1 if len(values) > 1 else 0.0
+
+
 HEADINGS = ("measure", "client", "durability", "headrace", "apache", "", "ratio", "spread", "")
 
 
 def render_table(all_series: Sequence[Series]) -> str:
-    rows = [HEADINGS, *(_row(series) for series in all_series)]
+    rows = [HEADINGS, *(_row(series) for series in all_series if series.line.is_shown)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(HEADINGS))]
     is_number = {3, 4, 6}
     lines = []

@@ -21,28 +21,38 @@ _names = count(1)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of the report. `target` is the bound that the ratio ours / Apache must keep, where there is one."""
+    """One line of the report.
+
+    Where there is a goal, `target` bounds the ratio ours / Apache, or `limit` our own figure in its unit.
+    """
 
     measure: str
     client: str
     unit: str
     is_more_better: bool
     target: float | None = None
+    limit: float | None = None
+    is_shown: bool = True
+    """False for what explains a figure: in the JSON, not in the table."""
 
 
 PRODUCE = Line("produce", "confluent", "records/s", True, 1.0)
 PRODUCE_CPU = Line("produce: broker CPU", "confluent", "us/record", False)
+PRODUCE_BUSY = Line("produce: client busy", "confluent", "cores", False, is_shown=False)
 PRODUCE_RAW = Line("produce", "raw", "records/s", True)
 PRODUCE_RAW_CPU = Line("produce: broker CPU", "raw", "us/record", False)
+PRODUCE_RAW_BUSY = Line("produce: client busy", "raw", "cores", False, is_shown=False)
 CONSUME = Line("group consume", "confluent", "records/s", True, 1.0)
 CONSUME_CPU = Line("group consume: broker CPU", "confluent", "us/record", False)
+CONSUME_BUSY = Line("group consume: client busy", "confluent", "cores", False, is_shown=False)
 JOIN = Line("group join to first record", "confluent", "ms", False)
 FETCH_RAW = Line("fetch", "raw", "records/s", True)
 FETCH_RAW_CPU = Line("fetch: broker CPU", "raw", "us/record", False)
+FETCH_RAW_BUSY = Line("fetch: client busy", "raw", "cores", False, is_shown=False)
 LATENCY_P50 = Line("end to end, p50", "confluent", "ms", False)
 LATENCY_P99 = Line("end to end, p99", "confluent", "ms", False)
 START = Line("start to first answer", "-", "ms", False, 0.2)
-MEMORY_REST = Line("memory at rest", "-", "MB", False)
+MEMORY_REST = Line("memory at rest", "-", "MB", False, limit=100)
 MEMORY_LOAD = Line("memory after load, peak", "-", "MB", False)
 
 Values = dict[Line, float]
@@ -82,26 +92,29 @@ def run_client(module: str, task: str, broker: Running, topic: str, **options: o
 
 
 def _measured(
-    broker: Running, rate: Line, cpu: Line, client: Callable[[], Figures]
+    broker: Running, lines: tuple[Line, Line, Line], client: Callable[[], Figures]
 ) -> tuple[Figures, Values]:
+    """Runs the client and fills its lines: rate, the broker's processor time, the client's."""
+    rate, cpu, busy = lines
     before_s = cpu_s(broker.pid)
     figures = client()
     used_s = cpu_s(broker.pid) - before_s
     return figures, {
         rate: figures.records / figures.seconds,
         cpu: used_s * 1e6 / figures.records,
+        busy: figures.busy,
     }
 
 
 def produce(broker: Running, load: Load) -> Values:
-    return _produce("confluent", PRODUCE, PRODUCE_CPU, broker, load)
+    return _produce("confluent", (PRODUCE, PRODUCE_CPU, PRODUCE_BUSY), broker, load)
 
 
 def produce_raw(broker: Running, load: Load) -> Values:
-    return _produce("raw", PRODUCE_RAW, PRODUCE_RAW_CPU, broker, load)
+    return _produce("raw", (PRODUCE_RAW, PRODUCE_RAW_CPU, PRODUCE_RAW_BUSY), broker, load)
 
 
-def _produce(module: str, rate: Line, cpu: Line, broker: Running, load: Load) -> Values:
+def _produce(module: str, lines: tuple[Line, Line, Line], broker: Running, load: Load) -> Values:
     """Into a new topic, which must then hold what the client says was acknowledged."""
     topic = f"produce-{next(_names)}"
     options = {"partitions": load.partitions} if module == "raw" else {}
@@ -109,8 +122,7 @@ def _produce(module: str, rate: Line, cpu: Line, broker: Running, load: Load) ->
         create_topic(admin, topic, partitions=load.partitions)
         figures, values = _measured(
             broker,
-            rate,
-            cpu,
+            lines,
             lambda: run_client(module, "produce", broker, topic, seconds=load.seconds, **options),
         )
         held = records_in(admin, topic, partitions=load.partitions)
@@ -139,8 +151,7 @@ def consume(broker: Running, load: Load) -> Values:
     group = f"group-{next(_names)}"
     figures, values = _measured(
         broker,
-        CONSUME,
-        CONSUME_CPU,
+        (CONSUME, CONSUME_CPU, CONSUME_BUSY),
         lambda: run_client(
             "confluent",
             "consume",
@@ -157,8 +168,7 @@ def consume(broker: Running, load: Load) -> Values:
 def fetch_raw(broker: Running, load: Load) -> Values:
     _, values = _measured(
         broker,
-        FETCH_RAW,
-        FETCH_RAW_CPU,
+        (FETCH_RAW, FETCH_RAW_CPU, FETCH_RAW_BUSY),
         lambda: run_client(
             "raw", "fetch", broker, PRELOADED, partitions=load.partitions, seconds=load.seconds
         ),
@@ -186,6 +196,7 @@ TASKS = (
     Task("consume", "confluent", (Policy.PAGE_CACHE,), consume),
     Task("consume", "raw", (Policy.PAGE_CACHE,), fetch_raw),
     Task("latency", "confluent", BOTH, latency),
-    Task("memory", "-", (Policy.PAGE_CACHE,), memory),
 )
+AFTER_LOAD = Task("memory", "-", (Policy.PAGE_CACHE,), memory)
+"""Goes with any other task of its policy."""
 NEEDS_PRELOAD = {"consume"}

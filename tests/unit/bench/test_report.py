@@ -2,8 +2,8 @@
 
 import json
 
-from bench.report import Results, Series, render_number, render_table
-from bench.tasks import PRODUCE, START, Line
+from bench.report import Results, Series, render_caveats, render_number, render_table
+from bench.tasks import MEMORY_REST, PRODUCE, PRODUCE_BUSY, START, Line
 
 PLAIN = Line("latency", "confluent", "ms", False)
 
@@ -26,6 +26,15 @@ def test_a_target_is_a_least_ratio_where_more_is_better() -> None:
 def test_a_target_is_a_greatest_ratio_where_less_is_better() -> None:
     assert series(START, [100], [1000]).verdict == "met: wanted <= 0.2"
     assert series(START, [300], [1000]).verdict == "MISSED: wanted <= 0.2"
+
+
+def test_a_limit_is_for_our_own_figure() -> None:
+    assert series(MEMORY_REST, [60], [400]).verdict == "met: wanted < 100 MB"
+    assert series(MEMORY_REST, [130], [400]).verdict == "MISSED: wanted < 100 MB"
+
+
+def test_what_only_explains_a_figure_is_not_in_the_table() -> None:
+    assert len(render_table([series(PRODUCE_BUSY, [1], [1])]).splitlines()) == 2
 
 
 def test_without_a_target_the_table_says_which_way_is_good() -> None:
@@ -61,3 +70,28 @@ def test_the_json_holds_every_round_and_the_noise_of_the_machine() -> None:
     (line,) = written["lines"]
     assert line["values"] == {"headrace": [2.0, 3.0], "apache": [1.0, 1.0]}
     assert (line["ratio"], line["ratio_min"], line["ratio_max"]) == (2.5, 2.0, 3.0)
+
+
+def results_of(apache: list[float], spins_s: list[float]) -> Results:
+    results = Results()
+    for value in apache:
+        results.add(PRODUCE, "fsync", "headrace", 1.0)
+        results.add(PRODUCE, "fsync", "apache", value)
+    results.spins_s += spins_s
+    return results
+
+
+def test_figures_of_a_quiet_machine_and_a_warm_apache_need_no_caveat() -> None:
+    assert render_caveats(results_of([100, 105], [1.0, 1.1]), load=0.3, cores=2) == []
+
+
+def test_a_busy_machine_is_told() -> None:
+    (by_load,) = render_caveats(results_of([100, 105], [1.0, 1.1]), load=3.0, cores=2)
+    (by_noise,) = render_caveats(results_of([100, 105], [1.0, 2.0]), load=0.3, cores=2)
+    assert "busy" in by_load
+    assert "busy" in by_noise
+
+
+def test_an_apache_that_still_warms_up_is_told() -> None:
+    (caveat,) = render_caveats(results_of([100, 150], [1.0]), load=0.3, cores=2)
+    assert "not warm: produce (confluent, fsync)" in caveat
