@@ -358,8 +358,10 @@ class PartitionLog:
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and starts the next at the log's end. OSError leaves the old one active."""
-        self.is_as_left = False
         active = self.segments[-1]
+        if not active.size:
+            return active
+        self.is_as_left = False
         written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
         segment = self.add_segment(self.end_offset, now_ms)
         active.is_closed = True

@@ -19,8 +19,7 @@ def _by_time(log: PartitionLog, now_ms: int) -> int:
         return 0
     count = 0
     for segment in log.segments:
-        is_empty_active = not segment.is_closed and not segment.size
-        if is_empty_active or now_ms - segment.newest_ms() <= log.config.retention_ms:
+        if _is_empty_active(segment) or now_ms - segment.newest_ms() <= log.config.retention_ms:
             break
         count += 1
     return count
@@ -33,7 +32,12 @@ def _by_size(log: PartitionLog) -> int:
     count = 0
     for segment in log.segments:
         excess -= segment.size
-        if excess < 0 or not segment.size:
+        if excess < 0 or _is_empty_active(segment):
             break
         count += 1
     return count
+
+
+def _is_empty_active(segment: Segment) -> bool:
+    """Compaction may leave closed segments empty; those may go."""
+    return not segment.is_closed and not segment.size
