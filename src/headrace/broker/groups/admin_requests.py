@@ -4,7 +4,8 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.broker.groups.classic import ClassicGroup
-from headrace.broker.later import Later, resolved
+from headrace.broker.groups.share import ShareGroup
+from headrace.broker.later import Later, resolved, when_all
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.delete_groups_response import DeletableGroupResult
 from headrace.wire.messages.describe_groups_response import DescribedGroup
@@ -54,8 +55,11 @@ class AdminRequests:
         try:
             group = self._registry.require(group_id)
             group.check_delete()
+            forgotten: Later[None] = resolved(None)
+            if isinstance(group, ShareGroup):
+                forgotten = self._coordinator.share_offsets.forget_group(group)
             entries = [*self._coordinator.state.offsets.tombstones(group_id), *group.tombstones()]
-            durable = self._coordinator.journal(group_id, entries)
+            durable = when_all([forgotten, self._coordinator.journal(group_id, entries)])
         except KafkaError as error:
             return resolved(DeletableGroupResult(group_id=group_id, error_code=error.code))
         return durable.map(lambda _: DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE))

@@ -13,6 +13,7 @@ import logging
 import secrets
 import uuid
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -25,7 +26,10 @@ from headrace.broker.groups.consumer_requests import ConsumerRequests
 from headrace.broker.groups.hashing import partition_for
 from headrace.broker.groups.offset_requests import OffsetRequests
 from headrace.broker.groups.records import Entry
-from headrace.broker.groups.registry import Group, Now, Write
+from headrace.broker.groups.registry import Group, GroupType, Now, Write
+from headrace.broker.groups.share import ShareGroup
+from headrace.broker.groups.share_offset_requests import ShareOffsetRequests
+from headrace.broker.groups.share_requests import ShareRequests
 from headrace.broker.groups.state import GroupState
 from headrace.broker.later import Later
 from headrace.broker.producer import Producer
@@ -67,10 +71,13 @@ class GroupCoordinator:
         self.classic = ClassicRequests(self)
         self.consumer = ConsumerRequests(self)
         self.offsets = OffsetRequests(self)
+        self.share = ShareRequests(self)
+        self.share_offsets = ShareOffsetRequests(self)
         self.admin = AdminRequests(self)
         self._timers: dict[str, Timer] = {}
         core.topics.on_changed.append(self._note_topic_changed)
         core.topics.on_deleted.append(self._note_topic_deleted)
+        self._show_metrics()
 
     def now(self) -> Now:
         return Now(self.core.clock.monotonic_ms(), self.core.clock.wall_ms())
@@ -93,6 +100,9 @@ class GroupCoordinator:
         for group in self.state.registry:
             if isinstance(group, ConsumerGroup):
                 group.session_ms = self.consumer.limits(group.group_id).session_ms
+            if isinstance(group, ShareGroup):
+                group.session_ms = self.share.settings(group.group_id).session_ms
+                self.share.mend(group)
             self.carry_out(group, group.start_clocks(now))
         self._arm_retention(now)
 
@@ -202,7 +212,9 @@ class GroupCoordinator:
         self._arm_retention(now)
         retention_ms = self.core.settings.int("offsets.retention.minutes") * 60_000
         for group in self.state.registry:
-            entries = self._expired(group, now, retention_ms)
+            # A share group has no offsets that could expire, and stays until somebody deletes it.
+            is_kept = group.type is GroupType.SHARE
+            entries = [] if is_kept else self._expired(group, now, retention_ms)
             if entries:
                 logger.info("group %s: %d records of it have expired", group.group_id, len(entries))
                 self._journal_quietly(group.group_id, entries)
@@ -230,10 +242,24 @@ class GroupCoordinator:
 
     def _note_topic_deleted(self, topic: "Topic") -> None:
         self._note_topic_changed(topic)
+        for group in self.state.registry:
+            if isinstance(group, ShareGroup):
+                self.share.forget_topic(group, topic.id)
         for group_id in self.state.offsets.groups_reading(topic.name):
             entries = self.state.offsets.tombstones(group_id, topic=topic.name, topic_id=topic.id)
             if entries:
                 self._journal_quietly(group_id, entries)
+
+    def _show_metrics(self) -> None:
+        def count(kind: GroupType, state: str | None = None) -> int:
+            groups = [group for group in self.state.registry if group.type is kind]
+            return len([group for group in groups if state is None or group.state_name == state])
+
+        for kind in GroupType:
+            self.core.metrics.gauge("group-count", partial(count, kind), protocol=kind.value)
+        for state in ("Empty", "Stable", "Dead"):
+            show = partial(count, GroupType.SHARE, state)
+            self.core.metrics.gauge("share-group-count", show, state=state)
 
     def add_transaction_offsets(
         self, request: TxnOffsetCommitRequest, call: Call

@@ -2,7 +2,8 @@
 
 A record's key is an int16 that says its type, then the key message; its value an int16 version, then the value message.
 A null value is a tombstone: the thing that the key names is gone. `Entry` holds both as messages; only here they
-become bytes and come back. Types that we do not know (share and streams groups) decode to None and are skipped.
+become bytes and come back. Types that we do not know (streams groups) decode to None and are skipped. Entries of share
+groups are made in share_records.py.
 """
 
 import struct
@@ -47,6 +48,34 @@ from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.messages.share_group_current_member_assignment_key import (
+    ShareGroupCurrentMemberAssignmentKey,
+)
+from headrace.wire.messages.share_group_current_member_assignment_value import (
+    ShareGroupCurrentMemberAssignmentValue,
+)
+from headrace.wire.messages.share_group_member_metadata_key import ShareGroupMemberMetadataKey
+from headrace.wire.messages.share_group_member_metadata_value import ShareGroupMemberMetadataValue
+from headrace.wire.messages.share_group_metadata_key import ShareGroupMetadataKey
+from headrace.wire.messages.share_group_metadata_value import ShareGroupMetadataValue
+from headrace.wire.messages.share_group_state_partition_metadata_key import (
+    ShareGroupStatePartitionMetadataKey,
+)
+from headrace.wire.messages.share_group_state_partition_metadata_value import (
+    ShareGroupStatePartitionMetadataValue,
+)
+from headrace.wire.messages.share_group_target_assignment_member_key import (
+    ShareGroupTargetAssignmentMemberKey,
+)
+from headrace.wire.messages.share_group_target_assignment_member_value import (
+    ShareGroupTargetAssignmentMemberValue,
+)
+from headrace.wire.messages.share_group_target_assignment_metadata_key import (
+    ShareGroupTargetAssignmentMetadataKey,
+)
+from headrace.wire.messages.share_group_target_assignment_metadata_value import (
+    ShareGroupTargetAssignmentMetadataValue,
+)
 
 TopicPartition = tuple[bytes, int]
 """A topic's id and a partition of it."""
@@ -63,6 +92,12 @@ _TYPES: dict[int, tuple[type[Message], type[Message]]] = {
         (ConsumerGroupTargetAssignmentMemberKey, ConsumerGroupTargetAssignmentMemberValue),
         (ConsumerGroupCurrentMemberAssignmentKey, ConsumerGroupCurrentMemberAssignmentValue),
         (ConsumerGroupRegularExpressionKey, ConsumerGroupRegularExpressionValue),
+        (ShareGroupMemberMetadataKey, ShareGroupMemberMetadataValue),
+        (ShareGroupMetadataKey, ShareGroupMetadataValue),
+        (ShareGroupTargetAssignmentMetadataKey, ShareGroupTargetAssignmentMetadataValue),
+        (ShareGroupTargetAssignmentMemberKey, ShareGroupTargetAssignmentMemberValue),
+        (ShareGroupCurrentMemberAssignmentKey, ShareGroupCurrentMemberAssignmentValue),
+        (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     )
 }
 # What 4.3 writes; every other value has one version only.

@@ -1,18 +1,20 @@
 """Everything that the journal rebuilds: all groups and all offsets. `apply` is the only way in, live and at start."""
 
-from headrace.broker.groups import consumer
+from headrace.broker.groups import consumer, share_records
 from headrace.broker.groups.classic import ClassicGroup
 from headrace.broker.groups.classic_rebalance import ClassicLimits
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.offsets import OffsetStore, Transaction
 from headrace.broker.groups.records import Entry
 from headrace.broker.groups.registry import Registry
+from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.subscriptions import TopicsView
 from headrace.wire.messages.consumer_group_metadata_key import ConsumerGroupMetadataKey
 from headrace.wire.messages.group_metadata_key import GroupMetadataKey
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.messages.offset_commit_value import OffsetCommitValue
+from headrace.wire.messages.share_group_metadata_key import ShareGroupMetadataKey
 
 
 class GroupState:
@@ -37,6 +39,8 @@ class GroupState:
                 self.registry.put(ClassicGroup.from_record(key.group, value, self.classic_limits))
         elif isinstance(key, consumer.KEYS):
             self._apply_to_consumer_group(key.group_id, entry)
+        elif isinstance(key, share_records.KEYS):
+            self._apply_to_share_group(key.group_id, entry)
 
     def _apply_to_consumer_group(self, group_id: str, entry: Entry) -> None:
         group = self.registry.get(group_id)
@@ -47,6 +51,18 @@ class GroupState:
             group = ConsumerGroup(group_id, self.topics)
             self.registry.put(group)
         if entry.value is None and isinstance(entry.key, ConsumerGroupMetadataKey):
+            self.registry.remove(group_id)
+        else:
+            group.apply(entry.key, entry.value)
+
+    def _apply_to_share_group(self, group_id: str, entry: Entry) -> None:
+        group = self.registry.get(group_id)
+        if not isinstance(group, ShareGroup):
+            if entry.value is None:
+                return
+            group = ShareGroup(group_id, self.topics)
+            self.registry.put(group)
+        if entry.value is None and isinstance(entry.key, ShareGroupMetadataKey):
             self.registry.remove(group_id)
         else:
             group.apply(entry.key, entry.value)

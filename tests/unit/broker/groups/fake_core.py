@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.broker.call import Call
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.later import Later
+from headrace.broker.metrics import Metrics
 from headrace.broker.producer import Producer
 from headrace.broker.settings import Settings
 from headrace.broker.timers import Timers
@@ -93,6 +94,7 @@ class FakeCore:
         self.settings = Settings(settings)
         self.clock = FakeClock()
         self.timers = Timers()
+        self.metrics = Metrics()
         self.topics = FakeTopics()
         self.refusal: ErrorCode | None = None
         """Set: the disk refuses every append with it."""

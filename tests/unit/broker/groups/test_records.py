@@ -80,7 +80,7 @@ def test_a_tombstone_has_a_null_value() -> None:
 
 
 def test_records_of_other_group_types_are_passed_over() -> None:
-    assert decode(b"\0\x0b\0\1g", b"\0\0\0\0\0\1\0") is None
+    assert decode(b"\0\x11\0\1g", b"\0\0\0\0\0\1\0") is None
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,198 @@
+"""ShareGroupHeartbeat and ShareGroupDescribe: from the request to the group's rules and back; and how a share group
+changes.
+
+A decided change goes to the journal first and is applied then. Share-partitions that a heartbeat brings into the group
+get their state before that, in `__share_group_state`; so the first answer of a fresh group has its assignment already.
+"""
+
+import logging
+from typing import TYPE_CHECKING
+
+from headrace.broker.call import Call
+from headrace.broker.groups.registry import Now
+from headrace.broker.groups.share import ShareGroup
+from headrace.broker.later import Later
+from headrace.broker.share.state_records import ShareKey
+from headrace.share import errors
+from headrace.share.membership import (
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    MEMBER_ID_MAX,
+    EpochChanged,
+    GroupChange,
+    GroupSettings,
+    Heartbeat,
+    HeartbeatRequest,
+    StateTopicsChanged,
+    TopicState,
+)
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.share_group_describe_response import DescribedGroup
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+if TYPE_CHECKING:
+    from headrace.broker.groups.coordinator import GroupCoordinator
+
+logger = logging.getLogger("headrace.groups")
+
+DECIDED_AT_THE_FIRST_FETCH = -1
+"""The start offset of a share-partition whose group has not said where it begins."""
+CODES: dict[type[errors.ShareError], ErrorCode] = {
+    errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
+    errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
+    errors.FencedMemberEpoch: ErrorCode.FENCED_MEMBER_EPOCH,
+    errors.GroupMaxSizeReached: ErrorCode.GROUP_MAX_SIZE_REACHED,
+}
+"""What the rules of membership refuse, in Kafka's codes."""
+
+
+class ShareRequests:
+    def __init__(self, coordinator: "GroupCoordinator") -> None:
+        self._coordinator = coordinator
+        self._core = coordinator.core
+        self._registry = coordinator.state.registry
+
+    def settings(self, group_id: str) -> GroupSettings:
+        settings = self._core.settings
+        heartbeat_ms = settings.group_int(group_id, "share.heartbeat.interval.ms")
+        return GroupSettings(
+            session_ms=settings.group_int(group_id, "share.session.timeout.ms"),
+            heartbeat_ms=heartbeat_ms,
+            assignment_interval_ms=settings.group_int(group_id, "share.assignment.interval.ms"),
+            members_max=settings.int("group.share.max.size"),
+            motion_heartbeat_ms=min(
+                heartbeat_ms, settings.int("headrace.share.settling.heartbeat.interval.ms")
+            ),
+        )
+
+    def heartbeat(self, request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:
+        names = request.subscribed_topic_names
+        asked = HeartbeatRequest(
+            member_id=request.member_id,
+            member_epoch=request.member_epoch,
+            rack_id=request.rack_id,
+            client_id=call.client_id or "",
+            client_host=call.client_host,
+            subscribed=tuple(names) if names is not None else None,
+        )
+        try:
+            _check(request.group_id, asked)
+            if asked.member_epoch == LEAVE_EPOCH:
+                return self._leave(request.group_id, asked.member_id)
+            return self._beat(request.group_id, asked)
+        except errors.ShareError as error:
+            raise KafkaError(CODES[type(error)], str(error)) from None
+
+    def _beat(self, group_id: str, asked: HeartbeatRequest) -> ShareGroupHeartbeatResponse:
+        group = self._group_for(group_id, asked)
+        now = self._coordinator.now()
+        settings = self.settings(group_id)
+        beat = group.rules.heartbeat(asked, topics=group.topic_info, settings=settings, now_ms=now.ms)
+        for topic_id, topic in beat.initialize.items():
+            for index in topic.partitions:
+                self.initialise(ShareKey(group_id, topic_id, index), beat.state_epoch)
+        if beat.changes:
+            self.change(group, beat.changes, now)
+            if any(isinstance(change, EpochChanged) for change in beat.changes):
+                self._core.metrics.count("share-group-rebalance-count")
+        group.rules.touch(asked.member_id, now.ms + settings.session_ms)
+        self._coordinator.watch(group)
+        return _respond(asked.member_id, beat)
+
+    def _group_for(self, group_id: str, asked: HeartbeatRequest) -> ShareGroup:
+        group = self._registry.get(group_id)
+        if group is None and asked.member_epoch == JOIN_EPOCH:
+            return ShareGroup(group_id, self._core.topics)
+        if group is None:
+            raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Share group {group_id} not found.")
+        return self._registry.require_type(group_id, ShareGroup, "share")
+
+    def _leave(self, group_id: str, member_id: str) -> ShareGroupHeartbeatResponse:
+        group = self._registry.require_type(group_id, ShareGroup, "share")
+        changes = group.rules.leave(member_id, topics=group.topic_info)
+        self.change(group, changes, self._coordinator.now())
+        return ShareGroupHeartbeatResponse(member_id=member_id, member_epoch=LEAVE_EPOCH)
+
+    def initialise(
+        self, key: ShareKey, epoch: int, *, start_offset: int = DECIDED_AT_THE_FIRST_FETCH
+    ) -> Later[None]:
+        """State that begins anew. What an earlier group of this name has left there does not stand in its way."""
+        left = self._core.share_state.get(key)
+        state_epoch = epoch if left is None else max(epoch, left.state_epoch)
+        return self._core.share_state.initialize(key, state_epoch=state_epoch, start_offset=start_offset)
+
+    def change(self, group: ShareGroup, changes: list[GroupChange], now: Now) -> Later[None]:
+        """Into the journal, then into the group. Resolves when it is durable."""
+        durable = self._coordinator.append(group.group_id, group.entries(changes, now.wall_ms))
+        self._registry.put(group)
+        group.rules.apply(changes, now_ms=now.ms)
+        return durable
+
+    def forget_topic(self, group: ShareGroup, topic_id: bytes) -> None:
+        """The topic is deleted, and with it the share coordinator's state."""
+        self._core.share_leader.forget_partitions(group.group_id, topic_id)
+        self._change_quietly(group, group.rules.forget_topics([topic_id]))
+
+    def mend(self, group: ShareGroup) -> None:
+        """At start: share-partitions that a crash has left without their state have none; they begin anew."""
+        initialized = {}
+        for topic_id, topic in group.rules.initialized.items():
+            there = tuple(
+                index
+                for index in topic.partitions
+                if self._core.share_state.get(ShareKey(group.group_id, topic_id, index)) is not None
+            )
+            if there:
+                initialized[topic_id] = TopicState(topic.name, there)
+        if initialized != group.rules.initialized:
+            logger.warning("share group %s: some of its partitions have lost their state", group.group_id)
+            self._change_quietly(group, [StateTopicsChanged(initialized)])
+
+    def _change_quietly(self, group: ShareGroup, changes: list[GroupChange]) -> None:
+        """For what nobody waits for, and what the next start would find out again."""
+        if not changes:
+            return
+        try:
+            self.change(group, changes, self._coordinator.now())
+        except KafkaError as error:
+            logger.warning("group %s: the journal refused a change: %s", group.group_id, error)
+
+    def describe(self, group_id: str) -> DescribedGroup:
+        if not group_id:
+            return DescribedGroup(error_code=ErrorCode.INVALID_GROUP_ID)
+        try:
+            group = self._registry.require_type(group_id, ShareGroup, "share")
+        except KafkaError as error:
+            return DescribedGroup(group_id=group_id, error_code=error.code, error_message=error.message)
+        return group.describe(self._core.settings.list("group.share.assignors")[0])
+
+
+def _check(group_id: str, asked: HeartbeatRequest) -> None:
+    """What can be said without knowing the group. Kafka has no text for a bad member id."""
+    if not asked.member_id or len(asked.member_id) > MEMBER_ID_MAX:
+        raise KafkaError(ErrorCode.INVALID_REQUEST)
+    if not group_id.strip():
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "GroupId can't be empty.")
+    asked.check()
+
+
+def _respond(member_id: str, beat: Heartbeat) -> ShareGroupHeartbeatResponse:
+    assignment = None
+    if beat.assignment is not None:
+        assignment = Assignment(
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=indexes)
+                for topic_id, indexes in beat.assignment.items()
+            ]
+        )
+    return ShareGroupHeartbeatResponse(
+        member_id=member_id,
+        member_epoch=beat.member_epoch,
+        heartbeat_interval_ms=beat.heartbeat_ms,
+        assignment=assignment,
+    )
