@@ -14,7 +14,8 @@ pytestmark = pytest.mark.needs_kafka
 def test_every_tool_is_a_class_in_the_jars() -> None:
     classes: set[str] = set()
     for jar in kafka_jars().glob("kafka*.jar"):
-        classes.update(zipfile.ZipFile(jar).namelist())
+        with zipfile.ZipFile(jar) as opened:
+            classes.update(opened.namelist())
     assert [tool for tool, name in TOOLS.items() if f"{name.replace('.', '/')}.class" not in classes] == []
 
 
