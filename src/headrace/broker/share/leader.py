@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
 from headrace.broker.share.loaded import LoadedPartition, Stale
-from headrace.broker.share.requests import Acks, acks_of, check_fetch, identify, partitions_of
+from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
 from headrace.broker.share.state_records import ShareKey
 from headrace.share.changes import AckBatch
@@ -67,11 +67,12 @@ class ShareLeader:
             session = self._session_of_fetch(request, group_id, member_id, acks, call)
         except SessionLimitReached as error:
             return self._refuse_later(request.max_wait_ms, str(error))
+        mode = acquire_mode(request)
         answer.acknowledged(self._acknowledge(group_id, member_id, acks, allows_renew=request.is_renew_ack))
         if request.share_session_epoch == CLOSE_EPOCH:
             self._close(session)
             return answer.response(session)
-        fetch = _Fetch(self, request, session, answer)
+        fetch = _Fetch(self, request, session, answer, mode)
         if request.is_renew_ack or request.max_records <= 0 or request.max_bytes <= 0:
             return answer.response(session)
         return fetch.run()
@@ -161,6 +162,9 @@ class ShareLeader:
     def load(self, group_id: str, place: TopicPartition) -> LoadedPartition:
         key = ShareKey(group_id, *place)
         loaded = self._loaded.get(key)
+        if loaded is not None and loaded.is_fenced:
+            self._unload(loaded)
+            loaded = None
         if loaded is None:
             loaded = self._loaded[key] = LoadedPartition(self._core, key, self.find(place))
             labels = {"group": group_id, "topic": loaded.partition.topic.name, "partition": place[1]}
@@ -204,6 +208,13 @@ class ShareLeader:
             if loaded.key.topic_id == topic_id:
                 self._unload(loaded)
 
+    def fence_partitions(self, group_id: str, topic_id: bytes) -> None:
+        """The stored state was set anew: who still holds records of the old is told so, and fetches load the new."""
+        for loaded in self.loaded(group_id):
+            if loaded.key.topic_id == topic_id:
+                loaded.is_fenced = True
+                self._core.parked.touch(loaded.key)
+
     def _unload(self, loaded: LoadedPartition) -> None:
         loaded.close()
         if self._loaded.get(loaded.key) is loaded:
@@ -226,7 +237,12 @@ class _Fetch:
     """One ShareFetch on its way to its answer."""
 
     def __init__(
-        self, leader: ShareLeader, request: ShareFetchRequest, session: ShareSession, answer: FetchAnswer
+        self,
+        leader: ShareLeader,
+        request: ShareFetchRequest,
+        session: ShareSession,
+        answer: FetchAnswer,
+        mode: AcquireMode,
     ) -> None:
         self._leader = leader
         self._core = leader.core
@@ -234,7 +250,7 @@ class _Fetch:
         self._session = session
         self._answer = answer
         self._places = session.rotated(request.share_session_epoch)
-        self._mode = AcquireMode(request.share_acquire_mode)
+        self._mode = mode
 
     def run(self) -> ShareFetchResponse | Later[ShareFetchResponse]:
         if self._request.max_wait_ms <= 0:

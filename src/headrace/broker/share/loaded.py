@@ -69,6 +69,8 @@ class LoadedPartition:
         self.partition = partition
         self.leader_epoch = partition.log.leader_epoch
         self._core = core
+        self.is_fenced = False
+        """The stored state was set anew behind our back, by an administrator."""
         self._revision = -1
         self._limits = Limits()
         self._is_committed_only = False
@@ -169,6 +171,8 @@ class LoadedPartition:
 
     def acknowledge(self, member: str, batches: Sequence[AckBatch], *, allows_renew: bool) -> None:
         """All of the member's answers, or KafkaError and none; Stale when this copy of the state is outdated."""
+        if self.is_fenced:
+            raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
         now_ms = self._core.clock.monotonic_ms()
         try:
             changes = self.engine.acknowledge(

@@ -1,6 +1,7 @@
 """What ShareFetch and ShareAcknowledge have in common on the way in: who asks, which partitions, which answers."""
 
 from headrace.share.changes import AckBatch
+from headrace.share.modes import AcquireMode
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
@@ -8,7 +9,6 @@ from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 Acks = dict[tuple[bytes, int], list[AckBatch]]
 """By topic id and partition. A partition that is listed without answers has an empty list in ShareAcknowledge."""
 MEMBER_ID_LENGTH_MAX = 36
-MODES = (0, 1)
 
 
 def identify(group_id: str | None, member_id: str | None) -> tuple[str, str]:
@@ -31,10 +31,18 @@ def check_fetch(request: ShareFetchRequest) -> None:
             ErrorCode.INVALID_REQUEST,
             "a request that renews locks fetches nothing: MaxBytes, MinBytes, MaxRecords and MaxWaitMs must be 0",
         )
-    if request.share_acquire_mode not in MODES:
+
+
+def acquire_mode(request: ShareFetchRequest) -> AcquireMode:
+    """Asked for after the session: as in Kafka, a request with a mode that does not exist uses up its epoch."""
+    try:
+        return AcquireMode(request.share_acquire_mode)
+    except ValueError:
+        known = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in AcquireMode)
         raise KafkaError(
-            ErrorCode.INVALID_REQUEST, f"unknown share acquire mode {request.share_acquire_mode}"
-        )
+            ErrorCode.INVALID_REQUEST,
+            f"unknown share acquire mode {request.share_acquire_mode}; known are {known}",
+        ) from None
 
 
 def partitions_of(request: ShareFetchRequest) -> list[tuple[bytes, int]]:

@@ -68,7 +68,7 @@ class StoredState:
     """Written since the last pruning."""
 
     def merged(self) -> Sequence[StateBatch]:
-        if self.updates:
+        if self.updates or (self.batches and self.batches[0].first < self.start_offset):
             pending, self.updates = self.updates, []
             flat = [batch for batches in pending for batch in batches]
             self.batches = merge([*self.batches, *flat], start_offset=self.start_offset)
