@@ -46,8 +46,15 @@ def archive_before(window: Window, log_start: int) -> list[AnyChange]:
 
 
 def dead_lettered(window: Window, first: int, last: int) -> list[Change]:
-    return [
-        let_go(entry, max(first, entry.first), min(last, entry.last), Cause.DEAD_LETTER)
-        for entry in window.ranges.over(first, last)
-        if entry.state is RecordState.ARCHIVING
-    ]
+    """See `SharePartition.dead_lettered`."""
+    changes = []
+    for entry in window.ranges.over(first, last):
+        if entry.state is RecordState.ARCHIVING:
+            begin, end = max(first, entry.first), min(last, entry.last)
+            if (
+                begin < window.start_offset <= end
+            ):  # the log's start moved meanwhile; what is below it is forgotten
+                changes.append(let_go(entry, begin, window.start_offset - 1, Cause.DEAD_LETTER))
+                begin = window.start_offset
+            changes.append(let_go(entry, begin, end, Cause.DEAD_LETTER))
+    return changes

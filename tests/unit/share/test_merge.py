@@ -1,0 +1,67 @@
+"""Merging persisted state batches (semantics.md section 6): which of two wins, and the same one write at a time."""
+
+from headrace.share.changes import StateBatch
+from headrace.share.merge import PersistedState, merge
+from headrace.share.states import RecordState as S
+
+
+def batch(first: int, last: int, state: int, count: int) -> StateBatch:
+    return StateBatch(first, last, S(state), count)
+
+
+def test_more_deliveries_win_and_then_the_higher_state() -> None:
+    assert merge([batch(0, 9, 2, 1), batch(3, 5, 0, 2)]) == [
+        batch(0, 2, 2, 1),
+        batch(3, 5, 0, 2),
+        batch(6, 9, 2, 1),
+    ]
+    assert merge([batch(0, 9, 3, 1), batch(0, 9, 4, 1), batch(0, 9, 0, 1)]) == [batch(0, 9, 4, 1)]
+
+
+def test_neighbours_that_are_alike_are_joined_and_others_are_not() -> None:
+    assert merge([batch(5, 9, 2, 1), batch(0, 4, 2, 1), batch(10, 12, 2, 2), batch(14, 15, 2, 2)]) == [
+        batch(0, 9, 2, 1),
+        batch(10, 12, 2, 2),
+        batch(14, 15, 2, 2),
+    ]
+
+
+def test_everything_below_the_start_is_cut() -> None:
+    assert merge([batch(0, 4, 2, 1), batch(5, 9, 0, 1)], start_offset=7) == [batch(7, 9, 0, 1)]
+    assert merge([batch(0, 4, 2, 1)], start_offset=5) == []
+
+
+def test_a_winner_that_is_longer_hides_all_that_begins_under_it() -> None:
+    batches = [batch(0, 20, 0, 5), batch(2, 3, 2, 1), batch(4, 8, 2, 2), batch(15, 30, 4, 3)]
+    assert merge(batches) == merge(batches[::-1]) == [batch(0, 20, 0, 5), batch(21, 30, 4, 3)]
+
+
+def test_nothing_merges_to_nothing() -> None:
+    assert merge([]) == []
+
+
+class TestPersistedState:
+    def test_writes_one_by_one_come_to_the_same(self) -> None:
+        writes = [[batch(0, 9, 0, 1)], [batch(10, 14, 2, 1), batch(3, 5, 2, 2)], [batch(6, 9, 2, 1)]]
+        state = PersistedState(0)
+        for batches in writes:
+            state.update(-1, batches)
+        assert state.batches() == merge([each for batches in writes for each in batches])
+        assert len(state) == 3
+
+    def test_a_new_start_drops_what_is_below_and_cuts_what_lies_across(self) -> None:
+        state = PersistedState(0, [batch(0, 9, 2, 1), batch(20, 29, 0, 1)])
+        state.update(5, [batch(3, 12, 2, 2)])
+        assert (state.start_offset, state.batches()) == (5, [batch(5, 12, 2, 2), batch(20, 29, 0, 1)])
+        state.update(20, [])
+        assert state.batches() == [batch(20, 29, 0, 1)]
+
+    def test_an_older_start_or_none_leaves_it_as_it_is(self) -> None:
+        state = PersistedState(5, [batch(0, 9, 2, 1)])
+        state.update(3, [batch(0, 6, 0, 2)])
+        assert (state.start_offset, state.batches()) == (5, [batch(5, 6, 0, 2), batch(7, 9, 2, 1)])
+
+    def test_neighbours_on_both_sides_are_joined(self) -> None:
+        state = PersistedState(0, [batch(0, 4, 2, 1), batch(10, 14, 2, 1)])
+        state.update(-1, [batch(5, 9, 2, 1)])
+        assert state.batches() == [batch(0, 14, 2, 1)]
