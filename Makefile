@@ -47,7 +47,7 @@ bench: $(SET_UP) kafka-jars ## the same client against both brokers, alternating
 	$(BIN)/python -m bench
 
 docs: $(SET_UP) ## write the generated pages of docs/
-	$(BIN)/python tools/generate_settings_docs.py
+	$(BIN)/python tools/generate_docs.py
 
 generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
 	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing)"

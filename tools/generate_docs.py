@@ -1,0 +1,59 @@
+"""Writes the generated parts of docs/: the settings page, the API table, the state diagram. `make docs` runs it.
+
+A part lies between two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is written by hand.
+tests/unit/tools/test_generate_docs.py holds the pages to what this would write.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT / "tools"))
+
+import generate_settings_docs  # noqa: E402
+
+from headrace.broker.handlers import SERVED, handler_of  # noqa: E402
+from headrace.share.states import render_state_diagram  # noqa: E402
+from headrace.wire.apis import NAMES  # noqa: E402
+
+
+def api_table() -> str:
+    lines = ["| key | API | versions | what it does |", "|---|---|---|---|"]
+    for key in sorted(SERVED):
+        handler = handler_of(key)
+        low, high = handler.VERSIONS
+        purpose = (handler.__doc__ or "").strip().splitlines()[0].partition(": ")[2].rstrip(".")
+        name = "".join(word.capitalize() for word in NAMES[key].split("_"))
+        lines.append(f"| {key} | {name} | {low}-{high} | {purpose} |")
+    return "\n".join(lines) + "\n"
+
+
+def state_diagram() -> str:
+    return f"```mermaid\n{render_state_diagram()}```\n"
+
+
+PARTS = {
+    "docs/reference/apis.md": {"apis": api_table},
+    "docs/concepts/share-groups.md": {"states": state_diagram},
+}
+
+
+def render(page: str) -> str:
+    text = (ROOT / page).read_text()
+    for name, make in PARTS[page].items():
+        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
+        text, found = pattern.subn(lambda match, part=make(): match[1] + part + match[2], text)
+        assert found == 1, f"{page} has no place for {name}"
+    return text
+
+
+def main() -> None:
+    generate_settings_docs.TARGET.write_text(generate_settings_docs.render())
+    for page in PARTS:
+        (ROOT / page).write_text(render(page))
+    print(f"wrote {generate_settings_docs.TARGET.name}, " + ", ".join(PARTS))
+
+
+if __name__ == "__main__":
+    main()
