@@ -4,7 +4,6 @@ A part lies between two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`;
 tests/unit/tools/test_generate_docs.py holds the pages to what this would write.
 """
 
-import re
 import sys
 from pathlib import Path
 
@@ -42,9 +41,11 @@ PARTS = {
 def render(page: str) -> str:
     text = (ROOT / page).read_text()
     for name, make in PARTS[page].items():
-        pattern = re.compile(rf"(<!-- begin {name} -->\n).*?(<!-- end {name} -->)", re.DOTALL)
-        text, found = pattern.subn(lambda match, part=make(): match[1] + part + match[2], text)
-        assert found == 1, f"{page} has no place for {name}"
+        begin, end = f"<!-- begin {name} -->\n", f"<!-- end {name} -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        assert found, f"{page} has no place for {name}"
+        text = before + begin + make() + end + after
     return text
 
 
