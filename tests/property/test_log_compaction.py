@@ -121,7 +121,7 @@ class Run:
                 (record.key or b"").decode(),
                 None if record.value is None else record.value.decode(),
             )
-            for record in records_of(self.log, offset, committed=True)
+            for record in records_of(self.log, offset, committed=True, max_bytes=200)
         }
 
 

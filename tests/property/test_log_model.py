@@ -213,8 +213,10 @@ class LogMachine(RuleBasedStateMachine):
     def both_tell_the_same(self) -> None:
         assert (self.log.start_offset, self.log.end_offset) == (self.model.start, self.model.end)
         assert self.log.stable_offset == self.model.stable()
-        assert values_of(self.log) == self.model.values(committed=False)
-        assert values_of(self.log, committed=True) == self.model.values(committed=True)
+        for committed in (False, True):
+            for max_bytes in (1, 150, 10_000):
+                found = values_of(self.log, committed=committed, max_bytes=max_bytes)
+                assert found == self.model.values(committed=committed)
 
 
 TestLogMachine = LogMachine.TestCase

@@ -249,15 +249,21 @@ class Segment:
         self._unindexed = self.size - (index.positions[-1] if index.positions else 0)
 
     def _fits(self, index: OffsetIndex, time_index: TimeIndex) -> bool:
-        """Its last entry must name a batch that is where it says. Without entries it is made again at no cost."""
-        if not index.positions:
+        """Their last entries must say what the batches do. Without entries they are made again at little cost."""
+        if not index.positions or not time_index.times:
             return False
         position = index.positions[-1]
         if position + HEADER_SIZE > self.size:
             return False
         base_offset, length, delta = _EXTENT.unpack(self.file().read(position, _EXTENT.size))
         is_there: bool = base_offset + delta - self.base_offset == index.offsets[-1]
-        return is_there and LENGTH_MIN <= length <= self.size - position - FRAME_SIZE
+        if not is_there or not LENGTH_MIN <= length <= self.size - position - FRAME_SIZE:
+            return False
+        newest = self._first_ending_at(index, self.base_offset + time_index.offsets[-1])
+        if newest is None:
+            return False
+        header = read_header(self.file().read(newest[0], HEADER_SIZE))
+        return header.max_timestamp == time_index.times[-1]
 
     def rebuild(self, interval: int) -> None:
         """Indexes and times from the batches themselves."""
@@ -310,6 +316,9 @@ class Segment:
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and base offset of the first batch that ends at or after `offset`."""
         index, _ = self.indexes()
+        return self._first_ending_at(index, offset)
+
+    def _first_ending_at(self, index: OffsetIndex, offset: int) -> tuple[int, int] | None:
         for position, _, base_offset, next_offset in self._extents(
             index.position_before(offset - self.base_offset)
         ):

@@ -1,14 +1,14 @@
 """Short ways to make batches and logs, for the tests of the log."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
-from headrace.log.partition_log import PartitionLog
-from headrace.wire.batches import read_header
-from headrace.wire.records import NewRecord, Record, build_batch, read_records
+from headrace.log.partition_log import PartitionLog, Read
+from headrace.wire.batches import BatchHeader, split
+from headrace.wire.records import NewRecord, Record, build_batch, read_marker, read_records
 
 NOW = 1_700_000_000_000
 DAY = 24 * 3600 * 1000
@@ -55,27 +55,43 @@ def a_log(**config: object) -> PartitionLog:
     return open_log(**config)[1]  # type: ignore[arg-type]
 
 
-def records_of(log: PartitionLog, offset: int | None = None, *, committed: bool = False) -> list[Record]:
+def records_of(
+    log: PartitionLog, offset: int | None = None, *, committed: bool = False, max_bytes: int = 1
+) -> list[Record]:
     """Everything from an offset on, by reads as a consumer does them; committed ones without aborted records."""
     found: list[Record] = []
     offset = log.start_offset if offset is None else offset
     while offset < log.end_offset:
-        read = log.read(offset, max_bytes=1, committed=committed)
+        read = log.read(offset, max_bytes=max_bytes, committed=committed)
         if not read.data:
             break
-        header = read_header(read.data)
-        is_aborted = any(
-            producer_id == header.producer_id and first <= header.base_offset
-            for producer_id, first in read.aborted
-        )
-        if not header.is_control and header.record_count and not is_aborted:
-            found += [record for record in read_records(read.data) if record.offset >= offset]
-        offset = header.next_offset
+        for batch_, header in _without_aborted(read):
+            found += [record for record in read_records(batch_) if record.offset >= offset]
+            assert header.base_offset < log.end_offset
+        offset = list(split(read.data))[-1][1].next_offset
     return found
 
 
-def values_of(log: PartitionLog, offset: int | None = None, *, committed: bool = False) -> list[str | None]:
+def _without_aborted(read: Read) -> Iterator[tuple[bytes, BatchHeader]]:
+    """As clients do it: a producer's batches are left out from its aborted transaction's start to its marker."""
+    waiting = sorted(read.aborted, key=lambda entry: entry[1])
+    aborted: set[int] = set()
+    for position, header in split(read.data):
+        batch_ = read.data[position : position + header.size]
+        while waiting and waiting[0][1] <= header.last_offset:
+            aborted.add(waiting.pop(0)[0])
+        if header.is_control:
+            marker = read_marker(batch_) if header.record_count else None
+            if marker is not None and not marker.is_commit:
+                aborted.discard(header.producer_id)
+        elif header.record_count and not (header.is_transactional and header.producer_id in aborted):
+            yield batch_, header
+
+
+def values_of(
+    log: PartitionLog, offset: int | None = None, *, committed: bool = False, max_bytes: int = 1
+) -> list[str | None]:
     return [
         None if record.value is None else record.value.decode()
-        for record in records_of(log, offset, committed=committed)
+        for record in records_of(log, offset, committed=committed, max_bytes=max_bytes)
     ]

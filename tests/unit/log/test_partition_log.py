@@ -237,6 +237,31 @@ def test_aborted_transactions_are_named_to_committed_readers_only() -> None:
     assert log.aborted[0].last_stable_offset == 1
 
 
+def test_a_committed_read_follows_the_stable_offset_and_names_all_that_was_aborted() -> None:
+    log = a_log()
+    for producer_id in (7, 8, 9):
+        log.append(batch(f"{producer_id}", producer=(producer_id, 0, 0), transactional=True), now_ms=NOW)
+    for producer_id, commit, seen in ((8, False, []), (7, False, []), (9, True, ["9"])):
+        assert values_of(log, committed=True, max_bytes=10_000) == []
+        log.append_marker(
+            producer_id=producer_id, producer_epoch=0, commit=commit, coordinator_epoch=0, now_ms=NOW
+        )
+        assert values_of(log, committed=True, max_bytes=10_000) == seen
+    assert log.read(0, max_bytes=10_000, committed=True).aborted == [(8, 1), (7, 0)]
+
+
+def test_a_committed_reader_goes_on_from_one_open_transaction_to_the_next() -> None:
+    log = a_log()
+    for number in range(3):
+        log.append(batch(f"plain {number}"), now_ms=NOW)
+        log.append(batch(f"{number}", producer=(number, 0, 0), transactional=True), now_ms=NOW)
+    for number, stable_offset in ((0, 3), (1, 5), (2, 9)):
+        assert len(values_of(log, committed=True, max_bytes=10_000)) == 2 * number + 1
+        log.append_marker(producer_id=number, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
+        assert log.stable_offset == stable_offset
+    assert len(values_of(log, committed=True, max_bytes=10_000)) == 6
+
+
 def test_a_marker_without_a_transaction_aborts_nothing() -> None:
     log = a_log()
     log.append_marker(producer_id=7, producer_epoch=3, commit=False, coordinator_epoch=0, now_ms=NOW)

@@ -9,6 +9,7 @@ from headrace.log.disk import write_file
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import next_valid
+from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, batch, open_log, values_of
 
@@ -219,22 +220,30 @@ def test_lost_recovery_points_make_recovery_scan_all_and_accept_gaps(disk: Memor
     assert values_of(log) == kept
 
 
-def test_indexes_are_made_again_when_missing_or_stale(disk: MemoryDisk) -> None:
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"abc", bytes(96), "of another segment"],
+    ids=["missing", "empty", "torn", "zeros", "of another segment"],
+)
+@pytest.mark.parametrize("suffix", [".index", ".timeindex"])
+def test_indexes_are_made_again_when_missing_or_stale(
+    disk: MemoryDisk, suffix: str, content: bytes | str | None
+) -> None:
     manager, log = open_log(disk, segment_bytes=4000, index_interval_bytes=100)
-    for number in range(200):
-        log.append(batch(f"{number}", at=NOW + number), now_ms=NOW)
+    for number in range(90):
+        log.append(batch("." * number, at=NOW + number), now_ms=NOW)
     manager.close()
-    names = [name for name in disk.list("orders-0") if name.endswith(("index",))]
-    assert len(names) >= 6
-    other = disk.read(f"orders-0/{names[0]}")
-    for name, content in zip(names, [None, b"", b"abc", other, bytes(80), other * 2], strict=False):
+    assert len(log.bases) == 3
+    paths = [f"orders-0/{base:020d}{suffix}" for base in log.bases]
+    others = [disk.read(path) for path in paths[1:] + paths[:1]]
+    for path, other in zip(paths, others, strict=True):
         if content is None:
-            disk.remove(f"orders-0/{name}")
+            disk.remove(path)
         else:
-            write_file(disk, f"orders-0/{name}", content)
+            write_file(disk, path, content if isinstance(content, bytes) else other)
     _, log = open_log(disk, segment_bytes=4000, index_interval_bytes=100)
-    for offset in range(200):
-        assert values_of(log, offset)[:1] == [f"{offset}"]
+    for offset in range(90):
+        assert read_header(log.read(offset, max_bytes=1).data).base_offset == offset
         assert log.offset_for_time(NOW + offset) == (NOW + offset, offset)
 
 
