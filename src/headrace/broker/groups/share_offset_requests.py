@@ -86,10 +86,10 @@ class ShareOffsetRequests:
         self, group_id: str, topic: "Topic", index: int
     ) -> DescribeShareGroupOffsetsResponsePartition:
         state = self._core.share_state.get(ShareKey(group_id, topic.id, index))
-        if state is None or state.start_offset == UNKNOWN:
+        if state is None:
             return _describe_unknown(index)
         lag = UNKNOWN
-        if state.complete_count != UNKNOWN:
+        if state.start_offset != UNKNOWN and state.complete_count != UNKNOWN:
             lag = topic.partitions[index].log.end_offset - state.start_offset - state.complete_count
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
