@@ -4,6 +4,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.steps import (
     batch,
     describe_group,
@@ -82,6 +85,24 @@ def test_a_client_that_leaves_with_its_answers_unread_disturbs_nobody(
             rude.post_ask("fetch", 12, **fetch_request(unique, 0))
         rude.close()
     assert produced(wire, unique, batch("news")) == 1
+
+
+def test_nothing_is_kept_of_clients_that_left_while_they_waited(
+    broker: BrokerUnderTest,
+    request: pytest.FixtureRequest,
+    wire: WireClient,
+    connect: Connect,
+    unique: str,
+) -> None:
+    new_topic(wire, unique)
+    for _ in range(20):
+        waiting = connect()
+        waiting.post_ask("fetch", 12, **fetch_request(unique, 0, max_wait_ms=20_000))
+        waiting.close()
+    assert produced(wire, unique, batch("news")) == 0
+    if not broker.is_apache:
+        ours = request.getfixturevalue("headrace")
+        wait_for(lambda: ours.call(lambda: len(ours.core.parked) == 0))
 
 
 def test_a_hundred_connections_are_served(connect: Connect, unique: str) -> None:
