@@ -214,7 +214,12 @@ class Connection(asyncio.Protocol):
         self._slots.append(slot)
 
         def done(response: Message) -> None:
-            slot.data = self._encode(header, response)
+            try:
+                slot.data = self._encode(header, response)
+            except Exception:  # whoever resolves this also answers other connections: they must not suffer for it
+                logger.exception("the answer to API %d v%d cannot be written", header.api_key, header.api_version)
+                self.close()
+                return
             slot.is_ready = True
             self._flush()
 
