@@ -39,6 +39,7 @@ from headrace.log.layout import (
 from headrace.log.partition_log import PartitionLog, Store, read_topic_id
 from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
+from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")
 
@@ -155,21 +156,23 @@ class LogManager:
 
     def _load(self, log: PartitionLog) -> PartitionLog:
         """From the summary of a clean stop if there is one and it holds, else by recovery."""
-        key = (log.topic, log.partition)
         summary = self._summaries.pop(log.directory, None)
         if summary is not None:
             with contextlib.suppress(Unreadable, LookupError, TypeError, ValueError, FileNotFoundError):
                 open_clean(log, summary, now_ms=self._now_ms)
                 return log
             logger.warning("%s is not as it was left; it is recovered", log.name)
-            log = PartitionLog(self.store, log.topic, log.partition, log.config, log.topic_id)
-        points = self._recovery_points
-        recover(
-            log,
-            recovery_point=None if points is None else points.get(key, 0),
-            start_offset=self._start_offsets.get(key, 0),
-            now_ms=self._now_ms,
-        )
+            log = log.blank()
+        key = (log.topic, log.partition)
+        recovery_point = None if self._recovery_points is None else self._recovery_points.get(key, 0)
+        start_offset = self._start_offsets.get(key, 0)
+        try:
+            recover(log, recovery_point=recovery_point, start_offset=start_offset, now_ms=self._now_ms)
+        except KafkaError as error:
+            logger.warning("%s: %s; all of it is checked", log.name, error.message)
+            log.close()
+            log = log.blank()
+            recover(log, recovery_point=None, start_offset=start_offset, now_ms=self._now_ms)
         return log
 
     def sync(self, logs: Iterable[PartitionLog]) -> None:
@@ -333,6 +336,8 @@ class LogManager:
         for log in logs:
             log.save_for_restart()
         self.sync(self.logs.values())
+        for log in logs:
+            log.forget_old_snapshots()
         self.save_recovery_points()
         self._remove(self._doomed)
         summaries = self._summaries | {log.directory: summary_of(log) for log in logs}

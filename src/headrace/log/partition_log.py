@@ -164,6 +164,10 @@ class PartitionLog:
         self._unsynced_segments: list[Segment] = []
         self._unsynced_files: list[str] = []
 
+    def blank(self) -> "PartitionLog":
+        """The same log before anything was read from the disk."""
+        return PartitionLog(self.store, self.topic, self.partition, self.config, self.topic_id)
+
     def __repr__(self) -> str:
         return f"PartitionLog({self.directory!r}, {self.start_offset}..{self.end_offset})"
 
@@ -269,9 +273,11 @@ class PartitionLog:
 
     def _write(self, data: bytes | bytearray, placed: list[Placed], next_offset: int, now_ms: int) -> None:
         """The one place where bytes enter the log."""
-        self.is_as_left = False
+        if self.is_deleted:
+            raise self._deleted()
         if self.damage is not None:
             raise self._damage_error(ErrorCode.KAFKA_STORAGE_ERROR)
+        self.is_as_left = False
         try:
             segment = self._segment_for(len(data), placed, now_ms)
             segment.append(data, placed, interval=self.config.index_interval_bytes)
@@ -367,7 +373,7 @@ class PartitionLog:
         active.is_closed = True
         with self.store.guard:
             self._unsynced_files += written
-        self._forget_old_snapshots()
+        self.forget_old_snapshots()
         return segment
 
     def drop_oldest(self, count: int, *, now_ms: int) -> list[Segment]:
@@ -423,12 +429,13 @@ class PartitionLog:
             self.snapshots.append(self.end_offset)
         return path
 
-    def _forget_old_snapshots(self) -> None:
-        """Recovery starts at the segment that holds the recovery point and needs the snapshot before it."""
+    def forget_old_snapshots(self) -> None:
+        """Recovery starts at the segment that holds the recovery point, or at a later one, or at the very end."""
         at = bisect_right(self.bases, self.recovery_point) - 1
         needed = self.bases[at] if at >= 0 else 0
         keep_from = max((offset for offset in self.snapshots if offset <= needed), default=0)
-        for offset in [offset for offset in self.snapshots if offset < keep_from]:
+        kept = {keep_from, self.end_offset, *self.bases[max(at, 0) :]}
+        for offset in [offset for offset in self.snapshots if offset not in kept]:
             self.store.disk.remove(f"{self.directory}/{file_name(offset, SNAPSHOT)}")
             self.snapshots.remove(offset)
 
@@ -445,6 +452,8 @@ class PartitionLog:
         The first batch comes whole even if it is larger, unless `at_least_one` is false. Committed reads end before
         the first undecided transaction.
         """
+        if self.is_deleted:
+            raise self._deleted()
         end_offset = self.end_offset
         if offset < self.start_offset or offset > end_offset:
             raise self._out_of_range(offset)
@@ -653,6 +662,9 @@ class PartitionLog:
             ErrorCode.OFFSET_OUT_OF_RANGE,
             f"Offset {offset} of {self.name} is outside {self.start_offset} to {self.end_offset}.",
         )
+
+    def _deleted(self) -> KafkaError:
+        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted.")
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         return KafkaError(

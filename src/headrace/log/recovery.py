@@ -33,10 +33,11 @@ from headrace.log.layout import (
     parse_file_name,
     parse_swap_name,
 )
-from headrace.log.partition_log import Damage, PartitionLog
+from headrace.log.partition_log import RELATIVE_OFFSET_MAX, Damage, PartitionLog
 from headrace.log.producers import decode_snapshot
 from headrace.log.segment import Segment
 from headrace.wire.batches import (
+    FRAME_SIZE,
     HEADER_SIZE,
     LENGTH_MIN,
     MAGIC,
@@ -236,7 +237,7 @@ class _Recovery:
             stopped_at = 0 if is_gap else self._scan(segment)
             if not is_gap and stopped_at == segment.size:
                 continue
-            follower = None if is_gap else next_valid(segment, stopped_at, log.end_offset)
+            follower = None if is_gap else self._follower(at, stopped_at)
             if follower is not None:
                 self._refuse_from(segment, stopped_at, follower)
             else:
@@ -246,12 +247,24 @@ class _Recovery:
             if log.damage is None:
                 log.note_recovered(segment)
 
+    def _follower(self, at: int, position: int) -> tuple[Segment, int] | None:
+        """The first good batch after bytes that are none. Segments that were never synced do not count."""
+        candidates = [(self.log.segments[at], position)]
+        if self.may_have_gaps:  # nobody knows what was synced
+            candidates += [(segment, 0) for segment in self.log.segments[at + 1 :]]
+        for segment, start in candidates:
+            found = next_valid(segment, start, self.log.end_offset)
+            if found is not None:
+                return segment, found
+        return None
+
     def _scan(self, segment: Segment) -> int:
         """Checks every batch and takes it into account; where the last good one ends."""
         log = self.log
+        log.end_offset = max(log.end_offset, segment.base_offset)
         segment.reset_notes()
         end = 0
-        for position, header in valid_batches(segment, 0, max(log.end_offset, segment.base_offset)):
+        for position, header in valid_batches(segment, 0, log.end_offset):
             self._replay(segment, position, header)
             log.epochs.assign(header.leader_epoch, header.base_offset)
             segment.note(
@@ -287,13 +300,13 @@ class _Recovery:
                 "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
             )
 
-    def _refuse_from(self, segment: Segment, position: int, follower: int) -> None:
+    def _refuse_from(self, segment: Segment, position: int, follower: tuple[Segment, int]) -> None:
         log = self.log
-        log.damage = Damage(
-            log.end_offset, segment.path, position, f"no record batch here, and one at byte {follower}"
-        )
-        for later in log.segments[log.segments.index(segment) :]:
-            start = follower if later is segment else 0
+        next_segment, next_position = follower
+        reason = f"no record batch here, and one follows in {next_segment.path} at byte {next_position}"
+        log.damage = Damage(log.end_offset, segment.path, position, reason)
+        for later in log.segments[log.segments.index(next_segment) :]:
+            start = next_position if later is next_segment else 0
             for _, header in valid_batches(later, start, log.end_offset):
                 log.end_offset = header.next_offset
         logger.error(
@@ -367,14 +380,19 @@ def _valid_header(chunk: bytes, at: int, next_offset: int) -> BatchHeader | None
 
 
 def next_valid(segment: Segment, position: int, next_offset: int) -> int | None:
-    """Where the first good batch after bad bytes starts; None if only rubbish follows."""
-    data = segment.file().read(position, segment.size - position)
-    at = data.find(MAGIC, MAGIC_AT + 1)
-    while at >= 0:
-        start = at - MAGIC_AT
-        # Offsets a little ahead only: this spares a checksum for nearly every byte that happens to be a 2.
-        base_offset = int.from_bytes(data[start : start + 8], "big")
-        if next_offset <= base_offset <= next_offset + 2**31 and _valid_header(data, start, next_offset):
-            return position + start
-        at = data.find(MAGIC, at + 1)
+    """Where the first good batch after `position` starts; None if only rubbish follows."""
+    file = segment.file()
+    for start in range(position + 1, segment.size, SCAN_BYTES):
+        window = file.read(start, SCAN_BYTES + HEADER_SIZE)
+        at = window.find(MAGIC, MAGIC_AT)
+        while at >= 0 and at - MAGIC_AT + HEADER_SIZE <= len(window):
+            header = read_header(window, at - MAGIC_AT)
+            here = start + at - MAGIC_AT
+            # Offsets a little ahead only: this spares a checksum for nearly every byte that happens to be a 2.
+            is_likely = next_offset <= header.base_offset <= next_offset + RELATIVE_OFFSET_MAX
+            if is_likely and LENGTH_MIN <= header.length <= segment.size - here - FRAME_SIZE:
+                batch = file.read(here, header.size)
+                if _valid_header(batch, 0, next_offset) is not None:
+                    return here
+            at = window.find(MAGIC, at + 1)
     return None

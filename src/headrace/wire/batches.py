@@ -158,8 +158,8 @@ def crc32c_of(data: Buffer) -> int:
 
 def checksum(data: Buffer, position: int, header: BatchHeader) -> int:
     """CRC-32C of what the batch at `position` holds now."""
-    with memoryview(data) as view, view[position + ATTRIBUTES_AT : position + header.size] as covered:
-        return crc32c(covered)  # type: ignore[no-any-return]
+    end = position + header.length + FRAME_SIZE
+    return crc32c(memoryview(data)[position + ATTRIBUTES_AT : end])  # type: ignore[no-any-return]
 
 
 def is_intact(data: Buffer, position: int, header: BatchHeader) -> bool:

@@ -141,6 +141,10 @@ def test_a_deleted_topic_is_out_of_use_at_once_and_off_the_disk_later(tmp_path: 
     manager.delete_topic("orders", now_ms=NOW)
     assert not disk.exists("orders-0")
     assert [name for name in disk.list() if name.endswith("-delete")]
+    for attempt in (lambda: log.read(1, max_bytes=1), lambda: log.append(batch("b"), now_ms=NOW)):
+        with pytest.raises(KafkaError) as caught:
+            attempt()
+        assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     again = manager.open_log("orders", 0, LogConfig(), bytes(16))
     assert (again.start_offset, again.end_offset) == (0, 0)
     manager.run_background_work(NOW + 999)

@@ -5,10 +5,10 @@ import logging
 
 import pytest
 
+from headrace.log import recovery
 from headrace.log.disk import write_file
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
-from headrace.log.recovery import next_valid
 from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, batch, open_log, values_of
@@ -305,12 +305,15 @@ def test_lost_leader_epochs_are_found_in_the_batches(disk: MemoryDisk) -> None:
     assert log.end_offset_for_epoch(0) == (0, 2)
 
 
-def test_a_batch_is_found_again_after_rubbish(disk: MemoryDisk) -> None:
+def test_a_batch_is_found_again_after_rubbish(disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch) -> None:
     size = three_batches(disk)
     overwrite(disk, FIRST, 0, bytes(range(100)))
     log = killed(disk)
     assert size < 100 < 2 * size
-    assert next_valid(log.segments[0], 0, 0) == 2 * size
+    for window in (1, 30, 70, 10_000):
+        monkeypatch.setattr(recovery, "SCAN_BYTES", window)
+        assert recovery.next_valid(log.segments[0], 0, 0) == 2 * size
+        assert recovery.next_valid(log.segments[0], 2 * size, 0) is None
 
 
 def test_an_aborted_transaction_counts_once_when_snapshots_are_lost(disk: MemoryDisk) -> None:
@@ -325,3 +328,52 @@ def test_an_aborted_transaction_counts_once_when_snapshots_are_lost(disk: Memory
     again = killed(disk, segment_bytes=200)
     assert again.aborted == log.aborted
     assert again.producers() == log.producers()
+
+
+def test_damage_that_recovery_meets_in_synced_segments_is_refused_not_raised(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(6):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    manager.sync([log])
+    for offset in log.snapshots:
+        disk.remove(f"orders-0/{offset:020d}.snapshot")
+    overwrite(disk, FIRST, 8, bytes(4))
+    log = killed(disk, segment_bytes=200)
+    assert log.damage is not None
+    assert (log.damage.offset, log.end_offset) == (0, 6)
+
+
+def test_snapshots_do_not_pile_up(disk: MemoryDisk) -> None:
+    for number in range(10):
+        manager, log = open_log(disk, segment_bytes=200)
+        log.append(batch(f"{number}"), now_ms=NOW)
+        manager.close()
+    names = [name for name in disk.list("orders-0") if name.endswith(".snapshot")]
+    assert len(names) <= 2
+    assert values_of(log) == [f"{number}" for number in range(10)]
+
+
+def test_without_recovery_points_damage_before_other_segments_is_refused(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(6):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    manager.sync([log])
+    disk.remove("recovery-point-offset-checkpoint")
+    overwrite(disk, FIRST, disk.size(FIRST) - 1, b"\xff")
+    log = killed(disk, segment_bytes=200)
+    assert log.damage is not None
+    assert (log.damage.offset, log.end_offset) == (1, 6)
+    assert not [name for name in disk.list("orders-0") if name.endswith("unsynced")]
+
+
+def test_without_recovery_points_an_empty_active_segment_still_says_where_the_log_ends(
+    disk: MemoryDisk,
+) -> None:
+    policy = {"cleanup_policy": frozenset({"compact"}), "delete_retention_ms": 0}
+    manager, log = open_log(disk, **policy)
+    log.append(batch(None, keys=["a"]), now_ms=NOW)
+    log.roll(NOW)
+    for _ in range(3):
+        manager.run_background_work(NOW + 10)
+    disk.remove("recovery-point-offset-checkpoint")
+    assert killed(disk).end_offset == 1
