@@ -96,6 +96,8 @@ def encode_update(update: Update) -> bytes:
 
 def decode(key: bytes, value: bytes | None) -> tuple[ShareKey, Snapshot | Update | None] | None:
     """What a record says; None for the body of a tombstone, None at all for a record of a later Kafka."""
+    if len(key) < _SHORT.size:
+        raise MalformedMessage("a key without a type")
     (kind,) = _SHORT.unpack_from(key)
     if kind == ShareSnapshotKey.API_KEY:
         named, _ = read_message(ShareSnapshotKey, 0, key, 2)
@@ -138,10 +140,13 @@ def _read_update(value: bytes | None) -> Update | None:
 
 
 def _batch(batch: SnapshotBatch | UpdateBatch) -> StateBatch:
-    state = RecordState(batch.delivery_state)
+    try:
+        state = RecordState(batch.delivery_state)
+    except ValueError as error:
+        raise MalformedMessage(str(error)) from error
     return StateBatch(batch.first_offset, batch.last_offset, state, batch.delivery_count)
 
 
 def _require_known(value: bytes) -> None:
     if value[:2] != _VERSION:
-        raise MalformedMessage(f"share state of version {_SHORT.unpack_from(value)[0]}; known is 0")
+        raise MalformedMessage(f"share state of version 0x{value[:2].hex()}; known is 0")

@@ -6,12 +6,15 @@ again, with everything merged. What has been merged is a snapshot behind, so rec
 still needed can be deleted (`prune`). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
 
 State is written before an acknowledgement is answered and synced with the next group commit (design.md, decision 7):
-a power cut between the two redelivers, and loses nothing.
+a power cut between the two redelivers, and loses nothing. The reverse can happen too: state was synced and the records
+that it speaks of were not (acks=1). Then the records at these offsets are other ones from now on, and the start cuts
+the state off where the log ends.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.groups.hashing import partition_for
@@ -29,6 +32,7 @@ from headrace.broker.share.state_records import (
 from headrace.log.metadata import uuid_text
 from headrace.share.changes import StateBatch
 from headrace.share.merge import merge
+from headrace.share.states import FINAL
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_records
@@ -36,6 +40,7 @@ from headrace.wire.records import read_records
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
     from headrace.broker.topics import Topic
+    from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.share")
 
@@ -43,6 +48,8 @@ STATE_TOPIC = "__share_group_state"
 UNKNOWN = -1
 NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
 NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allowed."
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
+"""A window of very many ranges does not fit in one snapshot; in the updates that led to it, it does."""
 
 
 @dataclass(slots=True)
@@ -69,13 +76,24 @@ class StoredState:
 
     def merged(self) -> Sequence[StateBatch]:
         if self.updates or (self.batches and self.batches[0].first < self.start_offset):
-            pending, self.updates = self.updates, []
-            flat = [batch for batches in pending for batch in batches]
-            self.batches = merge([*self.batches, *flat], start_offset=self.start_offset)
+            self.batches = self.merged_with((), self.start_offset)
+            self.updates = []
         return self.batches
+
+    def merged_with(self, more: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
+        """What it would come to, with one more write."""
+        written = [batch for batches in self.updates for batch in batches]
+        return merge([*self.batches, *written, *more], start_offset=start_offset)
+
+    def last_offset(self) -> int:
+        """The last one that anything is said about."""
+        lasts = [batch.last for batches in (self.batches, *self.updates) for batch in batches]
+        return max([self.start_offset - 1, *lasts])
 
     def apply(self, update: Update) -> None:
         if update.start_offset != UNKNOWN:
+            if update.start_offset < self.start_offset:
+                self.merged()  # what was below the higher start is gone for good
             self.start_offset = update.start_offset
         if update.leader_epoch != UNKNOWN:
             self.leader_epoch = update.leader_epoch
@@ -102,6 +120,8 @@ class ShareStateStore:
             for batch in partition.log.batches():
                 for record in read_records(batch):
                     self._replay(partition.index, record.offset, record.key or b"", record.value)
+        if not self._core.logs.was_clean:
+            self._mend()
 
     def _replay(self, partition: int, offset: int, key_bytes: bytes, value: bytes | None) -> None:
         try:
@@ -118,6 +138,44 @@ class ShareStateStore:
             self._states[key] = self._from_snapshot(key, body, partition, offset)
         elif key in self._states:
             self._states[key].apply(body)
+
+    def _mend(self) -> None:
+        """After a crash: forgets topics that went meanwhile, and what is said of records that a log has lost.
+
+        Must be safe before anybody produces: new records get the same offsets.
+        """
+        cut: dict[int, None] = {}
+        for key, state in list(self._states.items()):
+            topic = self._core.topics.by_id(key.topic_id)
+            if topic is None or key.partition >= len(topic.partitions):
+                self._forget_quietly(key)
+                continue
+            log = topic.partitions[key.partition].log
+            if log.damage is None and state.last_offset() >= log.end_offset:
+                logger.warning(
+                    "group %s: the records of %s from offset %d on are lost, and their state with them",
+                    key.group_id, log.name, log.end_offset,
+                )  # fmt: skip
+                self._cut(key, state, log.end_offset)
+                cut[state.partition] = None
+        if cut:
+            partitions = self._core.topics.internal(STATE_TOPIC).partitions
+            self._core.logs.sync([partitions[index].log for index in cut])
+
+    def _cut(self, key: ShareKey, state: StoredState, end_offset: int) -> None:
+        kept = [
+            batch._replace(last=min(batch.last, end_offset - 1))
+            for batch in state.merged()
+            if batch.first < end_offset
+        ]
+        snapshot = self._next_snapshot(state)
+        settled = sum(batch.last - batch.first + 1 for batch in kept if batch.state in FINAL)
+        self._write_snapshot(
+            key,
+            snapshot._replace(
+                start_offset=min(state.start_offset, end_offset), complete_count=settled, batches=kept
+            ),
+        )
 
     @staticmethod
     def _from_snapshot(key: ShareKey, snapshot: Snapshot, partition: int, offset: int) -> StoredState:
@@ -192,10 +250,14 @@ class ShareStateStore:
         if state_epoch != UNKNOWN and state_epoch < state.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, complete_count, batches)
-        if state.update_count < self._updates_max:
-            return self._write_update(key, state, update)
-        state.apply(update)
-        return self._renew_snapshot(key, state)
+        if state.update_count >= self._updates_max:
+            try:
+                return self._write_snapshot(key, self._next_snapshot(state, update))
+            except KafkaError as error:
+                if error.code not in TOO_LARGE:
+                    raise
+                state.update_count = 0  # the updates hold it, and so many later it may fit
+        return self._write_update(key, state, update)
 
     def delete(self, key: ShareKey) -> Later[None] | None:
         """Forgets the share-partition; nothing to do for one that is not known."""
@@ -205,10 +267,17 @@ class ShareStateStore:
         return self._forget(key)
 
     def _forget(self, key: ShareKey) -> Later[None]:
-        _, index = self._place(key)
+        index = self._states[key].partition
         written = self._core.append_internal(STATE_TOPIC, index, [(snapshot_key(key), None)])
         del self._states[key]
         return written
+
+    def _forget_quietly(self, key: ShareKey) -> None:
+        """For a topic that is gone. What cannot be written now is found again at the next start."""
+        try:
+            self._forget(key)
+        except KafkaError as error:
+            logger.warning("%s: its state stays for now: %s", key, error)
 
     def _write_update(self, key: ShareKey, state: StoredState, update: Update) -> Later[None]:
         record = state.update_key, encode_update(update)
@@ -216,19 +285,21 @@ class ShareStateStore:
         state.apply(update)
         return written
 
-    def _renew_snapshot(self, key: ShareKey, state: StoredState) -> Later[None]:
-        return self._write_snapshot(
-            key,
-            Snapshot(
-                snapshot_epoch=state.snapshot_epoch + 1,
-                state_epoch=state.state_epoch,
-                leader_epoch=state.leader_epoch,
-                start_offset=state.start_offset,
-                complete_count=state.complete_count,
-                create_timestamp=state.create_timestamp,
-                write_timestamp=self._core.clock.wall_ms(),
-                batches=state.merged(),
-            ),
+    def _next_snapshot(self, state: StoredState, update: Update | None = None) -> Snapshot:
+        """All that is known, with an update that is still to be written. Nothing has changed if it cannot be."""
+        if update is None:
+            update = Update(state.snapshot_epoch, UNKNOWN, UNKNOWN, state.complete_count, ())
+        start_offset = state.start_offset if update.start_offset == UNKNOWN else update.start_offset
+        state.merged()
+        return Snapshot(
+            snapshot_epoch=state.snapshot_epoch + 1,
+            state_epoch=state.state_epoch,
+            leader_epoch=state.leader_epoch if update.leader_epoch == UNKNOWN else update.leader_epoch,
+            start_offset=start_offset,
+            complete_count=update.complete_count,
+            create_timestamp=state.create_timestamp,
+            write_timestamp=self._core.clock.wall_ms(),
+            batches=state.merged_with(update.batches, start_offset),
         )
 
     def _write_snapshot(self, key: ShareKey, snapshot: Snapshot) -> Later[None]:
@@ -262,7 +333,7 @@ class ShareStateStore:
 
     def _note_topic_deleted(self, topic: "Topic") -> None:
         for key in [key for key in self._states if key.topic_id == topic.id]:
-            self._forget(key)
+            self._forget_quietly(key)
 
     def _arm_pruning(self) -> None:
         interval_ms = self._core.settings.int("share.coordinator.state.topic.prune.interval.ms")
@@ -278,18 +349,46 @@ class ShareStateStore:
         topic = self._core.topics.get(STATE_TOPIC)
         if topic is None:
             return
-        by_partition: dict[int, list[ShareKey]] = {}
-        for key in self._states:
-            by_partition.setdefault(self._states[key].partition, []).append(key)
+        by_partition: dict[int, list[ShareKey]] = {partition.index: [] for partition in topic.partitions}
+        for key, state in self._states.items():
+            by_partition[state.partition].append(key)
         for index, keys in by_partition.items():
-            if any(self._states[key].is_hot for key in keys):
-                for key in keys:
-                    if not self._states[key].is_hot:
-                        self._renew_snapshot(key, self._states[key])
             log = topic.partitions[index].log
-            log.delete_records(max(log.start_offset, min(self._states[key].snapshot_at for key in keys)))
-            for key in keys:
-                self._states[key].is_hot = False
+            try:
+                self._renew_cold(keys)
+            except KafkaError as error:
+                logger.warning("%s is not pruned: %s", log.name, error)
+                continue
+            needed = min((self._states[key].snapshot_at for key in keys), default=log.end_offset)
+            if needed > log.start_offset:
+                self._core.durable([log]).then(partial(self._delete_before, log, needed, log.end_offset))
+
+    def _renew_cold(self, keys: Sequence[ShareKey]) -> None:
+        states = {key: self._states[key] for key in keys}
+        if any(state.is_hot for state in states.values()):
+            for key, state in states.items():
+                if not state.is_hot:
+                    self._renew(key, state)
+        for key in keys:
+            self._states[key].is_hot = False
+
+    def _renew(self, key: ShareKey, state: StoredState) -> None:
+        try:
+            self._write_snapshot(key, self._next_snapshot(state))
+        except KafkaError as error:
+            if error.code not in TOO_LARGE:
+                raise
+
+    def _delete_before(self, log: "PartitionLog", offset: int, end_offset: int, _: None) -> None:
+        """What is deleted must not go before what replaces it is safe, `headrace.flush=os` or not."""
+        try:
+            if log.recovery_point < end_offset:
+                self._core.logs.sync([log])
+            log.delete_records(offset)
+        except KafkaError as error:
+            logger.warning("%s is not pruned: %s", log.name, error)
+        except OSError as error:
+            self._core.fail(error)
 
 
 def coordinator_key(key: ShareKey) -> str:
