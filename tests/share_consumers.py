@@ -6,6 +6,7 @@ The Java one is the real class from Kafka's jars. It lives in a JVM of ours, and
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from confluent_kafka import (
@@ -15,8 +16,13 @@ from confluent_kafka import (
     ShareConsumer,
     TopicPartition,
 )
-from py4j.java_gateway import CallbackServerParameters, GatewayParameters, JavaGateway, launch_gateway
-from py4j.protocol import Py4JJavaError
+from py4j.java_gateway import (  # type: ignore[import-untyped]
+    CallbackServerParameters,
+    GatewayParameters,
+    JavaGateway,
+    launch_gateway,
+)
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.testing.java import find_java
 from headrace.testing.kafka_jars import kafka_jars
@@ -40,14 +46,15 @@ class Unreadable(Exception):
         self.offset = offset
 
 
-class Delivery(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Delivery:
     """A record as a client hands it out; `count` is its delivery count, `record` what the client knows it by."""
 
     topic: str
     partition: int
     offset: int
     key: bytes | None
-    value: bytes | None
+    value: Any
     count: int
     record: Any
 
@@ -121,11 +128,11 @@ class Librdkafka:
         return [
             Delivery(
                 str(message.topic()),
-                message.partition(),
-                message.offset(),
+                message.partition() or 0,
+                message.offset() or 0,
                 message.key(),
                 message.value(),
-                message.delivery_count(),
+                message.delivery_count() or 0,
                 message,
             )
             for message in messages
@@ -287,4 +294,4 @@ def _refusal(error: Py4JJavaError) -> Exception:
         return NotAllowed(raised.getMessage())
     if kind == "RecordDeserializationException":
         return Unreadable(raised.offset())
-    return error
+    return RuntimeError(f"{kind}: {raised.getMessage()}")

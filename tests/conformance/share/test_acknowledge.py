@@ -4,6 +4,7 @@ What was written down is read as a new leader would read it (ReadShareGroupState
 """
 
 import time
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -26,9 +27,15 @@ from tests.conformance.share.share_client import (
 from tests.conformance.share.share_state import ACKNOWLEDGED, ARCHIVED, AVAILABLE, written_state
 from tests.conformance.wire_client import WireClient
 
-RENEWING = {"is_renew_ack": True, "max_bytes": 0, "min_bytes": 0, "max_records": 0, "max_wait_ms": 0}
+RENEWING: dict[str, Any] = {
+    "is_renew_ack": True,
+    "max_bytes": 0,
+    "min_bytes": 0,
+    "max_records": 0,
+    "max_wait_ms": 0,
+}
 """What a ShareFetch that renews must say: it may fetch nothing."""
-LOCK = {"record_lock_duration_ms": "1000"}
+LOCK: dict[str, Any] = {"record_lock_duration_ms": "1000"}
 
 
 @pytest.fixture
@@ -204,7 +211,8 @@ def released_until_gone(
     alone: ShareMember, partition: int, *, expected: int
 ) -> list[list[tuple[int, int, int]]]:
     """What each fetch acquired, when everything is released again at once; one more must come back empty."""
-    deliveries, adding = [], (partition,)
+    deliveries = []
+    adding: tuple[int, ...] = (partition,)
     for _ in range(expected):
         acquired = alone.fetch(*adding).acquired(partition)
         deliveries.append(acquired)

@@ -26,7 +26,8 @@ from tests.conformance.share.share_client import (
 from tests.conformance.steps import batch, new_topic, now_ms, produced
 from tests.conformance.wire_client import WireClient
 
-SOON_S = 1.0
+SOON_S = 2.0
+"""Less than a fetch would wait, with room for a busy machine."""
 DAY_MS = 86_400_000
 
 
@@ -110,14 +111,14 @@ def test_an_empty_queue_is_waited_for_and_named_only_at_first(
     alone = member(new_queue(wire, unique))
     started = time.monotonic()
     first = alone.fetch(0, max_wait_ms=500)
-    assert 0.45 < time.monotonic() - started < 1.5
+    assert 0.45 < time.monotonic() - started < 3
     assert list(first.partitions) == [0]
     found = first.partitions[0]
     assert (found.error_code, found.records, list(found.acquired_records)) == (0, b"", [])
     assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (0, 0)
     started = time.monotonic()
     assert alone.fetch(max_wait_ms=500).partitions == {}
-    assert 0.45 < time.monotonic() - started < 1.5
+    assert 0.45 < time.monotonic() - started < 3
 
 
 def test_a_parked_fetch_wakes_when_a_record_comes(wire: WireClient, member: NewMember, unique: str) -> None:
@@ -142,7 +143,7 @@ def test_a_parked_fetch_wakes_when_another_members_lock_runs_out(
     started = time.monotonic()
     assert (answer.offsets(), answer.response.acquisition_lock_timeout_ms) == ([0, 1, 2, 3, 4], 1_000)
     assert other.fetch(0).acquired() == [(0, 4, 2)]
-    assert 0.8 < time.monotonic() - started < 2.5
+    assert 0.8 < time.monotonic() - started < 4
 
 
 @pytest.mark.parametrize("how", ["released", "session closed", "connection lost"])
@@ -154,7 +155,7 @@ def test_a_parked_fetch_gets_what_another_member_gives_back(
     giver, other = member(topic_id), member(topic_id)
     assert giver.fetch(0).offsets() == [0, 1, 2, 3, 4]
     other.quiet(0)
-    other.post_fetch(max_wait_ms=1_500)
+    other.post_fetch(max_wait_ms=1_500 if broker.is_apache else 5_000)
     time.sleep(0.1)
     started = time.monotonic()
     if how == "released":
@@ -165,7 +166,7 @@ def test_a_parked_fetch_gets_what_another_member_gives_back(
         giver.disconnect()
     assert other.fetched().acquired() == [(0, 4, 2)]
     waited_s = time.monotonic() - started
-    assert waited_s < either(broker, apache=2.5, headrace=SOON_S, because="no wake-up is missed")
+    assert waited_s < either(broker, apache=4.0, headrace=SOON_S, because="no wake-up is missed")
 
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
@@ -175,7 +176,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
     alone = member(new_queue(wire, unique, 1))
     started = time.monotonic()
     assert alone.fetch(0, min_bytes=100_000, max_wait_ms=500).acquired() == [(0, 0, 1)]
-    assert 0.45 < time.monotonic() - started < 1.5
+    assert 0.45 < time.monotonic() - started < 3
 
 
 def test_the_window_of_records_in_flight_is_limited(wire: WireClient, member: NewMember, unique: str) -> None:

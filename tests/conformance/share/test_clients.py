@@ -6,6 +6,7 @@ Every story is told once per client and broker. The wire is used only to set the
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ pytestmark = pytest.mark.needs_kafka
 Open = Callable[..., ShareClient]
 OpenJava = Callable[..., JavaShareConsumer]
 EXPLICIT = {"share_acknowledgement_mode": "explicit"}
-QUICK = {"heartbeat_interval_ms": "100"}
+QUICK: dict[str, Any] = {"heartbeat_interval_ms": "100"}
 
 
 @pytest.fixture(scope="module")
@@ -201,7 +202,7 @@ def test_both_clients_work_on_one_partition_without_getting_in_each_others_way(
     settings = {"max_poll_records": "10"}
     librdkafka = Librdkafka(broker.bootstrap_servers, unique, unique, **settings)
     closing.callback(librdkafka.close)
-    clients = {"java": open_java(**settings), "librdkafka": librdkafka}
+    clients: dict[str, ShareClient] = {"java": open_java(**settings), "librdkafka": librdkafka}
     handed_out: dict[str, list[int]] = {name: [] for name in clients}
     deadline = time.monotonic() + WAIT_S
     records = 0

@@ -5,6 +5,7 @@ that were first seen on Apache Kafka 4.3.1.
 """
 
 import time
+from typing import Any
 
 import pytest
 
@@ -57,9 +58,9 @@ def test_a_new_group_has_its_assignment_after_the_assignment_interval(
     assert answer.heartbeat_interval_ms <= 5_000
     if broker.is_apache:
         assert alone.epoch == 3
-        assert 0.9 < waited_s < 3
+        assert 0.9 < waited_s < 5
     else:
-        assert waited_s < 0.3, "the first assignment comes in the first answer"
+        assert waited_s < 0.9, "the first assignment comes in the first answer"
     settled = alone.heartbeat()
     assert (settled.error_code, settled.member_epoch, settled.assignment) == (0, alone.epoch, None)
     wait_for(lambda: alone.heartbeat().heartbeat_interval_ms == 5_000, every_s=0.05)
@@ -223,7 +224,7 @@ def test_a_silent_member_is_removed_but_its_records_stay_locked(
     assert silent.ack((0, 4, 1)) == 0
 
 
-def empty_group(wire: WireClient, group: str) -> object:
+def empty_group(wire: WireClient, group: str) -> Any:
     found = describe_share_group(wire, group)
     return found if found.group_state == "Empty" else None
 
