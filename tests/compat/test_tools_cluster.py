@@ -16,7 +16,6 @@ LEFT_OUT = {
     "SASL and what needs it": {17, 36, 38, 39, 40, 41, 50, 51},
     "access control lists and quotas are described as empty, not kept": {30, 31, 49},
     "one node: no replicas to move, no quorum to change, no features to negotiate": {34, 45, 57, 64, 80, 81},
-    "share groups": {76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92},
     "Kafka Streams groups": {88, 89},
 }
 
@@ -41,7 +40,7 @@ def test_features_are_described(both: Both) -> None:
     ours, theirs = both.each(features)
     assert ours
     assert ours == {name: levels for name, levels in theirs.items() if name in ours}
-    assert {"metadata.version", "group.version", "transaction.version"} <= set(ours)
+    assert {"metadata.version", "group.version", "transaction.version", "share.version"} <= set(ours)
 
 
 def test_the_cluster_has_an_id(both: Both) -> None:

@@ -10,13 +10,12 @@ import socket
 import subprocess
 import tempfile
 import time
-import uuid
-from base64 import urlsafe_b64encode
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 
+from headrace.log.metadata import new_cluster_id
 from headrace.testing.child_process import ChildProcess
 from headrace.testing.kafka_tools import FAST_START, java_command
 
@@ -126,7 +125,7 @@ class ApacheKafka:
         self._ports, controller_ports = ports[: self._nodes], ports[self._nodes :]
         controllers = zip(self._node_ids(), controller_ports, strict=True)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers)
-        cluster_id = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        cluster_id = new_cluster_id()  # never begins with a dash, which the tool would take for an option
         for node, port, controller_port in zip(self._node_ids(), self._ports, controller_ports, strict=True):
             home = self.folder / f"node-{node}"
             (home / "data").mkdir(parents=True)

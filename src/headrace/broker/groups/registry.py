@@ -1,8 +1,7 @@
 """What every type of group can do, and the one table of group ids.
 
-A group id belongs to one group, whatever its type: classic, consumer (KIP-848), share (KIP-932, the next to come: a
-class with these methods, entered here under `GroupType.SHARE`). The coordinator, offsets and admin requests see groups
-only through `Group`.
+A group id belongs to one group, whatever its type: classic, consumer (KIP-848) or share (KIP-932). The coordinator,
+offsets and admin requests see groups only through `Group`.
 """
 
 from collections.abc import Callable, Iterator, Sequence
