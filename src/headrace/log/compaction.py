@@ -173,13 +173,7 @@ class Compaction:
         """Takes segments from the left for as long as they fit into one new file."""
         disk, first = self.log.store.disk, left[0]
         draft = first.path + CLEANED
-        new = Segment(
-            disk,
-            self.log.directory,
-            first.base_offset,
-            open_files=self.log.store.open_files,
-            created_ms=first.created_ms,
-        )
+        new = self.log.files.new_segment(first.base_offset, created_ms=first.created_ms)
         group: list[Segment] = []
         file = disk.open(draft, create=True)
         try:

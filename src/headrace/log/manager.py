@@ -19,6 +19,7 @@ from headrace.log.background import Work
 from headrace.log.compaction import Compaction, plan
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk, replace_file
+from headrace.log.files import read_topic_id
 from headrace.log.layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -36,9 +37,10 @@ from headrace.log.layout import (
     parse_offsets,
     parse_properties,
 )
-from headrace.log.partition_log import PartitionLog, Store, read_topic_id
+from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
+from headrace.log.store import Store
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")

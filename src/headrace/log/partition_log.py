@@ -12,38 +12,26 @@ Invariants: batches lie in the order of their offsets; offsets never change; `st
 go back; what a client was told is durable is below `recovery_point`.
 """
 
-import contextlib
-import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.log.config import LogConfig
-from headrace.log.disk import Disk, replace_file, sync_file, write_file
+from headrace.log.disk import replace_file, write_file
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.files import LogFiles
 from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
-from headrace.log.layout import (
-    INDEXES,
-    LEADER_EPOCHS,
-    PARTITION_METADATA,
-    SNAPSHOT,
-    TRANSACTION_INDEX,
-    Partition,
-    directory_name,
-    encode_epochs,
-    encode_partition_metadata,
-    file_name,
-    parse_partition_metadata,
-)
+from headrace.log.layout import LEADER_EPOCHS, TRANSACTION_INDEX, directory_name, encode_epochs
+from headrace.log.positions import Positions
 from headrace.log.producers import Origin, Producer, ProducerStates, ProducerView, encode_snapshot
-from headrace.log.segment import OpenFiles, Placed, Segment
+from headrace.log.segment import Placed, Segment
+from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
 from headrace.log.validation import COMPRESSION_OF, LOG_APPEND_TIME, Checked, check_batches
-from headrace.wire.batches import BatchHeader, place, read_header, split, stamp_append_time
+from headrace.wire.batches import FRAME_SIZE, place, read_header, split, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import build_marker, recompress
 
-HINTS_MAX = 32
 RELATIVE_OFFSET_MAX = 2**31 - 1
 REPLAY_BYTES = 1024 * 1024
 
@@ -73,39 +61,9 @@ class Damage(NamedTuple):
     reason: str
 
 
-SaveStartOffsets = Callable[[Mapping[Partition, int]], None]
-
-
-def read_topic_id(disk: Disk, directory: str) -> bytes | None:
-    """Whose directory it is; None where that is lost or torn."""
-    with contextlib.suppress(FileNotFoundError):
-        return parse_partition_metadata(disk.read(f"{directory}/{PARTITION_METADATA}"))
-    return None
-
-
-class Store:
-    """What the logs of one data directory share."""
-
-    __slots__ = ("disk", "guard", "leader_epoch", "open_files", "save_start_offsets", "unsynced_root")
-
-    def __init__(self, disk: Disk, *, leader_epoch: int, save_start_offsets: SaveStartOffsets) -> None:
-        self.disk = disk
-        self.open_files = OpenFiles()
-        self.leader_epoch = leader_epoch
-        self.guard = threading.Lock()
-        """Over the lists of what is unsynced; held for moments only."""
-        self.save_start_offsets = save_start_offsets
-        self.unsynced_root = False
-
-
 class PartitionLog:
     __slots__ = (
-        "_hints",
-        "_is_directory_made",
-        "_is_directory_unsynced",
-        "_stable_hint",
-        "_unsynced_files",
-        "_unsynced_segments",
+        "_positions",
         "aborted",
         "bases",
         "config",
@@ -113,6 +71,7 @@ class PartitionLog:
         "directory",
         "end_offset",
         "epochs",
+        "files",
         "is_as_left",
         "is_deleted",
         "next_horizon_ms",
@@ -121,8 +80,6 @@ class PartitionLog:
         "recovery_point",
         "saved_recovery_point",
         "segments",
-        "size",
-        "snapshots",
         "start_offset",
         "store",
         "topic",
@@ -145,24 +102,16 @@ class PartitionLog:
         self.is_deleted = False
         self.is_as_left = False
         """Opened after a clean stop and not written to since."""
-        self.size = 0
-        self.segments: list[Segment] = []
-        self.bases: list[int] = []
+        self.files = LogFiles(store, self.directory, topic_id)
+        self.segments, self.bases = self.files.segments, self.files.bases
         self.epochs = LeaderEpochs()
         self.producer_states = ProducerStates()
-        self.snapshots: list[int] = []
-        """Offsets of the snapshots on the disk, rising."""
         self.aborted: list[AbortedTransaction] = []
         """By last offset."""
         self.damage: Damage | None = None
         self.next_horizon_ms: int | None = None
         """When the next tombstones may go."""
-        self._hints: dict[int, tuple[Segment, int]] = {}
-        self._stable_hint: tuple[int, Segment, int] | None = None
-        self._is_directory_made = False
-        self._is_directory_unsynced = False
-        self._unsynced_segments: list[Segment] = []
-        self._unsynced_files: list[str] = []
+        self._positions = Positions(self.files)
 
     def blank(self) -> "PartitionLog":
         """The same log before anything was read from the disk."""
@@ -180,6 +129,11 @@ class PartitionLog:
         """Below it every transaction is decided."""
         first = self.producer_states.first_open_offset()
         return self.end_offset if first is None else max(first, self.start_offset)
+
+    @property
+    def size(self) -> int:
+        """Bytes of record batches on the disk."""
+        return self.files.size
 
     @property
     def name(self) -> str:
@@ -225,7 +179,7 @@ class PartitionLog:
                 leader_epoch=self.store.leader_epoch,
             )
             next_offset += header.last_offset_delta + 1
-            placed.append((header.length + 12, next_offset - 1, header.max_timestamp))
+            placed.append((header.length + FRAME_SIZE, next_offset - 1, header.max_timestamp))
         self._write(buffer, placed, next_offset, now_ms)
         for producer in producers.values():
             self.producer_states.apply(producer)
@@ -284,22 +238,16 @@ class PartitionLog:
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
         if not segment.is_dirty:
-            self._mark_dirty(segment)
+            self.files.note_dirty(segment)
         if self.epochs.latest < self.store.leader_epoch:
             self.epochs.assign(self.store.leader_epoch, self.end_offset)
-        self.size += len(data)
         self.end_offset = next_offset
-
-    def _mark_dirty(self, segment: Segment) -> None:
-        with self.store.guard:
-            segment.is_dirty = True
-            self._unsynced_segments.append(segment)
 
     def _segment_for(self, size: int, placed: list[Placed], now_ms: int) -> Segment:
         """The active segment, or a new one if these bytes do not belong in it any more."""
         if not self.segments:
-            self._make_directory()
-            return self.add_segment(self.end_offset, now_ms)
+            self.files.make()
+            return self.files.start_segment(self.end_offset, now_ms)
         active = self.segments[-1]
         if active.size and self._is_roll_due(active, size, placed, now_ms):
             return self.roll(now_ms)
@@ -320,47 +268,11 @@ class PartitionLog:
             return placed[-1][2] - active.first_timestamp > segment_ms
         return now_ms - active.created_ms > segment_ms
 
-    def _make_directory(self) -> None:
-        if not self._is_directory_made:
-            self.store.disk.make_directory(self.directory)
-            self.adopt_directory(is_synced=False)
-
-    def adopt_directory(self, *, is_synced: bool) -> None:
-        """There is one now. Unless a clean stop has left it, nobody knows whether it would survive a power cut."""
-        self._is_directory_made = True
-        if is_synced:
-            return
-        disk, path = self.store.disk, f"{self.directory}/{PARTITION_METADATA}"
-        if read_topic_id(disk, self.directory) is None:
-            write_file(disk, path, encode_partition_metadata(self.topic_id))
-        snapshots = [f"{self.directory}/{file_name(offset, SNAPSHOT)}" for offset in self.snapshots]
-        with self.store.guard:
-            self._unsynced_files += [path, *snapshots]
-            self._is_directory_unsynced = self.store.unsynced_root = True
-
     def note_recovered(self, segment: Segment) -> None:
         """It holds bytes that may not have been synced by the process that wrote them."""
-        self._mark_dirty(segment)
+        self.files.note_dirty(segment)
         if segment.is_closed:
-            written = [*segment.save_indexes(), *self.save_aborted(segment)]
-            with self.store.guard:
-                self._unsynced_files += written
-
-    def add_segment(self, base_offset: int, now_ms: int) -> Segment:
-        segment = Segment(
-            self.store.disk,
-            self.directory,
-            base_offset,
-            open_files=self.store.open_files,
-            created_ms=now_ms,
-        )
-        segment.create()
-        self.segments.append(segment)
-        self.bases.append(base_offset)
-        with self.store.guard:
-            self._is_directory_unsynced = True
-        self._mark_dirty(segment)
-        return segment
+            self.files.note_written([*segment.save_indexes(), *self.save_aborted(segment)])
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and starts the next at the log's end. OSError leaves the old one active."""
@@ -369,10 +281,8 @@ class PartitionLog:
             return active
         self.is_as_left = False
         written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
-        segment = self.add_segment(self.end_offset, now_ms)
-        active.is_closed = True
-        with self.store.guard:
-            self._unsynced_files += written
+        segment = self.files.start_segment(self.end_offset, now_ms)
+        self.files.note_written(written)
         self.forget_old_snapshots()
         return segment
 
@@ -380,37 +290,20 @@ class PartitionLog:
         """Takes segments out of the log, not off the disk. An active one remains, so that the end is known."""
         if count == len(self.segments):
             self.roll(now_ms)
-        dropped = self.segments[:count]
-        del self.segments[:count], self.bases[:count]
-        for segment in dropped:
-            segment.close()
-            self.size -= segment.size
+        dropped = self.files.drop_oldest(count)
         if self.bases[0] > self.start_offset:
             self.move_start(self.bases[0])
         self.is_as_left = False
-        self.forget_positions()
+        self._positions.forget()
         return dropped
 
     def replace_segments(self, old: list[Segment], new: Segment, swap: str) -> None:
         """Puts a compacted segment, which waits under the name `swap`, in the place of its sources."""
-        disk = self.store.disk
-        for segment in old[1:]:
-            segment.remove_files()
-        old[0].close()
-        for suffix in INDEXES:
-            disk.remove(old[0].path_of(suffix))
-        disk.rename(swap, new.path)
-        at = self.segments.index(old[0])
-        self.segments[at : at + len(old)] = [new]
-        self.bases[at : at + len(old)] = [new.base_offset]
-        self.size += new.size - sum(segment.size for segment in old)
         self.is_as_left = False
-        self.forget_positions()
-        written = [*new.save_indexes(), *self.save_aborted(new)]
+        self.files.swap_in(old, new, swap)
+        self._positions.forget()
+        self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
         new.is_closed = True
-        with self.store.guard:
-            self._unsynced_files += written
-            self._is_directory_unsynced = True
 
     def save_aborted(self, segment: Segment) -> list[str]:
         """The aborted transactions whose markers are in this segment: a file only if there are any."""
@@ -423,26 +316,20 @@ class PartitionLog:
         return [path]
 
     def save_snapshot(self) -> str:
-        path = f"{self.directory}/{file_name(self.end_offset, SNAPSHOT)}"
-        write_file(self.store.disk, path, encode_snapshot(self.producer_states.entries.values()))
-        if self.end_offset not in self.snapshots:
-            self.snapshots.append(self.end_offset)
-        return path
+        return self.files.save_snapshot(
+            self.end_offset, encode_snapshot(self.producer_states.entries.values())
+        )
 
     def forget_old_snapshots(self) -> None:
         """Recovery starts at the segment that holds the recovery point, or at a later one, or at the very end."""
-        at = bisect_right(self.bases, self.recovery_point) - 1
-        needed = self.bases[at] if at >= 0 else 0
-        keep_from = max((offset for offset in self.snapshots if offset <= needed), default=0)
-        kept = {keep_from, self.end_offset, *self.bases[max(at, 0) :]}
-        for offset in [offset for offset in self.snapshots if offset not in kept]:
-            self.store.disk.remove(f"{self.directory}/{file_name(offset, SNAPSHOT)}")
-            self.snapshots.remove(offset)
+        at = max(0, bisect_right(self.bases, self.recovery_point) - 1)
+        before = [offset for offset in self.files.snapshots if offset <= self.bases[at]]
+        self.files.keep_snapshots([*before[-1:], *self.bases[at:], self.end_offset])
 
     def end_after(self, segment: Segment) -> int:
         """Where the offsets of a segment end: at the next one's base, or at the log's end."""
-        at = bisect_right(self.bases, segment.base_offset)
-        return self.bases[at] if at < len(self.bases) else self.end_offset
+        following = self.files.after(segment)
+        return self.end_offset if following is None else following.base_offset
 
     def read(
         self, offset: int, *, max_bytes: int, committed: bool = False, at_least_one: bool = True
@@ -464,10 +351,10 @@ class PartitionLog:
                 raise self._damage_error(ErrorCode.CORRUPT_MESSAGE)
         if offset >= limit_offset:
             if offset == end_offset and self.segments:
-                self._remember(offset, self.segments[-1], self.segments[-1].size)
+                self._positions.remember(offset, self.segments[-1], self.segments[-1].size)
             return Read(b"", [], offset)
         try:
-            found = self._locate(offset)
+            found = self._positions.locate(offset)
             if found is None:
                 return Read(b"", [], offset)
             segment, position = found
@@ -479,51 +366,17 @@ class PartitionLog:
             raise self._storage_error("cannot be read", error) from error
         if not data:
             return Read(b"", [], offset)
-        self._remember(next_offset, segment, end)
+        self._positions.remember(next_offset, segment, end)
         return Read(data, self.aborted_between(offset, next_offset) if committed else [], next_offset)
-
-    def _remember(self, offset: int, segment: Segment, position: int) -> None:
-        hints = self._hints
-        if len(hints) >= HINTS_MAX and offset not in hints:
-            hints.clear()
-        hints[offset] = (segment, position)
-
-    def forget_positions(self) -> None:
-        """After segments went or changed."""
-        self._hints.clear()
-        self._stable_hint = None
-
-    def _locate(self, offset: int) -> tuple[Segment, int] | None:
-        """The segment and position of the first batch that ends at or after `offset`; None past the last one."""
-        hint = self._hints.get(offset)
-        if hint is not None and hint[1] < hint[0].size:
-            return hint
-        at = max(0, bisect_right(self.bases, offset) - 1)
-        for segment in self.segments[at:]:
-            found = segment.find(offset)
-            if found is not None:
-                return segment, found[0]
-        return None
 
     def _extent(self, segment: Segment, position: int, max_bytes: int, limit_offset: int) -> tuple[int, int]:
         """Where the whole batches to return end, and the offset after them. The first batch always counts."""
-        segment_end = self.end_after(segment)
-        stop, stop_offset = segment.size, segment_end
-        if limit_offset < segment_end:
-            stop, stop_offset = self._stop_before(limit_offset, segment), limit_offset
+        stop, stop_offset = segment.size, self.end_after(segment)
+        if limit_offset < stop_offset:
+            stop, stop_offset = self._positions.stop_before(limit_offset, segment), limit_offset
         if stop - position <= max_bytes:
             return max(stop, position), stop_offset
         return segment.extent(position, position + max_bytes)
-
-    def _stop_before(self, limit_offset: int, segment: Segment) -> int:
-        """The position of the batch that starts at `limit_offset`. Asked over and over while it stands still."""
-        hint = self._stable_hint
-        if hint is not None and hint[0] == limit_offset and hint[1] is segment:
-            return hint[2]
-        found = segment.find(limit_offset)
-        position = found[0] if found is not None else segment.size
-        self._stable_hint = (limit_offset, segment, position)
-        return position
 
     def aborted_between(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
         if not self.aborted:
@@ -539,25 +392,23 @@ class PartitionLog:
 
     def bytes_from(self, offset: int, *, limit: int, committed: bool = False) -> int:
         """About how many bytes a read would find, up to `limit`; 0 for offsets outside the log."""
+        if self.damage is not None:
+            return limit  # a reader that waits must wake up to hear of it
         limit_offset = self.stable_offset if committed else self.end_offset
-        if not self.start_offset <= offset < limit_offset or self.damage is not None:
-            return 0 if self.damage is None else limit
+        if not self.start_offset <= offset < limit_offset:
+            return 0
         try:
-            found = self._locate(offset)
+            found = self._positions.locate(offset)
             if found is None:
                 return 0
             segment, position = found
-            self._remember(offset, segment, position)
+            self._positions.remember(offset, segment, position)
             if limit_offset < self.end_after(segment):
-                return max(0, min(limit, self._stop_before(limit_offset, segment) - position))
+                stop = self._positions.stop_before(limit_offset, segment)
+                return max(0, min(limit, stop - position))
         except OSError as error:
             raise self._storage_error("cannot be read", error) from error
-        available = segment.size - position
-        at = bisect_right(self.bases, segment.base_offset)
-        while available < limit and at < len(self.segments) and self.segments[at].base_offset < limit_offset:
-            available += self.segments[at].size
-            at += 1
-        return min(limit, available)
+        return self._positions.available(segment, position, before=limit_offset, limit=limit)
 
     def offset_for_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older than `timestamp_ms`."""
@@ -619,21 +470,10 @@ class PartitionLog:
     def sync(self) -> None:
         """Makes everything appended so far safe. From a worker's thread; raises OSError."""
         end_offset = self.end_offset
-        with self.store.guard:
-            segments, self._unsynced_segments = self._unsynced_segments, []
-            files, self._unsynced_files = self._unsynced_files, []
-            is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
-            for segment in segments:
-                segment.is_dirty = False
         try:
-            for segment in segments:
-                segment.sync()
-            for path in files:
-                sync_file(self.store.disk, path)
+            self.files.sync()
             if self.epochs.is_changed:
                 self.save_epochs()
-            elif is_directory_unsynced:
-                self.store.disk.sync_directory(self.directory)
         except FileNotFoundError:
             if not self.is_deleted:
                 raise
@@ -648,14 +488,10 @@ class PartitionLog:
         if self.is_as_left:
             return
         active = self.segments[-1]
-        written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
-        with self.store.guard:
-            self._unsynced_files += written
-            self._is_directory_unsynced = True
+        self.files.note_written([*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()])
 
     def close(self) -> None:
-        for segment in self.segments:
-            segment.close()
+        self.files.close()
 
     def _out_of_range(self, offset: int) -> KafkaError:
         return KafkaError(
@@ -684,5 +520,4 @@ class PartitionLog:
 def _recompressed(data: bytes, checked: Checked, codec: int) -> tuple[bytes, Checked]:
     batches = [recompress(data[position : position + header.size], codec) for position, header in checked]
     data = b"".join(batches)
-    headers: list[tuple[int, BatchHeader]] = list(split(data))
-    return data, headers
+    return data, list(split(data))

@@ -72,48 +72,30 @@ def summary_of(log: PartitionLog) -> dict[str, Any]:
             for segment in log.segments
         ],
         "epochs": log.epochs.entries,
-        "snapshots": log.snapshots,
+        "snapshots": log.files.snapshots,
         "aborted": [list(entry) for entry in log.aborted],
     }
 
 
 def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) -> None:
     """Reads nothing but the producers' snapshot."""
-    log.adopt_directory(is_synced=True)
+    log.files.adopt(is_synced=True)
     log.start_offset, log.end_offset = summary["start_offset"], summary["end_offset"]
     log.recovery_point = log.saved_recovery_point = log.end_offset
     for base_offset, size, first_timestamp, max_timestamp, max_timestamp_offset in summary["segments"]:
-        _add(
-            log,
-            Segment(
-                log.store.disk,
-                log.directory,
-                base_offset,
-                open_files=log.store.open_files,
-                created_ms=now_ms,
-                size=size,
-                first_timestamp=first_timestamp,
-                max_timestamp=max_timestamp,
-                max_timestamp_offset=max_timestamp_offset,
-            ),
-        )
+        segment = log.files.new_segment(base_offset, created_ms=now_ms, size=size)
+        segment.first_timestamp = first_timestamp
+        segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_timestamp_offset
+        log.files.put(segment)
     log.epochs = LeaderEpochs([(epoch, start) for epoch, start in summary["epochs"]])
-    log.snapshots = list(summary["snapshots"])
+    log.files.snapshots += summary["snapshots"]
     log.aborted = [AbortedTransaction(*row) for row in summary["aborted"]]
-    path = f"{log.directory}/{file_name(log.end_offset, SNAPSHOT)}"
+    path = log.files.snapshot_path(log.end_offset)
     states = decode_snapshot(log.store.disk.read(path), now_ms=now_ms)
     if states is None:
         raise Unreadable(f"{path} is torn")
     log.producer_states = states
     log.is_as_left = True
-
-
-def _add(log: PartitionLog, segment: Segment) -> None:
-    if log.segments:
-        log.segments[-1].is_closed = True
-    log.segments.append(segment)
-    log.bases.append(segment.base_offset)
-    log.size += segment.size
 
 
 def recover(log: PartitionLog, *, recovery_point: int | None, start_offset: int, now_ms: int) -> None:
@@ -134,7 +116,7 @@ class _Recovery:
         log = self.log
         finish_interrupted_work(self.disk, log.directory)
         self._list_files()
-        log.adopt_directory(is_synced=False)
+        log.files.adopt(is_synced=False)
         first_scanned = max(
             0, sum(segment.base_offset <= self.recovery_point for segment in log.segments) - 1
         )
@@ -164,20 +146,10 @@ class _Recovery:
                 continue
             offset, suffix = parsed
             if suffix == SNAPSHOT:
-                log.snapshots.append(offset)
+                log.files.snapshots.append(offset)
             elif suffix == LOG:
                 size = self.disk.size(f"{log.directory}/{name}")
-                _add(
-                    log,
-                    Segment(
-                        self.disk,
-                        log.directory,
-                        offset,
-                        open_files=log.store.open_files,
-                        created_ms=self.now_ms,
-                        size=size,
-                    ),
-                )
+                log.files.put(log.files.new_segment(offset, created_ms=self.now_ms, size=size))
 
     def _load_epochs(self, trusted: Sequence[Segment]) -> None:
         log = self.log
@@ -198,10 +170,9 @@ class _Recovery:
         """As they were where the scan begins."""
         log = self.log
         from_offset = -1
-        for offset in sorted((offset for offset in log.snapshots if offset <= log.end_offset), reverse=True):
-            states = decode_snapshot(
-                self.disk.read(f"{log.directory}/{file_name(offset, SNAPSHOT)}"), now_ms=self.now_ms
-            )
+        for offset in reversed([offset for offset in log.files.snapshots if offset <= log.end_offset]):
+            data = self.disk.read(log.files.snapshot_path(offset))
+            states = decode_snapshot(data, now_ms=self.now_ms)
             if states is not None:
                 log.producer_states, from_offset = states, offset
                 break
@@ -291,10 +262,8 @@ class _Recovery:
                 self.disk.rename(dropped.path, dropped.path + UNSYNCED)
             dropped.remove_files()
         del log.segments[first_dropped:], log.bases[first_dropped:]
-        log.size = sum(segment.size for segment in log.segments)
-        for offset in [offset for offset in log.snapshots if offset > log.end_offset]:
-            self.disk.remove(f"{log.directory}/{file_name(offset, SNAPSHOT)}")
-            log.snapshots.remove(offset)
+        log.segments[-1].is_closed = False
+        log.files.keep_snapshots(offset for offset in log.files.snapshots if offset <= log.end_offset)
         if cut:
             logger.warning(
                 "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
@@ -322,9 +291,8 @@ class _Recovery:
             segment.remove_files()
         log.segments.clear()
         log.bases.clear()
-        log.size = 0
         log.end_offset = log.start_offset
-        log.add_segment(log.start_offset, self.now_ms)
+        log.files.start_segment(log.start_offset, self.now_ms)
 
 
 def finish_interrupted_work(disk: Disk, directory: str) -> None:

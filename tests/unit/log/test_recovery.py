@@ -183,6 +183,7 @@ def test_a_lost_tail_of_a_closed_segment_sets_the_unsynced_segments_after_it_asi
     log = killed(disk, segment_bytes=200)
     assert values_of(log) == ["0", "1"]
     assert "00000000000000000004.log.unsynced" in disk.list("orders-0")
+    assert [segment.is_closed for segment in log.segments] == [True, False]
     log.append(batch("again"), now_ms=NOW)
     assert values_of(log) == ["0", "1", "again"]
 
@@ -252,7 +253,7 @@ def test_a_torn_snapshot_is_replaced_by_an_older_one_and_the_batches_after_it(di
     for number in range(12):
         log.append(batch(f"{number}", producer=(7, 0, number)), now_ms=NOW)
     before = log.producers()
-    for offset in log.snapshots:
+    for offset in log.files.snapshots:
         write_file(disk, f"orders-0/{offset:020d}.snapshot", b"torn")
     assert killed(disk, segment_bytes=300).producers() == before
 
@@ -323,7 +324,7 @@ def test_an_aborted_transaction_counts_once_when_snapshots_are_lost(disk: Memory
     for _ in range(5):
         log.append(batch("plain"), now_ms=NOW)
     manager.sync([log])
-    for offset in log.snapshots:
+    for offset in log.files.snapshots:
         disk.remove(f"orders-0/{offset:020d}.snapshot")
     again = killed(disk, segment_bytes=200)
     assert again.aborted == log.aborted
@@ -335,7 +336,7 @@ def test_damage_that_recovery_meets_in_synced_segments_is_refused_not_raised(dis
     for number in range(6):
         log.append(batch(f"{number}"), now_ms=NOW)
     manager.sync([log])
-    for offset in log.snapshots:
+    for offset in log.files.snapshots:
         disk.remove(f"orders-0/{offset:020d}.snapshot")
     overwrite(disk, FIRST, 8, bytes(4))
     log = killed(disk, segment_bytes=200)
