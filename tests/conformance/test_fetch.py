@@ -1,6 +1,5 @@
 """Fetch (1) without a session: how much comes back, when, and what is refused."""
 
-import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -238,7 +237,8 @@ def test_requests_behind_a_waiting_fetch_wait_for_it(
     reader = connect()
     reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
     reader.post_ask("metadata", 12, topics=[{"name": unique}])
-    threading.Timer(0.1, lambda: produced(wire, unique, batch("news"))).start()
+    time.sleep(0.05)
+    produced(wire, unique, batch("news"))
     assert values(reader.receive().responses[0].partitions[0].records) == [b"news"]
     assert reader.receive().topics[0].name == unique
 

@@ -136,6 +136,7 @@ def test_offsets_may_be_kept_under_no_name(wire: WireClient, unique: str, topic:
     # Joining a group needs a name; for offsets alone the empty one has always done.
     assert commit(wire, "", topic, 1) == 0
     assert committed(wire, "", topic).committed_offset == 1
+    assert wire.ask("delete_groups", 2, groups_names=[""]).results[0].error_code == 0
 
 
 def test_an_unknown_group_has_committed_nothing(wire: WireClient, unique: str, topic: str) -> None:
