@@ -1,4 +1,4 @@
-"""Metadata (3), v0-v13: the brokers (one) and the topics, by name or, from v10 on, by id.
+"""Metadata (3), v0-v13: the brokers (one) and the topics, by name or, from v12 on, by id.
 
 A name that does not exist is created when both the request (v4+) and `auto.create.topics.enable` allow it. v0 asks for
 all topics with an empty list, later versions with null.
@@ -23,12 +23,15 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 VERSIONS = (0, 13)
+BY_ID_SINCE = 12
 NOT_ASKED = -(2**31)
 ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11, 12))
 
 
 def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> MetadataResponse:
+    if call.api_version < BY_ID_SINCE and any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"topics can be asked for by id from v{BY_ID_SINCE} on")
     wants_all = request.topics is None or (call.api_version == 0 and not request.topics)
     include = request.include_topic_authorized_operations
     if wants_all:
