@@ -51,3 +51,27 @@ def test_version_4_may_name_features_that_start_at_version_0(wire: WireClient) -
     assert old <= set(new)
     assert {"metadata.version", "transaction.version", "group.version"} <= set(new)
     assert new["transaction.version"] == 0
+
+
+def test_the_features_that_are_on(wire: WireClient) -> None:
+    response = wire.send(ApiVersionsRequest(**NAMED), 4)
+    finalized = {
+        feature.name: (feature.min_version_level, feature.max_version_level)
+        for feature in response.finalized_features
+    }
+    # Transactions of version 2, the new group protocol, and all that clients ask of metadata.
+    assert finalized["transaction.version"] == (2, 2)
+    assert finalized["group.version"] == (1, 1)
+    assert finalized["metadata.version"] == (30, 30)
+    assert response.finalized_features_epoch >= 0
+    assert not response.zk_migration_ready
+
+
+def test_features_are_told_from_version_3_on(wire: WireClient) -> None:
+    response = wire.send(ApiVersionsRequest(**NAMED), 2)
+    assert (list(response.supported_features), list(response.finalized_features)) == ([], [])
+
+
+def test_a_software_version_that_is_no_version_is_refused(wire: WireClient) -> None:
+    request = ApiVersionsRequest(client_software_name="conformance", client_software_version="")
+    assert wire.send(request, 3).error_code == ErrorCode.INVALID_REQUEST

@@ -139,3 +139,11 @@ def test_the_topics_of_the_coordinators_are_internal(wire: WireClient, unique: s
     assert ask(wire, "__consumer_offsets").is_internal
     assert len(ask(wire, "__consumer_offsets").partitions) == 50
     assert ask(wire, "__transaction_state").is_internal
+
+
+@pytest.mark.parametrize("version", [10, 11])
+def test_ids_are_told_before_they_can_be_asked_for(wire: WireClient, unique: str, version: int) -> None:
+    topic_id = new_topic(wire, unique)
+    assert ask(wire, unique, version=version).topic_id == topic_id
+    (found,) = wire.ask("metadata", version, topics=[{"name": "", "topic_id": topic_id}]).topics
+    assert found.error_code == ErrorCode.INVALID_REQUEST
