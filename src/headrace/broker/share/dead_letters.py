@@ -4,16 +4,17 @@ On when `share.version` is 2 and the group names a topic (`errors.deadletterqueu
 has used up its deliveries: it goes to ARCHIVING, its copy is appended here and made durable, and only then is it
 archived. After a crash in between the copy is written again: a dead letter may be there twice, never not at all.
 A topic that may not be written (see `_target`) is said in the log, and the records are archived without a copy, as in
-Kafka: the group must not stand still for ever. They are still in their own topic.
+Kafka: the group must not stand still for ever. They are still in their own topic. A disk that takes nothing is no such
+reason: the copy is tried again until it does.
 """
 
 import logging
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.later import Later, resolved
+from headrace.broker.later import Later
 from headrace.wire.batches import split
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, build_batch, read_records
 
 if TYPE_CHECKING:
@@ -28,8 +29,12 @@ EXHAUSTED = "Offset delivery count exceeded the threshold."
 ENABLED = "errors.deadletterqueue.group.enable"
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 COPIES = "errors.deadletterqueue.copy.record.enable"
+FACTS = ("topic", "partition", "offset", "group", "delivery.count", "message")
+"""What the headers say, in this order, each after `__dlq.errors.`."""
 BATCH_BYTES_MAX = 512 * 1024
 READ_BYTES = 1 << 20
+RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
+TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class DeadLetter(NamedTuple):
@@ -53,18 +58,41 @@ class DeadLetters:
 
     def copy(self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]) -> Later[None]:
         """Resolves when the copies are durable, or at once where none can be written (the log says why)."""
+        copied: Later[None] = Later()
         try:
             target = self._target(group_id, source)
-            written = self._append(group_id, source, letters, target)
         except (KafkaError, ValueError) as error:
-            spans = ", ".join(f"{letter.first_offset}-{letter.last_offset}" for letter in letters)
-            logger.error(
-                "group %s: records %s of %s-%d get no dead letter: %s",
-                group_id, spans, source.topic.name, source.index, error,
-            )  # fmt: skip
-            self._core.metrics.count("dead_letter_queue_failed_produce_requests", group=group_id)
-            return resolved(None)
-        return self._core.durable([written])
+            self._give_up(group_id, source, letters, error)
+            copied.resolve(None)
+            return copied
+        attempt = _Attempt(target, self._batches(group_id, source, letters))
+
+        def write() -> None:
+            try:
+                while (batch := attempt.next_batch()) is not None:
+                    self._write(group_id, target, batch)
+            except KafkaError as error:
+                if attempt.may_succeed_after(error):
+                    self._core.note_refused_write(error)
+                    self._core.timers.at(self._core.clock.monotonic_ms() + attempt.wait_ms, write)
+                    return
+                self._give_up(group_id, source, letters, error)
+                copied.resolve(None)
+                return
+            self._core.durable([target.log]).then(copied.resolve)
+
+        write()
+        return copied
+
+    def _give_up(
+        self, group_id: str, source: "Partition", letters: Sequence[DeadLetter], error: Exception
+    ) -> None:
+        spans = ", ".join(f"{letter.first_offset}-{letter.last_offset}" for letter in letters)
+        logger.error(
+            "group %s: records %s of %s-%d get no dead letter: %s",
+            group_id, spans, source.topic.name, source.index, error,
+        )  # fmt: skip
+        self._core.metrics.count("dead_letter_queue_failed_produce_requests", group=group_id)
 
     def _target(self, group_id: str, source: "Partition") -> "Partition":
         name = self._topic_name(group_id)
@@ -89,49 +117,91 @@ class DeadLetters:
             name, partitions=self._core.settings.int("num.partitions"), configs=configs
         )
 
-    def _append(
-        self, group_id: str, source: "Partition", letters: Sequence[DeadLetter], target: "Partition"
-    ) -> "PartitionLog":
-        copies = bool(self._core.settings.group_value(group_id, COPIES))
+    def _batches(
+        self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]
+    ) -> Iterator[Sequence[NewRecord]]:
+        """The dead letters in batches of bearable size, read from the source as they are asked for."""
+        copies = self._core.settings.group_bool(group_id, COPIES)
         now_ms = self._core.clock.wall_ms()
         waiting: list[NewRecord] = []
         size = 0
         for letter in letters:
-            originals = dict(_originals(source.log, letter)) if copies else {}
-            for offset in range(letter.first_offset, letter.last_offset + 1):
-                record = _dead(originals.get(offset), _headers(group_id, source, letter, offset), now_ms)
-                weight = 200 + len(record.key or b"") + len(record.value or b"")
+            for offset, original in _originals(source.log, letter) if copies else _none(letter):
+                record = _dead(original, _headers(group_id, source, letter, offset), now_ms)
+                weight = _weight(record)
                 if waiting and size + weight > BATCH_BYTES_MAX:
-                    self._write(target, waiting, now_ms)
+                    yield waiting
                     waiting, size = [], 0
                 waiting.append(record)
                 size += weight
         if waiting:
-            self._write(target, waiting, now_ms)
-        return target.log
+            yield waiting
 
-    def _write(self, target: "Partition", records: Sequence[NewRecord], now_ms: int) -> None:
+    def _write(self, group_id: str, target: "Partition", records: Sequence[NewRecord]) -> None:
+        """One batch; where the topic takes only smaller ones, several, and at worst a record without its content."""
+        self._core.require_working()
+        self._core.metrics.count("dead_letter_queue_produce_requests", group=group_id)
         try:
-            target.log.append(build_batch(records), now_ms=now_ms)
-        except KafkaError:
-            bare = [record._replace(key=None, value=None) for record in records]
-            target.log.append(build_batch(bare), now_ms=now_ms)
-        self._core.metrics.count("dead_letter_queue_records", len(records), topic=target.topic.name)
+            target.log.append(build_batch(records), now_ms=self._core.clock.wall_ms())
+        except KafkaError as error:
+            if error.code not in TOO_LARGE:
+                raise
+            smaller = _smaller(records)
+            if not smaller:
+                raise
+            for part in smaller:
+                self._write(group_id, target, part)
+            return
+        self._core.metrics.count("dead_letter_queue_records", len(records), group=group_id)
         self._core.appended(target)
+
+
+class _Attempt:
+    """Batches on their way to a topic; the one that was refused comes first when it is tried again."""
+
+    def __init__(self, target: "Partition", batches: Iterator[Sequence[NewRecord]]) -> None:
+        self._target = target
+        self._batches = batches
+        self._last: Sequence[NewRecord] | None = None
+        self._is_refused = False
+        self.wait_ms = RETRY_MS // 2
+
+    def next_batch(self) -> Sequence[NewRecord] | None:
+        if not self._is_refused:
+            self._last = next(self._batches, None)
+        self._is_refused = False
+        return self._last
+
+    def may_succeed_after(self, error: KafkaError) -> bool:
+        """A full disk may have room later; the records wait in ARCHIVING for that. A damaged log is lost."""
+        log = self._target.log
+        self._is_refused = (
+            error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.damage is None and not log.is_deleted
+        )
+        self.wait_ms = min(2 * self.wait_ms, RETRY_MS_MAX)
+        return self._is_refused
+
+
+def _smaller(records: Sequence[NewRecord]) -> list[Sequence[NewRecord]]:
+    """The same in two halves; of a single record only the headers that say what it was; nothing if it is that."""
+    if len(records) > 1:
+        middle = len(records) // 2
+        return [records[:middle], records[middle:]]
+    (record,) = records
+    bare = record._replace(key=None, value=None, headers=record.headers[-len(FACTS) :])
+    return [[bare]] if bare != record else []
+
+
+def _weight(record: NewRecord) -> int:
+    headers = sum(len(name) + len(value or b"") + 10 for name, value in record.headers)
+    return 20 + headers + len(record.key or b"") + len(record.value or b"")
 
 
 def _headers(
     group_id: str, source: "Partition", letter: DeadLetter, offset: int
 ) -> list[tuple[str, bytes | None]]:
-    facts = {
-        "topic": source.topic.name,
-        "partition": source.index,
-        "offset": offset,
-        "group": group_id,
-        "delivery.count": letter.delivery_count,
-        "message": letter.cause,
-    }
-    return [(f"__dlq.errors.{name}", str(value).encode()) for name, value in facts.items()]
+    values = (source.topic.name, source.index, offset, group_id, letter.delivery_count, letter.cause)
+    return [(f"__dlq.errors.{name}", str(value).encode()) for name, value in zip(FACTS, values, strict=True)]
 
 
 def _dead(original: Record | None, headers: list[tuple[str, bytes | None]], now_ms: int) -> NewRecord:
@@ -140,13 +210,29 @@ def _dead(original: Record | None, headers: list[tuple[str, bytes | None]], now_
     return NewRecord(original.key, original.value, [*original.headers, *headers], now_ms)
 
 
-def _originals(log: "PartitionLog", letter: DeadLetter) -> Iterator[tuple[int, Record]]:
-    """The records themselves; those that retention or compaction took are left out."""
-    offset = max(letter.first_offset, log.start_offset)
+def _none(letter: DeadLetter) -> Iterator[tuple[int, None]]:
+    return ((offset, None) for offset in range(letter.first_offset, letter.last_offset + 1))
+
+
+def _originals(log: "PartitionLog", letter: DeadLetter) -> Iterator[tuple[int, Record | None]]:
+    """Every offset with its record; None for those that retention or compaction took, or that cannot be read."""
+    due = letter.first_offset
+    for record in _read(log, letter):
+        for offset in range(due, record.offset):
+            yield offset, None
+        yield record.offset, record
+        due = record.offset + 1
+    for offset in range(due, letter.last_offset + 1):
+        yield offset, None
+
+
+def _read(log: "PartitionLog", letter: DeadLetter) -> Iterator[Record]:
+    first = offset = max(letter.first_offset, log.start_offset)
     while offset <= letter.last_offset:
         try:
             read = log.read(offset, max_bytes=READ_BYTES)
-        except KafkaError:
+        except KafkaError as error:
+            logger.warning("%s: dead letters from offset %d on have no content: %s", log.name, offset, error)
             return
         if not read.data:
             return
@@ -154,7 +240,16 @@ def _originals(log: "PartitionLog", letter: DeadLetter) -> Iterator[tuple[int, R
             if header.base_offset > letter.last_offset:
                 return
             if not header.is_control:
-                for record in read_records(read.data[position : position + header.size]):
-                    if letter.first_offset <= record.offset <= letter.last_offset:
-                        yield record.offset, record
+                for record in _open(log, read.data[position : position + header.size]):
+                    if first <= record.offset <= letter.last_offset:
+                        yield record
         offset = read.next_offset
+
+
+def _open(log: "PartitionLog", batch: bytes) -> Sequence[Record]:
+    """The broker does not open what it is given, so a batch may hold anything."""
+    try:
+        return read_records(batch)
+    except KafkaError as error:
+        logger.warning("%s: dead letters of an unreadable batch have no content: %s", log.name, error)
+        return ()

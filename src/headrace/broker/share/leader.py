@@ -195,8 +195,17 @@ class ShareLeader:
             self._core.metrics.count("share_session_evictions")
             groups.add(session.group_id)
         for group_id in groups:
-            if not self.sessions.has_group(group_id):
-                self.forget_group(group_id)
+            for loaded in self.loaded(group_id):
+                self._unload_if_idle(loaded)
+
+    def note_copied(self, loaded: LoadedPartition) -> None:
+        """Its dead letters are all written: there was perhaps nothing else that kept it."""
+        if self._loaded.get(loaded.key) is loaded:
+            self._unload_if_idle(loaded)
+
+    def _unload_if_idle(self, loaded: LoadedPartition) -> None:
+        if not self.sessions.has_group(loaded.key.group_id) and not loaded.is_copying:
+            self._unload(loaded)
 
     def forget_group(self, group_id: str) -> None:
         """Unloads what the group has loaded; what is stored is not touched."""

@@ -71,6 +71,8 @@ class LoadedPartition:
         self._core = core
         self.is_fenced = False
         """The stored state was set anew behind our back, by an administrator."""
+        self._is_closed = False
+        self._copies_pending = 0
         self._revision = -1
         self._limits = Limits()
         self._is_committed_only = False
@@ -198,7 +200,13 @@ class LoadedPartition:
         """What its holder gave up without an answer. The journal gets it if it can; the locks end in any case."""
         self._change_anyway(self.engine.release_member(member, limits=self.limits()))
 
+    @property
+    def is_copying(self) -> bool:
+        """Dead letters are on their way: who closes it now has them written again at the next load."""
+        return self._copies_pending > 0
+
     def close(self) -> None:
+        self._is_closed = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -248,7 +256,7 @@ class LoadedPartition:
     def _arm(self) -> None:
         """One timer, at the first lock that ends. A later deadline needs no new timer: it fires and looks again."""
         deadline_ms = self.engine.deadline_ms()
-        if deadline_ms is None:
+        if deadline_ms is None or self._is_closed:
             return
         if self._timer is not None:
             if self._timer.action is not None and self._timer.deadline_ms <= deadline_ms:
@@ -280,9 +288,19 @@ class LoadedPartition:
 
     def _dead_letter(self, letters: Sequence[DeadLetter]) -> None:
         def archive(_: None) -> None:
-            for letter in letters:
-                self._change_anyway(self.engine.dead_lettered(letter.first_offset, letter.last_offset))
+            self._copies_pending -= 1
+            if self._is_closed:
+                return  # another has taken over with what was stored, and copies them too
+            copied = [
+                change
+                for letter in letters
+                for change in self.engine.dead_lettered(letter.first_offset, letter.last_offset)
+            ]
+            self._change_anyway(copied)
+            if not self._copies_pending:
+                self._core.share_leader.note_copied(self)
 
+        self._copies_pending += 1
         self._core.dead_letters.copy(self.key.group_id, self.partition, letters).then(archive)
 
     def in_flight(self) -> dict[RecordState, int]:

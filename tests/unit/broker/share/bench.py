@@ -7,7 +7,7 @@ from headrace.broker.call import Call
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.later import Later
-from headrace.broker.runner import Done, Work
+from headrace.broker.runner import Done, Runner, Work
 from headrace.broker.settings import Settings
 from headrace.broker.share.state_records import ShareKey
 from headrace.broker.topics import Topic
@@ -32,9 +32,37 @@ class AtOnce:
     run_slow = run
 
 
+class WhenTold:
+    """Runs work one piece at a time: between an append and its sync a real broker does other things too."""
+
+    def __init__(self) -> None:
+        self.waiting: list[tuple[Work, Done]] = []
+
+    def run(self, work: Work, done: Done) -> None:
+        self.waiting.append((work, done))
+
+    run_slow = run
+
+    def step(self) -> None:
+        work, done = self.waiting.pop(0)
+        work()
+        done(None)
+
+    def run_all(self) -> None:
+        while self.waiting:
+            self.step()
+
+
 class Bench:
-    def __init__(self, disk: MemoryDisk | None = None, metadata: Any = None, **settings: object) -> None:
+    def __init__(
+        self,
+        disk: MemoryDisk | None = None,
+        metadata: Any = None,
+        runner: Runner | None = None,
+        **settings: object,
+    ) -> None:
         self.disk = disk or MemoryDisk()
+        self.runner = runner or AtOnce()
         self.clock = ManualClock()
         self.given = settings
         self.metadata = metadata
@@ -46,7 +74,7 @@ class Bench:
             disk=self.disk,
             metadata_path=self.metadata,
             clock=self.clock,
-            runner=AtOnce(),
+            runner=self.runner,
             on_failure=lambda error: None,
         )
 
