@@ -1,11 +1,13 @@
 """kafka-dump-log on our own files: Apache's reader takes our segments, indexes and internal topics for its own."""
 
 import re
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import Producer, ShareConsumer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import KafkaTools
@@ -88,3 +90,26 @@ def test_transactions_and_group_state_are_decoded_by_apache_kafka(
 
 def written(data: Path, topic: str) -> list[Path]:
     return [file for file in sorted(data.glob(f"{topic}-*/*.log")) if file.stat().st_size]
+
+
+def test_share_groups_and_their_state_are_decoded_by_apache_kafka(
+    server: HeadraceServer, unique: str
+) -> None:
+    produce(server.bootstrap_servers, unique, ["one"])
+    settings = {"bootstrap.servers": server.bootstrap_servers, "group.id": unique, "client.id": "reader"}
+    with closing(ShareConsumer(settings)) as reader:
+        reader.subscribe([unique])
+        deadline = time.monotonic() + WAIT_S
+        while not reader.poll(0.1):
+            assert time.monotonic() < deadline, "nothing came"
+            produce(server.bootstrap_servers, unique, ["more"])
+        reader.commit_sync(WAIT_S)
+    server.process.stop()
+    journal = dump(*written(server.data, "__consumer_offsets"), flags=("--offsets-decoder",))
+    found = re.findall(rf'"type":"(\d+)","data":{{"groupId":"{re.escape(unique)}"', journal)
+    assert set(found) == {"10", "11", "12", "13", "14", "15"}, journal
+    assert f'"clientId":"reader","clientHost":"/127.0.0.1","subscribedTopicNames":["{unique}"]' in journal
+    assert f'"topicName":"{unique}","partitions":[0]' in journal
+    state = dump(*written(server.data, "__share_group_state"), flags=("--share-group-state-decoder",))
+    assert f'"groupId":"{unique}"' in state
+    assert '"deliveryState":2,"deliveryCount":1' in state
