@@ -139,19 +139,23 @@ class ShareRequests:
         self._change_quietly(group, group.rules.forget_topics([topic_id]))
 
     def mend(self, group: ShareGroup) -> None:
-        """At start: share-partitions that a crash has left without their state have none; they begin anew."""
+        """At start: what a crash has left without a topic is dropped; what it left without state begins anew."""
         initialized = {}
         for topic_id, topic in group.rules.initialized.items():
             there = tuple(
                 index
                 for index in topic.partitions
-                if self._core.share_state.get(ShareKey(group.group_id, topic_id, index)) is not None
+                if self._has_state(ShareKey(group.group_id, topic_id, index))
             )
             if there:
                 initialized[topic_id] = TopicState(topic.name, there)
         if initialized != group.rules.initialized:
             logger.warning("share group %s: some of its partitions have lost their state", group.group_id)
             self._change_quietly(group, [StateTopicsChanged(initialized)])
+
+    def _has_state(self, key: ShareKey) -> bool:
+        is_topic_there = self._core.topics.by_id(key.topic_id) is not None
+        return is_topic_there and self._core.share_state.get(key) is not None
 
     def _change_quietly(self, group: ShareGroup, changes: list[GroupChange]) -> None:
         """For what nobody waits for, and what the next start would find out again."""

@@ -4,7 +4,7 @@ import pytest
 
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.share.state_records import ShareKey
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.broker.groups.share_world import REST_MS, SETTLING_MS, ShareWorld, assigned
 
 NONE = ErrorCode.NONE
@@ -291,6 +291,34 @@ def test_share_partitions_without_state_are_found_at_start_and_begin_anew(world:
     assert answer.error_code == NONE
     assert world.state(topic_id, 1).state_epoch == answer.member_epoch
     assert world.state(topic_id, 0).state_epoch == 2
+
+
+def test_a_topic_whose_deletion_was_cut_short_is_forgotten_at_start(world: ShareWorld) -> None:
+    former_id = world.new_topic("t", 2)
+    kept_id = world.new_topic("kept")
+    world.heartbeat("m", 0, ["t", "kept"])
+    world.core.metadata.delete_topic("t")
+    world.power_cycle()
+    assert world.core.topics.by_id(former_id) is None
+    assert set(world.group().rules.initialized) == {kept_id}
+    world.pass_time(1_000)
+    assert assigned(world.heartbeat("m", 2)) == {kept_id: [0]}
+
+
+def test_a_topic_that_is_deleted_while_the_journal_refuses_is_forgotten_at_the_next_start(
+    world: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic_id = world.new_topic()
+    world.heartbeat("m", 0, ["t"])
+
+    def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(world.core.groups, "append", refuse)
+    world.core.topics.delete("t")
+    assert set(world.group().rules.initialized) == {topic_id}
+    world.power_cycle()
+    assert world.group().rules.initialized == {}
 
 
 def test_state_that_an_earlier_group_left_does_not_stand_in_the_way(world: ShareWorld) -> None:
