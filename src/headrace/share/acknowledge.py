@@ -43,10 +43,11 @@ def acknowledge(
         if last < window.start_offset:
             continue
         begin = max(first, window.start_offset)
+        entries = _entries(window, first, begin, last)
         if begin == settled_last:
             raise InvalidRecordState("The offset cannot be acknowledged. The offset is not acquired.")
         is_uniform = len(types) == 1 or types.count(types[0]) == len(types)
-        for entry in _entries(window, first, begin, last):
+        for entry in entries:
             _check_held(entry, member)
             part_first, part_last = max(begin, entry.first), min(last, entry.last)
             if is_uniform:
