@@ -2,7 +2,7 @@
 
 ```
 meta.properties                       format version, unclean starts so far
-clean-shutdown.json                   only after a clean stop: what every log held
+clean-shutdown                        only after a clean stop: what every log held (a checksum, then JSON)
 log-start-offset-checkpoint           start offsets that DeleteRecords or retention moved
 recovery-point-offset-checkpoint      below these offsets everything is synced
 cleaner-offset-checkpoint             below these offsets the log is compacted
@@ -23,7 +23,7 @@ FORMAT_VERSION = 1
 """Of the data directory as a whole. A broker reads this version and the one before."""
 
 META = "meta.properties"
-CLEAN_SHUTDOWN = "clean-shutdown.json"
+CLEAN_SHUTDOWN = "clean-shutdown"
 START_OFFSETS = "log-start-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 CLEANER_OFFSETS = "cleaner-offset-checkpoint"
@@ -44,6 +44,7 @@ STRAY_DIRECTORY = "-stray"
 
 INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
 
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _SEGMENT_NAME = re.compile(r"\d{20}")
 _DIRECTORY_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 
@@ -131,7 +132,7 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
     """The topic id, or None where the file is torn."""
     for line in data.decode(errors="replace").splitlines():
         name, _, value = line.partition(": ")
-        if name == "topic_id" and len(value) == 22:
+        if name == "topic_id" and _TOPIC_ID.fullmatch(value):
             return urlsafe_b64decode(value + "==")
     return None
 

@@ -1,6 +1,6 @@
 """A data directory: its lock, its logs, group commit, and how it is left behind for the next start.
 
-Theory of operation. After a clean stop `clean-shutdown.json` says what every log holds, and the next start reads
+Theory of operation. After a clean stop the file `clean-shutdown` says what every log holds, and the next start reads
 that one file. It is removed before anything else is done, so any other end leaves none: then every log is recovered
 as it is opened, and the leader epoch (one for all partitions) goes up by one.
 
@@ -41,13 +41,17 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
 from headrace.log.store import Store
+from headrace.wire.batches import crc32c_of
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")
 
 
 class UnknownFormat(Exception):
-    """The data directory was written by a newer version of Headrace. Use that version, or another directory."""
+    """The data directory is of a newer version of Headrace, or its meta.properties is damaged.
+
+    Use that version, or another directory; or put the file back from a copy.
+    """
 
 
 class Doomed(NamedTuple):
@@ -79,8 +83,7 @@ class LogManager:
         self._are_offsets_stale = False
         self._compaction: Compaction | None = None
         names = set(disk.list())
-        properties = parse_properties(disk.read(META)) if META in names else {}
-        self._require_format(properties)
+        known_epoch = self._read_meta() if META in names else 0
         summaries = self._read_summaries() if CLEAN_SHUTDOWN in names else None
         is_new = META not in names and not any(parse_directory_name(name) for name in names)
         self.was_clean = is_new or summaries is not None
@@ -91,7 +94,7 @@ class LogManager:
         if CLEAN_SHUTDOWN in names:
             disk.remove(CLEAN_SHUTDOWN)
             disk.sync_directory()
-        leader_epoch = int(properties.get("leader.epoch", 0)) + (not self.was_clean)
+        leader_epoch = known_epoch + (not self.was_clean)
         if is_new:
             replace_file(disk, RECOVERY_POINTS, encode_offsets({}))
         if not self.was_clean or is_new:
@@ -101,24 +104,30 @@ class LogManager:
             if name.endswith(DELETED_DIRECTORY):
                 self._doomed.append(Doomed(now_ms, partial(disk.remove_directory, name)))
 
-    def _require_format(self, properties: Mapping[str, str]) -> None:
-        version = int(properties.get("headrace.format", FORMAT_VERSION))
-        if version > FORMAT_VERSION:
-            raise UnknownFormat(
-                f"The data directory {self.disk.name} has format {version}; "
-                f"this version of Headrace reads up to {FORMAT_VERSION}."
-            )
+    def _read_meta(self) -> int:
+        """The leader epoch of the last start."""
+        try:
+            properties = parse_properties(self.disk.read(META))
+            version = int(properties["headrace.format"])
+            if version > FORMAT_VERSION:
+                raise UnknownFormat(
+                    f"The data directory {self.disk.name} has format {version}; "
+                    f"this version of Headrace reads up to {FORMAT_VERSION}."
+                )
+            return int(properties["leader.epoch"])
+        except (KeyError, ValueError) as error:
+            raise UnknownFormat(f"{META} in {self.disk.name} cannot be read: {error}") from None
 
     def _write_meta(self, leader_epoch: int) -> None:
         properties = {"version": 1, "headrace.format": FORMAT_VERSION, "leader.epoch": leader_epoch}
         replace_file(self.disk, META, encode_properties(properties))
 
     def _read_summaries(self) -> dict[str, Any] | None:
-        try:
-            return dict(json.loads(self.disk.read(CLEAN_SHUTDOWN))["logs"])
-        except (ValueError, KeyError, TypeError):
+        crc, _, content = self.disk.read(CLEAN_SHUTDOWN).partition(b"\n")
+        if crc != _crc_line(content):
             logger.warning("%s in %s cannot be read; the logs are recovered", CLEAN_SHUTDOWN, self.disk.name)
             return None
+        return dict(json.loads(content)["logs"])
 
     def _read_offsets(self, name: str) -> dict[Partition, int] | None:
         try:
@@ -137,8 +146,15 @@ class LogManager:
             log = PartitionLog(self.store, topic, partition, config, topic_id)
             if self._is_on_disk(log):
                 log = self._load(log)
+                self._follow_epoch(log.epochs.latest)
             self.logs[key] = log
         return log
+
+    def _follow_epoch(self, epoch: int) -> None:
+        """Epochs never go back, not even after meta.properties was lost."""
+        if epoch > self.store.leader_epoch:
+            self.store.leader_epoch = epoch + 1
+            self._write_meta(epoch + 1)
 
     def _is_on_disk(self, log: PartitionLog) -> bool:
         """A directory of the same name may be left from a deleted topic."""
@@ -151,9 +167,8 @@ class LogManager:
             return False
         if found == log.topic_id:
             return True
-        logger.warning("%s belongs to a topic that was deleted; it is removed", log.directory)
-        self._summaries.pop(log.directory, None)
-        self._discard_directory(log, found, self._now_ms)
+        self._set_aside(log.directory, found)
+        self.disk.sync_directory()
         return False
 
     def _load(self, log: PartitionLog) -> PartitionLog:
@@ -240,13 +255,19 @@ class LogManager:
                 continue
             topic_id = read_topic_id(self.disk, name)
             if topic_id is not None and topic_id not in topic_ids:
-                self.disk.rename(name, name + STRAY_DIRECTORY)
-                self._summaries.pop(name, None)
+                self._set_aside(name, topic_id)
                 strays.append(name)
         if strays:
             self.disk.sync_directory()
-            logger.warning("set aside, because no topic has their id: %s", ", ".join(strays))
         return strays
+
+    def _set_aside(self, directory: str, topic_id: bytes) -> None:
+        name = f"{directory[:190]}.{topic_id.hex()}"
+        taken = sum(other.startswith(name) for other in self.disk.list())
+        name += f".{taken}{STRAY_DIRECTORY}" if taken else STRAY_DIRECTORY
+        self.disk.rename(directory, name)
+        self._summaries.pop(directory, None)
+        logger.warning("%s holds records of a topic that is not known; it is now %s", directory, name)
 
     def background_work(self, now_ms: int) -> list[Work]:
         """Retention, removal of old files, compaction: what is due now. To be called every few seconds."""
@@ -331,17 +352,31 @@ class LogManager:
                 log.close()
             self.disk.unlock()
 
+    @staticmethod
+    def _is_saved(log: PartitionLog) -> bool:
+        """False for a log that the next start must recover."""
+        if log.damage is not None:
+            return False
+        try:
+            log.save_for_restart()
+        except (KafkaError, FileNotFoundError) as error:
+            logger.warning("%s cannot be closed cleanly: %s", log.name, error)
+            return False
+        return True
+
     def _leave_cleanly(self) -> None:
         if self._compaction is not None:
             self._compaction.cancel()
-        logs = [log for log in self.logs.values() if log.segments and log.damage is None]
-        for log in logs:
-            log.save_for_restart()
+        logs = [log for log in self.logs.values() if log.segments and self._is_saved(log)]
         self.sync(self.logs.values())
         for log in logs:
             log.forget_old_snapshots()
         self.save_recovery_points()
         self._remove(self._doomed)
         summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
-        content = json.dumps({"version": 1, "logs": summaries}, separators=(",", ":"))
-        replace_file(self.disk, CLEAN_SHUTDOWN, content.encode())
+        content = json.dumps({"logs": summaries}, separators=(",", ":")).encode()
+        replace_file(self.disk, CLEAN_SHUTDOWN, _crc_line(content) + b"\n" + content)
+
+
+def _crc_line(content: bytes) -> bytes:
+    return f"{crc32c_of(content):08x}".encode()

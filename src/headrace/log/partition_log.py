@@ -373,10 +373,16 @@ class PartitionLog:
         """Where the whole batches to return end, and the offset after them. The first batch always counts."""
         stop, stop_offset = segment.size, self.end_after(segment)
         if limit_offset < stop_offset:
-            stop, stop_offset = self._positions.stop_before(limit_offset, segment), limit_offset
+            stop, stop_offset = self._stop_before(limit_offset, segment), limit_offset
         if stop - position <= max_bytes:
             return max(stop, position), stop_offset
         return segment.extent(position, position + max_bytes)
+
+    def _stop_before(self, offset: int, segment: Segment) -> int:
+        damage = self.damage
+        if damage is not None and damage.offset == offset and damage.path == segment.path:
+            return damage.position
+        return self._positions.stop_before(offset, segment)
 
     def aborted_between(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
         if not self.aborted:

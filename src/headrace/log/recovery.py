@@ -127,6 +127,13 @@ class _Recovery:
         self._scan_from(first_scanned)
         log.epochs.cut_after(log.end_offset)
         log.start_offset = max(log.bases[0] if log.bases else 0, start_offset)
+        if log.start_offset > start_offset:  # retention writes it down before it removes anything
+            logger.error(
+                "%s: offsets %d to %d are gone; somebody has removed their segments",
+                log.name,
+                start_offset,
+                log.start_offset - 1,
+            )
         if log.start_offset > log.end_offset:
             self._start_over()
         log.recovery_point = log.saved_recovery_point = min(self.recovery_point, log.end_offset)
@@ -236,8 +243,12 @@ class _Recovery:
         segment.reset_notes()
         end = 0
         for position, header in valid_batches(segment, 0, log.end_offset):
+            is_next = header.base_offset == log.end_offset or self.may_have_gaps
+            if not is_next or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
+                break  # base offsets are outside the checksum
             self._replay(segment, position, header)
-            log.epochs.assign(header.leader_epoch, header.base_offset)
+            if header.leader_epoch <= log.store.leader_epoch:
+                log.epochs.assign(header.leader_epoch, header.base_offset)
             segment.note(
                 position,
                 header.size,
@@ -274,6 +285,7 @@ class _Recovery:
         next_segment, next_position = follower
         reason = f"no record batch here, and one follows in {next_segment.path} at byte {next_position}"
         log.damage = Damage(log.end_offset, segment.path, position, reason)
+        segment.is_closed = False  # so that its index, which ends before the damage, stays in memory
         for later in log.segments[log.segments.index(next_segment) :]:
             start = next_position if later is next_segment else 0
             for _, header in valid_batches(later, start, log.end_offset):

@@ -39,6 +39,51 @@ def test_a_directory_of_a_newer_format_is_refused(tmp_path: Path) -> None:
     OsDisk(tmp_path).lock()
 
 
+@pytest.mark.parametrize(
+    "content", [b"", b"\xb5", b"headrace.format=1\n", b"headrace.format=1\nleader.epoch=x\n"]
+)
+def test_damaged_meta_properties_are_a_clear_error(content: bytes) -> None:
+    disk = MemoryDisk()
+    write_file(disk, "meta.properties", content)
+    with pytest.raises(UnknownFormat, match=r"meta\.properties in memory cannot be read"):
+        LogManager(disk, now_ms=NOW)
+
+
+def test_epochs_do_not_go_back_when_meta_properties_are_lost() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    for _ in range(5):
+        manager, log = open_log(disk)
+        log.append(batch("a"), now_ms=NOW)
+        manager.sync([log])
+        disk.restart()
+    assert log.leader_epoch == 4
+    disk.remove("meta.properties")
+    assert open_log(disk)[1].leader_epoch == 5
+    disk.restart()
+    assert open_log(disk)[1].leader_epoch == 6
+
+
+def test_a_log_that_cannot_be_closed_cleanly_does_not_keep_others_from_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk)
+    other = manager.open_log("other", 0, LogConfig(), bytes(16))
+    for one in (log, other):
+        one.append(batch("a"), now_ms=NOW)
+    manager.close()
+    manager, log = open_log(disk)
+    manager.open_log("other", 0, LogConfig(), bytes(16)).append(batch("b"), now_ms=NOW)
+    log.is_as_left = False
+    disk.remove("orders-0/00000000000000000000.log")
+    with caplog.at_level(logging.WARNING, "headrace.log"):
+        manager.close()
+    assert "orders-0 cannot be closed cleanly" in caplog.text
+    manager, log = open_log(disk)
+    assert manager.was_clean
+    assert manager.open_log("other", 0, LogConfig(), bytes(16)).end_offset == 2
+
+
 def test_what_was_synced_survives_a_power_cut_and_the_rest_need_not() -> None:
     disk = MemoryDisk(is_simulated=True)
     manager, log = open_log(disk)
@@ -203,7 +248,21 @@ def test_directories_of_unknown_topics_are_set_aside(caplog: pytest.LogCaptureFi
         assert manager.set_aside_strays({TOPIC_ID}) == []
         assert manager.set_aside_strays(set()) == ["orders-0"]
     assert "orders-0" in caplog.text
-    assert disk.exists("orders-0-stray/00000000000000000000.log")
+    assert disk.exists(f"orders-0.{TOPIC_ID.hex()}-stray/00000000000000000000.log")
+
+
+def test_a_directory_is_set_aside_again_and_again() -> None:
+    disk = MemoryDisk()
+    for _ in range(3):
+        manager, log = open_log(disk)
+        log.append(batch("a"), now_ms=NOW)
+        manager.close(clean=False)
+        disk.restart()
+        manager = LogManager(disk, now_ms=NOW)
+        manager.set_aside_strays(set())
+        manager.close(clean=False)
+        disk.restart()
+    assert len([name for name in disk.list() if name.endswith("-stray")]) == 3
 
 
 def test_start_offsets_of_logs_that_were_not_opened_are_kept() -> None:

@@ -1,6 +1,5 @@
 """Recovery: what a start finds after a clean stop, after kill -9, and after bytes were torn, changed or lost."""
 
-import json
 import logging
 
 import pytest
@@ -277,23 +276,33 @@ def test_lost_synced_records_are_reported(disk: MemoryDisk, caplog: pytest.LogCa
     for number in range(5):
         log.append(batch(f"{number}"), now_ms=NOW)
     manager.sync([log])
+    disk.remove("orders-0/00000000000000000000.log")
     disk.remove("orders-0/00000000000000000004.log")
     with caplog.at_level(logging.ERROR, "headrace.log"):
-        killed(disk, segment_bytes=200)
-    assert "had been synced and are gone" in caplog.text
+        log = killed(disk, segment_bytes=200)
+    assert "offsets 0 to 1 are gone" in caplog.text
+    assert "offsets 4 to 4 had been synced and are gone" in caplog.text
+    assert values_of(log) == ["2", "3"]
 
 
-def test_an_unreadable_summary_means_recovery(disk: MemoryDisk) -> None:
-    for content in (b"{", b"[]", json.dumps({"logs": {"orders-0": {"topic_id": "00"}}}).encode()):
-        manager, log = open_log(disk)
-        log.append(batch("a"), now_ms=NOW)
-        count = log.end_offset
-        manager.close()
-        content = content.replace(b'"00"', b'"000102030405060708090a0b0c0d0e0f"')
-        write_file(disk, "clean-shutdown.json", content)
-        manager, log = open_log(disk)
-        assert len(values_of(log)) == count
-        manager.close()
+@pytest.mark.parametrize("content", [b"", b"{", b"00000000\n{}", "flipped"])
+def test_an_unreadable_summary_means_recovery(disk: MemoryDisk, content: bytes | str) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("a", "b"), now_ms=NOW)
+    manager.close()
+    kept = disk.read("clean-shutdown").replace(b'"end_offset":2', b'"end_offset":1')
+    write_file(disk, "clean-shutdown", content if isinstance(content, bytes) else kept)
+    manager, log = open_log(disk)
+    assert not manager.was_clean
+    assert values_of(log) == ["a", "b"]
+
+
+def test_a_summary_without_its_files_means_recovery(disk: MemoryDisk) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("a", "b"), now_ms=NOW)
+    manager.close()
+    disk.remove("orders-0/00000000000000000002.snapshot")
+    assert values_of(open_log(disk)[1]) == ["a", "b"]
 
 
 def test_lost_leader_epochs_are_found_in_the_batches(disk: MemoryDisk) -> None:
@@ -378,3 +387,21 @@ def test_without_recovery_points_an_empty_active_segment_still_says_where_the_lo
         manager.run_background_work(NOW + 10)
     disk.remove("recovery-point-offset-checkpoint")
     assert killed(disk).end_offset == 1
+
+
+def test_a_base_offset_that_was_changed_is_damage_although_the_checksum_does_not_cover_it(
+    disk: MemoryDisk,
+) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, size, b"\x40")
+    log = killed(disk)
+    assert log.damage is not None
+    assert log.damage.offset == 1
+
+
+def test_an_epoch_of_the_future_in_a_batch_is_not_believed(disk: MemoryDisk) -> None:
+    size = three_batches(disk)
+    overwrite(disk, FIRST, size + 12, b"\x40")
+    log = killed(disk)
+    assert log.epochs.entries == [(0, 0)]
+    assert log.leader_epoch == 1
