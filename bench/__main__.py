@@ -67,11 +67,15 @@ def _parser() -> argparse.ArgumentParser:
         "--only",
         action="append",
         default=[],
-        choices=["start", "produce", "consume", "latency"],
+        choices=["start", "produce", "consume", "latency", "share"],
         help="measure this; may be repeated",
     )
     parser.add_argument(
-        "--client", action="append", default=[], choices=["confluent", "raw"], help="load by this client only"
+        "--client",
+        action="append",
+        default=[],
+        choices=["confluent", "raw", "share"],
+        help="load by this client only",
     )
     parser.add_argument(
         "--policy",

@@ -10,6 +10,7 @@ from pathlib import Path
 from bench.brokers import Apache, BrokerProcess, Headrace, Policy, Running
 from bench.machine import memory_mb, spin_s
 from bench.report import Results
+from bench.share import SHARE_TASKS
 from bench.tasks import AFTER_LOAD, MEMORY_REST, NEEDS_PRELOAD, START, TASKS, Load, Task, Values, preload
 
 REST_S = 2.0
@@ -40,7 +41,7 @@ def run(
     for policy in policies or tuple(Policy):
         tasks = [
             task
-            for task in TASKS
+            for task in (*TASKS, *SHARE_TASKS)
             if policy in task.policies
             and (not only or task.name in only)
             and (not clients or task.client in clients)

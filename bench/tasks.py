@@ -91,7 +91,7 @@ def run_client(module: str, task: str, broker: Running, topic: str, **options: o
     return Figures.parse(answer.stdout)
 
 
-def _measured(
+def measured(
     broker: Running, lines: tuple[Line, Line, Line], client: Callable[[], Figures]
 ) -> tuple[Figures, Values]:
     """Runs the client and fills its lines: rate, the broker's processor time, the client's."""
@@ -120,7 +120,7 @@ def _produce(module: str, lines: tuple[Line, Line, Line], broker: Running, load:
     options = {"partitions": load.partitions} if module == "raw" else {}
     with Connection(broker.bootstrap_servers) as admin:
         create_topic(admin, topic, partitions=load.partitions)
-        figures, values = _measured(
+        figures, values = measured(
             broker,
             lines,
             lambda: run_client(module, "produce", broker, topic, seconds=load.seconds, **options),
@@ -149,7 +149,7 @@ def preload(broker: Running, load: Load) -> None:
 
 def consume(broker: Running, load: Load) -> Values:
     group = f"group-{next(_names)}"
-    figures, values = _measured(
+    figures, values = measured(
         broker,
         (CONSUME, CONSUME_CPU, CONSUME_BUSY),
         lambda: run_client(
@@ -166,7 +166,7 @@ def consume(broker: Running, load: Load) -> Values:
 
 
 def fetch_raw(broker: Running, load: Load) -> Values:
-    _, values = _measured(
+    _, values = measured(
         broker,
         (FETCH_RAW, FETCH_RAW_CPU, FETCH_RAW_BUSY),
         lambda: run_client(

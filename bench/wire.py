@@ -16,6 +16,11 @@ from headrace.wire.messages.create_topics_request import (
     CreateTopicsRequest,
 )
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest
+from headrace.wire.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
 from headrace.wire.messages.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -25,6 +30,7 @@ from headrace.wire.messages.metadata_request import MetadataRequest, MetadataReq
 
 TIMEOUT_S = 30
 LATEST = -1
+GROUP, SET = 32, 0
 _LENGTH = struct.Struct(">i")
 
 
@@ -109,6 +115,13 @@ def _wait_for_leaders(connection: Connection, name: str, partitions: int) -> Non
         if len([found for found in topic.partitions if not found.error_code]) == partitions:
             return
     raise BrokerRefused(f"{name} has no leaders")
+
+
+def set_group_config(connection: Connection, group: str, name: str, value: str) -> None:
+    config = AlterableConfig(name=name, config_operation=SET, value=value)
+    resource = AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=(config,))
+    response = connection.ask(IncrementalAlterConfigsRequest(resources=(resource,)), 1)
+    _require(response.responses[0].error_code, f"{name} of group {group}")
 
 
 def delete_topic(connection: Connection, name: str) -> None:
