@@ -83,8 +83,11 @@ class Server:
                 return
 
     def closed(self, connection: Connection) -> None:
-        for told in self.core.on_disconnect:
-            told(connection.id)
+        if (
+            not self._is_stopping
+        ):  # a broker that stops is not a member that has gone: its records are not given back
+            for told in self.core.on_disconnect:
+                told(connection.id)
         if self._connections.pop(connection.id, None) is not None:
             self._per_address[connection.address] -= 1
             if not self._per_address[connection.address]:

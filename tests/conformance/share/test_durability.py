@@ -1,6 +1,7 @@
 """What outlives a leader: what was answered with "done" and nothing more, and who may still write it down."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -84,8 +85,8 @@ def _apache_crash(folder: Path) -> Iterator[AfterACrash]:
     cluster = ApacheKafka(settings=SHARE_SETTINGS, folder=folder)
     try:
         cluster.start()
-        topics = _prepare(cluster.bootstrap_servers)
-        cluster.kill()
+        with _in_flight(cluster.bootstrap_servers) as topics:
+            cluster.kill()
         cluster.start()
         _wait_until_ready(cluster.bootstrap_servers, topics)
         yield AfterACrash(cluster.bootstrap_servers, topics)
@@ -97,7 +98,8 @@ def _headrace_crash(folder: Path) -> Iterator[AfterACrash]:
     settings = {name: str(value) for name, value in SHARE_SETTINGS.items()}
     first = start_server(folder, settings)
     try:
-        topics = _prepare(first.bootstrap_servers)
+        with _in_flight(first.bootstrap_servers) as topics:
+            first.process.kill()
     finally:
         first.process.kill()
     (folder / "headrace.log").unlink()
@@ -109,8 +111,12 @@ def _headrace_crash(folder: Path) -> Iterator[AfterACrash]:
         second.process.kill()
 
 
-def _prepare(bootstrap_servers: str) -> dict[str, bytes]:
-    """Ten records each in two queues: some answered for in one of them, all of them acquired in both."""
+@contextmanager
+def _in_flight(bootstrap_servers: str) -> Iterator[dict[str, bytes]]:
+    """Ten records each in two queues: some answered for in one of them, all of them acquired in both.
+
+    The members stay connected: a broker that sees them go would release what they hold before it is killed.
+    """
     with WireClient(bootstrap_servers) as wire:
         wait_until_coordinators_are_ready(wire)
         wait_until_share_coordinators_are_ready(wire)
@@ -119,7 +125,7 @@ def _prepare(bootstrap_servers: str) -> dict[str, bytes]:
         for one in members.values():
             one.take(10, 0)
         answer_some(members[ANSWERED])
-    return topics
+        yield topics
 
 
 def _wait_until_ready(bootstrap_servers: str, topics: dict[str, bytes]) -> None:
