@@ -70,7 +70,8 @@ def _find(
     elif asked.timestamp >= 0:
         timestamp, offset = log.offset_for_time(asked.timestamp, committed=committed) or NONE
     elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"no offset is known for the time {asked.timestamp}")
+        # A special time from a newer Kafka, as far as we can tell.
+        raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     return ListOffsetsPartitionResponse(
         partition_index=asked.partition_index,
         timestamp=timestamp,

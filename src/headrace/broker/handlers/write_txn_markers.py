@@ -49,6 +49,10 @@ def _write(
     partition = partition_at(core, place)
     if partition is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    if marker.producer_id < 0 or marker.producer_epoch < 0:
+        return (
+            ErrorCode.UNKNOWN_SERVER_ERROR
+        )  # what Kafka answers; a marker of nobody must not get into a log
     try:
         write_marker(
             core,
