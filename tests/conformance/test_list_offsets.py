@@ -116,6 +116,14 @@ def test_special_times_are_for_those_who_know_them(
     assert (found.timestamp, found.offset) == (-1, -1)
 
 
+@pytest.mark.parametrize("timestamp", [-7, -(2**31)])
+def test_special_times_nobody_knows_yet_are_refused(
+    wire: WireClient, unique: str, times: int, timestamp: int
+) -> None:
+    found = list_offset(wire, unique, 0, timestamp)
+    assert (found.error_code, found.offset) == (ErrorCode.UNSUPPORTED_VERSION, -1)
+
+
 def test_an_unknown_partition_is_refused(wire: WireClient, unique: str) -> None:
     expected = {"error_code": ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition_index": 0, **NOTHING}
     assert plain(list_offset(wire, unique, 0, LATEST)) == expected

@@ -120,6 +120,12 @@ def test_a_marker_for_an_unknown_partition_is_refused(wire: WireClient, unique: 
     assert write_marker(wire, (4711, 0), unique) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
 
+@pytest.mark.parametrize("nobody", [(-1, 0), (4711, -1)], ids=["producer", "epoch"])
+def test_a_marker_of_nobody_is_refused(wire: WireClient, topic: str, nobody: Producer) -> None:
+    assert write_marker(wire, nobody, topic) == ErrorCode.UNKNOWN_SERVER_ERROR
+    assert end_offset(wire, topic) == 0
+
+
 def test_a_marker_of_an_old_epoch_is_refused(
     wire: WireClient, unique: str, topic: str, producer: Producer
 ) -> None:
