@@ -11,7 +11,10 @@ Three rules make it more than that:
   handed out alone, so that one bad record does not take its neighbours to the delivery limit with it.
 """
 
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
 
 from headrace.share.changes import AcquiredRange, Acquisition, Change, Span
 from headrace.share.limits import Limits
@@ -200,9 +203,8 @@ class _Taking:
     def _take(self, first: int, last: int, count: int, batch: Span) -> None:
         self.has_taken = True
         self.room -= last - first + 1
-        for aborted_first, aborted_last in self._aborted:
-            if aborted_last < first:
-                continue
+        index = bisect_left(self._aborted, first, key=itemgetter(1)) if self._aborted else 0
+        for aborted_first, aborted_last in islice(self._aborted, index, None):
             if aborted_first > last:
                 break
             if aborted_first > first:

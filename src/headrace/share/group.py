@@ -150,8 +150,9 @@ class ShareGroup:
                     _set(self.targets, member_id, target)
                 case CurrentChanged(member_id, current):
                     _set(self.currents, member_id, current)
-                case StateTopicsChanged(initialized, initializing, deleting):
-                    self.initialized, self.initializing, self.deleting = initialized, initializing, deleting
+                case _:  # StateTopicsChanged: mypy knows that nothing else is left
+                    self.initialized, self.initializing = change.initialized, change.initializing
+                    self.deleting = change.deleting
 
     def touch(self, member_id: str, deadline_ms: int) -> None:
         """The member was heard of: its session lasts until then."""

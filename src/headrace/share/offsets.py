@@ -103,6 +103,11 @@ class RangeMap:
 
     def remove(self, first: int, last: int) -> None:
         """Takes first..last out of the map."""
+        entry = self._ranges.floor(first)
+        if entry is not None and entry.first == first and entry.last == last:
+            self._forget(entry)
+            self._ranges.delete(first)
+            return
         overlapping = list(self.over(first, last))
         if not overlapping:
             return
@@ -111,8 +116,7 @@ class RangeMap:
             self._split(tail, last + 1)
         if head.first < first:
             self._split(head, first)
-        inside = list(self.over(first, last))
-        for entry in inside:
+        for entry in self.over(first, last):
             self._forget(entry)
         self._ranges.delete_between(first, last)
 

@@ -238,12 +238,13 @@ class TestDeadLetters:
         assert desk.written()[0] == (0, 0, [(0, 0, 3, 1), (1, 3, 0, 1)])
 
     def test_once_copied_they_are_archived_and_the_start_moves(self) -> None:
-        desk = holding(4, dead_letters=True)
+        desk = holding(5, dead_letters=True)
         desk.acknowledge((0, 3, REJECT))
         desk.apply(desk.partition.dead_lettered(0, 1))
         assert desk.partition.start_offset == 2
         desk.apply(desk.partition.dead_lettered(0, 9))
         assert desk.partition.start_offset == 4
+        assert desk.states() == {4: (S.ACQUIRED, 1)}
         assert desk.written()[1:] == [(0, 2, [(0, 1, 4, 1)]), (2, 2, [(2, 3, 4, 1)])]
         assert desk.partition.archiving() == []
 

@@ -208,6 +208,17 @@ class TestIsolationOfBadRecords:
         desk.acknowledge((0, 6, RELEASE))
         assert desk.fetch() == [(0, 6, 2)]
 
+    def test_a_part_may_be_all_that_is_left(self) -> None:
+        desk = Desk(batches_of(20, 2))
+        desk.fetch(batch_size=20)
+        desk.acknowledge((0, 7, ACCEPT), (10, 19, ACCEPT))
+        for _ in range(2):
+            desk.acknowledge((8, 9, RELEASE))
+            desk.fetch()
+        desk.acknowledge((8, 9, RELEASE), (20, 39, RELEASE))
+        assert desk.fetch() == [(8, 9, 4)]  # fewer than the ten it could have; and the next batch has to wait
+        assert desk.fetch() == [(20, 39, 2)]
+
     def test_a_record_on_its_last_delivery_waits_for_a_fetch_of_its_own(self) -> None:
         desk = Desk([(0, 3)], delivery_limit=3)
         for _ in range(2):
@@ -300,6 +311,18 @@ class TestTransactions:
         desk = Desk([(0, 9), (10, 19), (20, 29)])
         desk.aborted = [(0, 4), (12, 13), (14, 14), (25, 40)]
         assert desk.fetch() == [(5, 11, 1), (15, 24, 1)]
+
+    def test_each_entry_finds_the_aborted_records_that_are_its_own(self) -> None:
+        desk = Desk(batches_of(5, 4))
+        desk.aborted = [(0, 1), (6, 6), (8, 8), (19, 19)]
+        assert desk.fetch(batch_size=5) == [
+            (2, 4, 1),
+            (5, 5, 1),
+            (7, 7, 1),
+            (9, 9, 1),
+            (10, 14, 1),
+            (15, 18, 1),
+        ]
 
     def test_record_limit_leaves_the_rest_of_an_aborted_batch_for_the_next_fetch(self) -> None:
         desk = Desk([(0, 9), (10, 10)])

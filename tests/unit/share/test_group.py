@@ -210,6 +210,14 @@ class TestChanges:
             ("t",),
         )
 
+    def test_only_targets_that_change_are_written(self) -> None:
+        office = Office(assignment_interval_ms=0)
+        office.beat("m1", 0, "t")
+        office.beat("m2", 0, "t")
+        beat = office.beat("m3", 0, "t")
+        changed = {change.member_id for change in beat.changes if isinstance(change, TargetChanged)}
+        assert changed == {"m1", "m3"}  # one of the two gets a second partition, the other keeps its own
+
     def test_members_with_different_subscriptions(self) -> None:
         office = Office(assignment_interval_ms=0)
         office.topics["u"] = TopicInfo(U, 2)
