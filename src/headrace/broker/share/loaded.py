@@ -176,6 +176,9 @@ class LoadedPartition:
         if self.is_fenced:
             raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
         now_ms = self._core.clock.monotonic_ms()
+        deadline_ms = self.engine.deadline_ms()
+        if deadline_ms is not None and deadline_ms <= now_ms:
+            self._expire()  # its timer is due in this very turn: an answer that comes too late is refused
         try:
             changes = self.engine.acknowledge(
                 member, batches, limits=self.limits(), allows_renew=allows_renew, now_ms=now_ms
@@ -265,7 +268,7 @@ class LoadedPartition:
         self._timer = self._core.timers.at(deadline_ms, self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
+        self.close()
         changes = self.engine.expire(self._core.clock.monotonic_ms(), limits=self.limits())
         if changes:
             self._lock_timeouts.add(sum(change.last - change.first + 1 for change in changes))

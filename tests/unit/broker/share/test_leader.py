@@ -57,6 +57,15 @@ def test_a_lock_that_runs_out_gives_the_records_to_who_waits(bench: Bench) -> No
     assert holder.settle(topic, (0, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
 
 
+def test_an_answer_that_overtakes_its_timer_is_still_too_late(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 5)
+    member = Member(bench, "a")
+    member.take(topic)
+    bench.clock.advance(30)
+    assert member.settle(topic, (0, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
+
+
 def test_a_renewed_lock_lasts_its_full_time_again(bench: Bench) -> None:
     topic = bench.topic()
     bench.produce(topic, 5)
