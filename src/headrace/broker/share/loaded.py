@@ -210,6 +210,9 @@ class LoadedPartition:
 
     def close(self) -> None:
         self._is_closed = True
+        self._disarm()
+
+    def _disarm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -268,7 +271,7 @@ class LoadedPartition:
         self._timer = self._core.timers.at(deadline_ms, self._expire)
 
     def _expire(self) -> None:
-        self.close()
+        self._disarm()
         changes = self.engine.expire(self._core.clock.monotonic_ms(), limits=self.limits())
         if changes:
             self._lock_timeouts.add(sum(change.last - change.first + 1 for change in changes))
