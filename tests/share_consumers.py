@@ -16,13 +16,6 @@ from confluent_kafka import (
     ShareConsumer,
     TopicPartition,
 )
-from py4j.java_gateway import (  # type: ignore[import-untyped]
-    CallbackServerParameters,
-    GatewayParameters,
-    JavaGateway,
-    launch_gateway,
-)
-from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 
 from headrace.testing.java import find_java
 from headrace.testing.kafka_jars import kafka_jars
@@ -161,16 +154,21 @@ class JavaRuntime:
     """A JVM with Kafka's jars and a way to call into it and be called back."""
 
     def __init__(self) -> None:
+        # It comes with PySpark, which a machine without a JVM need not have; librdkafka's tests run there all the same.
+        from py4j import java_gateway  # type: ignore[import-untyped]
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        self.error: type[Exception] = Py4JJavaError
         logging = [option for option in java_command("") if option.startswith("-Dlog4j2.")]
-        port = launch_gateway(
+        port = java_gateway.launch_gateway(
             classpath=f"{kafka_jars()}/*",
             javaopts=[*FAST_START, *logging],
             java_path=str(find_java().executable),
             die_on_exit=True,
         )
-        self._gateway = JavaGateway(
-            gateway_parameters=GatewayParameters(port=port, auto_convert=True),
-            callback_server_parameters=CallbackServerParameters(port=0, daemonize=True),
+        self._gateway = java_gateway.JavaGateway(
+            gateway_parameters=java_gateway.GatewayParameters(port=port, auto_convert=True),
+            callback_server_parameters=java_gateway.CallbackServerParameters(port=0, daemonize=True),
         )
         server = self._gateway.java_gateway_server
         called_back_at = self._gateway.get_callback_server().get_listening_port()
@@ -220,7 +218,7 @@ class JavaShareConsumer:
     def poll(self, timeout_s: float = POLL_S) -> list[Delivery]:
         try:
             records = self._consumer.poll(self._java.jvm.java.time.Duration.ofMillis(int(timeout_s * 1_000)))
-        except Py4JJavaError as error:
+        except self._java.error as error:
             raise _refusal(error) from error
         return [
             Delivery(
@@ -287,8 +285,8 @@ def _each(collection: Any) -> Iterator[Any]:
         yield iterator.next()
 
 
-def _refusal(error: Py4JJavaError) -> Exception:
-    raised = error.java_exception
+def _refusal(error: Exception) -> Exception:
+    raised: Any = error.java_exception  # type: ignore[attr-defined]
     kind = raised.getClass().getSimpleName()
     if kind == "IllegalStateException":
         return NotAllowed(raised.getMessage())
