@@ -5,11 +5,7 @@ acknowledged record is there, once, in order per partition, and no committed off
 many kills (few in `make test`, many in `make chaos`); the seed is printed and can be given with HEADRACE_SEED.
 """
 
-import os
 import random
-import socket
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -19,55 +15,18 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests.chaos.server_process import ServerProcess, choose_seed
+
 TOPIC, PARTITIONS = "orders", 3
 START_S_MAX = 30.0
 FLUSH_S_MAX = 90.0
 # Small segments, so that kills also fall on rolls, indexes and snapshots.
-SETTINGS = ("--set", "log.segment.bytes=1048576", "--set", "group.initial.rebalance.delay.ms=0")
-SERVE = (sys.executable, "-m", "headrace", "serve", *SETTINGS)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-class ServerProcess:
-    """`headrace serve` on a fixed port and directory, to be killed and started again."""
-
-    def __init__(self, data: Path, log: Path) -> None:
-        self.address = f"127.0.0.1:{free_port()}"
-        self._data = data
-        self._log = log.open("ab")
-        self._process: subprocess.Popen[bytes] | None = None
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            [*SERVE, "--listen", self.address, "--data", str(self._data)],
-            stdout=subprocess.PIPE,
-            stderr=self._log,
-        )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline().decode()
-        assert line.startswith("listening on "), f"the server did not start: {self._log.name}"
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-            assert self._process.stdout is not None
-            self._process.stdout.close()
-            self._process = None
-
-    def close(self) -> None:
-        self.kill()
-        self._log.close()
+SETTINGS = {"log.segment.bytes": 1048576, "group.initial.rebalance.delay.ms": 0}
 
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[ServerProcess]:
-    process = ServerProcess(tmp_path / "data", tmp_path / "server.log")
+    process = ServerProcess(tmp_path / "data", tmp_path / "server.log", SETTINGS)
     process.start()
     yield process
     process.close()
@@ -174,7 +133,7 @@ def committed_offset(address: str) -> int:
 
 @pytest.mark.timeout(0)
 def test_nothing_acknowledged_is_lost_doubled_or_out_of_order(server: ServerProcess, rounds: int) -> None:
-    seed = int(os.environ.get("HEADRACE_SEED", "0")) or random.randrange(1, 2**31)
+    seed = choose_seed()
     print(f"seed {seed}, {rounds} rounds")
     choose = random.Random(seed)
     admin = AdminClient({"bootstrap.servers": server.address})
