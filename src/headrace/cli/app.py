@@ -41,9 +41,21 @@ def headrace(
 @app.command()
 def serve(
     listen: Annotated[
-        str, typer.Option(help="HOST:PORT to listen on; port 0 picks a free one.")
-    ] = "localhost:9092",
-    data: Annotated[str, typer.Option(help="Data directory; `:memory:` keeps nothing.")] = "./headrace-data",
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Where to listen; port 0 picks a free one. Wins over `listeners`.",
+            show_default="localhost:9092",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DIR",
+            help="Data directory; `:memory:` keeps nothing. Wins over `log.dirs`.",
+            show_default="./headrace-data",
+        ),
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated."),

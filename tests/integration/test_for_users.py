@@ -1,0 +1,51 @@
+"""What users get with the package works as the README says: the fixtures, the snippet, the demo."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+WAIT_S = 120
+
+PROJECT = """
+def test_fresh(headrace_broker):
+    assert headrace_broker.core.topics.get("left") is None
+    headrace_broker.call(lambda: headrace_broker.core.topics.create("left", partitions=1, configs={}))
+    headrace_broker.advance(60)
+
+def test_fresh_again(headrace_broker):
+    assert headrace_broker.core.topics.get("left") is None
+
+def test_shared(headrace_session_broker, request):
+    request.config.seen = headrace_session_broker.bootstrap_servers
+
+def test_shared_again(headrace_session_broker, request):
+    assert request.config.seen == headrace_session_broker.bootstrap_servers
+"""
+
+
+def run(*command: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=WAIT_S)
+
+
+def test_a_project_gets_the_fixtures_by_installing_the_package(tmp_path: Path) -> None:
+    (tmp_path / "test_project.py").write_text(PROJECT)
+    ran = run(
+        sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", cwd=tmp_path
+    )
+    assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
+
+
+def test_the_readme_snippet_prints_what_it_says(tmp_path: Path) -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
+    ran = run(sys.executable, "-c", snippet, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.strip() == "b'two coffees'"
+
+
+def test_the_demo_holds_its_account(tmp_path: Path) -> None:
+    ran = run(sys.executable, "-m", "headrace", "demo", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "account: 1000 produced, 1000 consumed, 0 lost, 0 twice" in ran.stdout
+    assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
