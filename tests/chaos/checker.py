@@ -55,7 +55,7 @@ class Checker:
             for answer in answers:
                 if answer.kind in (ACCEPT, REJECT) and answer.confirmed_at is not None:
                     for delivery in self._deliveries[place]:
-                        if _is_after(delivery, answer):
+                        if self._is_after(delivery, answer):
                             yield f"{delivery} after {answer}"
 
     def no_record_has_two_holders(self) -> Iterator[str]:
@@ -96,7 +96,7 @@ class Checker:
             for answer in self._answers.get(place, []):
                 if answer.kind == RELEASE and answer.confirmed_at is not None:
                     for delivery in deliveries:
-                        if _is_after(delivery, answer) and delivery.count <= answer.count:
+                        if self._is_after(delivery, answer) and delivery.count <= answer.count:
                             yield f"{delivery} after {answer}"
 
     def everything_ends(self) -> Iterator[str]:
@@ -126,6 +126,17 @@ class Checker:
                 if answer.kind == ACCEPT and place in self._dead:
                     yield f"a dead letter in spite of {answer}"
 
+    def _is_after(self, delivery: Delivery, answer: Answer) -> bool:
+        """Whether the record was certainly acquired after the answer had been taken."""
+        assert answer.confirmed_at is not None
+        if delivery.asked_at is not None and delivery.asked_at > answer.confirmed_at:
+            return True
+        if delivery.life is None or answer.life is None:
+            return False
+        if delivery.life == answer.life:
+            return delivery.count > answer.count and self._is_effective(answer)
+        return delivery.life > answer.life
+
     def _is_effective(self, answer: Answer) -> bool:
         """Not one that came too late for a record that others had settled: the broker takes these and ignores them."""
         if answer.confirmed_at is None:
@@ -144,16 +155,6 @@ def _by_place(things: Iterable[T]) -> dict[Place, list[T]]:
     for thing in things:
         found.setdefault(thing.place, []).append(thing)
     return found
-
-
-def _is_after(delivery: Delivery, answer: Answer) -> bool:
-    """Whether the record was certainly acquired after the answer had been taken."""
-    assert answer.confirmed_at is not None
-    if delivery.asked_at is not None and delivery.asked_at > answer.confirmed_at:
-        return True
-    if delivery.life is None or answer.life is None:
-        return False
-    return delivery.life > answer.life or (delivery.life == answer.life and delivery.count > answer.count)
 
 
 def _pairs_of_one_life(deliveries: list[Delivery]) -> Iterator[tuple[Delivery, Delivery]]:

@@ -7,7 +7,13 @@ import threading
 import time
 from typing import Any
 
-from confluent_kafka import AcknowledgeType, KafkaException, ShareConsumer, TopicPartition
+from confluent_kafka import (
+    AcknowledgeType,
+    IllegalStateException,
+    KafkaException,
+    ShareConsumer,
+    TopicPartition,
+)
 
 from tests.chaos.history import ACCEPT, REJECT, RELEASE, Answer, Delivery, History, Place
 
@@ -72,7 +78,7 @@ class ConfluentMember(threading.Thread):
             if message.error() is None:
                 self._take(message, received_at)
             elif self._is_explicit:
-                self._consumer.acknowledge(message, AcknowledgeType.RELEASE)
+                self._answer(message, RELEASE)
         if self._choose.random() < 0.3:
             self._commit()
 
@@ -86,10 +92,19 @@ class ConfluentMember(threading.Thread):
             (kind,) = self._choose.choices([ACCEPT, RELEASE, REJECT], [85, 12, 3])
             if value.startswith(b"poison"):
                 kind = RELEASE
-            self._consumer.acknowledge(message, AcknowledgeType(kind))
+            if not self._answer(message, kind):
+                return
         answer = Answer(place, kind, self.name, count, received_at)
         self._history.answers.append(answer)
         self._unconfirmed[place] = answer
+
+    def _answer(self, message: Any, kind: int) -> bool:
+        """False when the client has given the record up in the meantime."""
+        try:
+            self._consumer.acknowledge(message, AcknowledgeType(kind))
+        except IllegalStateException:
+            return False
+        return True
 
     def _commit(self) -> None:
         try:

@@ -36,14 +36,18 @@ class Link(WireClient):
 
 
 class RawSession:
-    """One connection, one membership, one share session; over when the broker dies."""
+    """One connection, one share session; over when the broker dies.
 
-    def __init__(self, history: History, address: str, member: str, *, group: str, topic: str) -> None:
+    In the history it has a name of its own, `raw-1.7`; to the broker it is the member `raw-1` that comes again.
+    """
+
+    def __init__(self, history: History, address: str, name: str, *, group: str, topic: str) -> None:
         self._history = history
         self._group = group
-        self.member = member
+        self.name = name
+        self._member_id = name.partition(".")[0]
         self.held: Held = {}
-        self._link = Link(address, client_id=member, timeout_s=30)
+        self._link = Link(address, client_id=name, timeout_s=30)
         try:
             (found,) = self._link.ask("metadata", 12, topics=[{"name": topic}]).topics
             self._topic_id = found.topic_id
@@ -60,7 +64,7 @@ class RawSession:
             "share_group_heartbeat",
             1,
             group_id=self._group,
-            member_id=self.member,
+            member_id=self._member_id,
             member_epoch=epoch,
             subscribed_topic_names=topics,
         )
@@ -77,7 +81,7 @@ class RawSession:
             "share_fetch",
             2,
             group_id=self._group,
-            member_id=self.member,
+            member_id=self._member_id,
             share_session_epoch=self._epoch,
             max_wait_ms=wait_ms,
             min_bytes=1,
@@ -111,7 +115,7 @@ class RawSession:
             Delivery(
                 (partition.partition_index, offset),
                 values[offset],
-                self.member,
+                self.name,
                 acquired.delivery_count,
                 received_at,
                 asked_at,
@@ -127,12 +131,12 @@ class RawSession:
     def acknowledge(self, answers: Mapping[tuple[int, int], int], *, closes: bool = False) -> None:
         noted = self._note(answers)
         if closes:
-            self._history.gone.setdefault(self.member, time.monotonic())
+            self._history.gone.setdefault(self.name, time.monotonic())
         response = self._link.ask(
             "share_acknowledge",
             2,
             group_id=self._group,
-            member_id=self.member,
+            member_id=self._member_id,
             share_session_epoch=CLOSE if closes else self._epoch,
             is_renew_ack=any(kind == RENEW for kind in answers.values()),
             topics=self._topics(answers, []),
@@ -156,7 +160,7 @@ class RawSession:
 
     def drop(self) -> None:
         """As a client that dies."""
-        self._history.gone.setdefault(self.member, time.monotonic())
+        self._history.gone.setdefault(self.name, time.monotonic())
         self._link.close()
 
     def _note(self, answers: Mapping[tuple[int, int], int]) -> list[Answer]:
@@ -164,7 +168,7 @@ class RawSession:
         noted = []
         for place, kind in answers.items():
             held = self.held[place] if kind == RENEW else self.held.pop(place)
-            noted.append(Answer(place, kind, self.member, held.count, now, self.life))
+            noted.append(Answer(place, kind, self.name, held.count, now, self.life))
         self._history.answers.extend(noted)
         return noted
 
@@ -196,7 +200,7 @@ class RawSession:
 
 
 class RawMember(threading.Thread):
-    """Lives through every kill: a new connection and a new member id each time."""
+    """Lives through every kill, with a new connection each time."""
 
     def __init__(self, name: str, history: History, address: str, seed: int, **where: str) -> None:
         super().__init__(name=name)
@@ -214,9 +218,9 @@ class RawMember(threading.Thread):
     def run(self) -> None:
         while not self._stopping.is_set():
             self._connections += 1
-            member = f"{self.name}.{self._connections}"
+            name = f"{self.name}.{self._connections}"
             try:
-                session = RawSession(self._history, self._address, member, **self._where)
+                session = RawSession(self._history, self._address, name, **self._where)
                 try:
                     self._work(session)
                 finally:

@@ -71,6 +71,12 @@ SOUND = {
     "released too often": history(
         given(1, count=3), answer(RELEASE, 2, count=3), letters=[Letter(PLACE, b"v", 3, EXHAUSTED)]
     ),
+    "accepted too late, when another had accepted it": history(
+        given(1),
+        given(12, count=2, member="b"),
+        answer(ACCEPT, 13, count=2, member="b"),
+        answer(ACCEPT, 14),
+    ),
     "a copy from before that is handed out late": history(
         replace(given(1, member="b"), received_at=9, asked_at=None, life=None), given(1), answer(ACCEPT, 2)
     ),
