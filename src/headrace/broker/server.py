@@ -7,6 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
+from headrace.broker.addresses import advertised_address
 from headrace.broker.connection import Connection
 from headrace.broker.core import BrokerCore
 
@@ -52,18 +53,28 @@ class Server:
             self.loop.call_soon_threadsafe(finish, failure)
 
         def finish(failure: Exception | None) -> None:
-            done(failure)
-            self.settle()
+            try:
+                done(failure)
+            finally:
+                self.settle()
 
-        pool.submit(guarded)
+        if not self._is_stopping:  # what is left to sync then, the closing of the logs syncs
+            pool.submit(guarded)
 
     async def listen(self, core: BrokerCore, host: str, port: int) -> None:
         self.core = core
         backlog = core.settings.int("socket.listen.backlog.size")
         self._listener = await self.loop.create_server(
-            lambda: Connection(self, next(self._ids)), host or None, port, backlog=backlog
+            lambda: Connection(self, next(self._ids)),
+            host or None,
+            port,
+            backlog=backlog,
+            start_serving=False,
         )
         self.port = int(self._listener.sockets[0].getsockname()[1])
+        # Before the first client can ask: after a crash they are at the door already.
+        core.host, core.port = advertised_address(core.settings, host, self.port)
+        await self._listener.start_serving()
         self._watch_idle()
         self.settle()
 
@@ -87,7 +98,10 @@ class Server:
             not self._is_stopping
         ):  # a broker that stops is not a member that has gone: its records are not given back
             for told in self.core.on_disconnect:
-                told(connection.id)
+                try:
+                    told(connection.id)
+                except Exception:  # the connection has gone all the same
+                    logger.exception("what connection %d held may not have been given back", connection.id)
         if self._connections.pop(connection.id, None) is not None:
             self._per_address[connection.address] -= 1
             if not self._per_address[connection.address]:
@@ -136,7 +150,7 @@ class Server:
         if idle_ms >= 0:
             for connection in list(self._connections.values()):
                 if (self.loop.time() - connection.last_active_s) * 1000 > idle_ms:
-                    connection.close()
+                    connection.close_or_abort()
         self._idle_alarm = self.loop.call_later(IDLE_CHECK_S, self._watch_idle)
 
     async def stop(self) -> None:
@@ -149,6 +163,7 @@ class Server:
                 alarm.cancel()
         for connection in list(self._connections.values()):
             connection.close()
+        self.core.wind_down()
         await self.loop.run_in_executor(None, self.close_threads)
         await asyncio.sleep(0)
         self.core.close()
@@ -156,4 +171,4 @@ class Server:
 
     def close_threads(self) -> None:
         self._worker.shutdown()
-        self._cleaner.shutdown()
+        self._cleaner.shutdown(cancel_futures=True)  # what has not begun can wait for the next start
