@@ -96,6 +96,11 @@ class Machine(Bench):
         self.worker.waiting.clear()
         self.core = self._open()
 
+    def require_power(self) -> None:
+        """What happens in a timer or after a sync fails by itself: a broker logs it and goes on."""
+        if self.disk._is_off:
+            raise PowerLost("the power is off")
+
     @property
     def orders(self) -> Topic:
         return self._topic(TOPIC)
@@ -184,6 +189,7 @@ class Scenario:
         for life in (self._first_life, self._second_life):
             life()
             self.machine.worker.run_all()
+            self.machine.require_power()
             self.machine.core.close()
             self.machine.core = self.machine._open()
 
@@ -241,7 +247,9 @@ class Scenario:
 
     def _take(self, member: Member, count: int) -> None:
         taken = 0
-        for first, last, seen in member.take(self.machine.orders):
+        found = member.take(self.machine.orders)
+        self.machine.require_power()
+        for first, last, seen in found:
             for offset in range(first, last + 1):
                 fate = self.ledger.at(offset)
                 assert seen == fate.seen + 1
@@ -254,7 +262,9 @@ class Scenario:
         for fate in fates:
             fate.may_be_accepted = True
         acks = [(offset, offset, ACCEPT) for offset in offsets]
-        assert member.settle(self.machine.orders, *acks) == 0
+        code = member.settle(self.machine.orders, *acks)
+        self.machine.require_power()
+        assert code == 0
         for fate in fates:
             fate.is_accepted = True
         self.machine.when_synced(lambda: _mark_ended(fates))
@@ -262,13 +272,17 @@ class Scenario:
     def _reject(self, member: Member, offset: int) -> None:
         fate = self.ledger.at(offset)
         fate.may_be_given_up = True
-        assert member.settle(self.machine.orders, (offset, offset, REJECT)) == 0
+        code = member.settle(self.machine.orders, (offset, offset, REJECT))
+        self.machine.require_power()
+        assert code == 0
         fate.is_given_up = True
         self.machine.when_synced(lambda: _mark_ended([fate]))
 
     def _release(self, member: Member, offset: int) -> None:
         def release() -> None:
-            assert member.settle(self.machine.orders, (offset, offset, RELEASE)) == 0
+            code = member.settle(self.machine.orders, (offset, offset, RELEASE))
+            self.machine.require_power()
+            assert code == 0
 
         self._give_back([offset], release)
 
@@ -287,6 +301,7 @@ class Scenario:
         for fate in fates:
             fate.may_be_given_up |= fate.seen == DELIVERIES_MAX
         act()
+        self.machine.require_power()
         for fate in fates:
             fate.is_given_up |= fate.seen == DELIVERIES_MAX
             count = fate.seen
@@ -301,6 +316,7 @@ class Scenario:
         """One group commit; what it caused to be written waits for the next."""
         if self.machine.worker.waiting:
             self.machine.worker.step()
+        self.machine.require_power()
 
 
 def _mark_ended(fates: Iterable[Fate]) -> None:
