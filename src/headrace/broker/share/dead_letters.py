@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.later import Later
+from headrace.share.states import RecordState
 from headrace.wire.batches import split
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, build_batch, read_records
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.share")
 
+ARCHIVING = RecordState.ARCHIVING
 REJECTED = "Offset rejected by client."
 EXHAUSTED = "Offset delivery count exceeded the threshold."
 ENABLED = "errors.deadletterqueue.group.enable"
@@ -49,6 +51,19 @@ class DeadLetter(NamedTuple):
 class DeadLetters:
     def __init__(self, core: "BrokerCore") -> None:
         self._core = core
+        core.timers.at(core.clock.monotonic_ms(), self._resume)
+
+    def _resume(self) -> None:
+        """What a crash has interrupted does not wait until somebody fetches from that share-partition again."""
+        leader, store = self._core.share_leader, self._core.share_state
+        for key in list(store.keys()):
+            state = store.get(key)
+            if state is None or all(batch.state is not ARCHIVING for batch in state.merged()):
+                continue
+            try:
+                leader.note_copied(leader.load(key.group_id, (key.topic_id, key.partition)))
+            except KafkaError as error:
+                logger.warning("%s: its dead letters have to wait: %s", key, error)
 
     def is_on(self, group_id: str) -> bool:
         return self._core.settings.int("headrace.share.version") >= 2 and bool(self._topic_name(group_id))

@@ -452,6 +452,19 @@ class TestUntilTheCopyIsSafe:
         runner.run_all()
         assert office.core.share_leader.loaded("g")[0].engine.start_offset == 3
 
+    def test_that_waits_for_nobody_who_fetches(self, office: Office, runner: WhenTold) -> None:
+        reject_all(office, 3)
+        runner.waiting.clear()
+        office.restart(clean=False)
+        office.core.settle()
+        assert office.offsets() == [0, 1, 2] * 2
+        runner.run_all()
+        assert office.core.share_leader.loaded("g") == []
+        office.restart()
+        office.core.settle()
+        assert office.offsets() == [0, 1, 2] * 2
+        assert Member(office, "b").take(office.orders) == []
+
     def test_after_the_copy_was_archived_it_is_not(self, office: Office, runner: WhenTold) -> None:
         reject_all(office, 3)
         runner.run_all()
