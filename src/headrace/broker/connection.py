@@ -41,6 +41,8 @@ IN_FLIGHT_MAX = 32
 """Produce requests of one connection that may wait for the disk at once."""
 WAITING_BYTES_MAX = 1 << 20
 """Whole requests kept in memory per connection before we stop reading; a single larger one is let in alone."""
+FRAME_COST = 64
+"""What a waiting request costs beside its bytes: without it, empty frames would cost nothing and could pile up."""
 OUTGOING_BYTES_MAX = 1 << 16
 """Responses gathered for one write; with more they leave at once, so that the transport can hold us back."""
 _LENGTH = struct.Struct(">i")
@@ -100,6 +102,13 @@ class Connection(asyncio.Protocol):
         self.write_outgoing()
         self._transport.close()
 
+    def close_or_abort(self) -> None:
+        """Closing waits until the client has read what it was sent. Who does not even do that is cut off."""
+        if self._transport.is_closing():
+            self._transport.abort()
+        else:
+            self.close()
+
     def write_outgoing(self) -> None:
         """Hands what was gathered to the transport. The server calls it at the end of each turn."""
         outgoing = self._outgoing
@@ -135,7 +144,7 @@ class Connection(asyncio.Protocol):
             return
         for frame in frames:
             self._waiting.append(frame)
-            self._waiting_bytes += len(frame)
+            self._waiting_bytes += FRAME_COST + len(frame)
         self._pump()
         self._server.settle()
 
@@ -155,8 +164,14 @@ class Connection(asyncio.Protocol):
         try:
             while self._waiting and self._may_start():
                 frame = self._waiting.popleft()
-                self._waiting_bytes -= len(frame)
-                self._start(frame)
+                self._waiting_bytes -= FRAME_COST + len(frame)
+                try:
+                    self._start(frame)
+                except (
+                    Exception
+                ):  # whoever let us go on also answers other connections: they must not suffer for it
+                    logger.exception("connection %d from %s is closed", self.id, self.address)
+                    self.close()
         finally:
             self._is_pumping = False
         self._steer_reading()
@@ -201,13 +216,18 @@ class Connection(asyncio.Protocol):
         if result is None:
             return
         if isinstance(result, Later):
-            if not result.is_done:
-                self._wait(result, header)
-                return
-            result = result.value
-        self._respond(header, result)
+            self._wait(result, header, request, call)
+        else:
+            self._respond(self._encode(header, result))
 
-    def _wait(self, later: Later[Any], header: RequestHeader) -> None:
+    def _wait(self, later: Later[Any], header: RequestHeader, request: Message, call: Call) -> None:
+        if later.is_done:
+            try:
+                response = later.value
+            except Exception as error:
+                response = self._core.failed(request, call, error)
+            self._respond(self._encode(header, response))
+            return
         slot = Slot()
         slot.later = later
         self._only_produces_wait = header.api_key == PRODUCE
@@ -216,17 +236,26 @@ class Connection(asyncio.Protocol):
         def done(response: Message) -> None:
             try:
                 slot.data = self._encode(header, response)
-            except Exception:  # whoever resolves this also answers other connections: they must not suffer for it
-                logger.exception("the answer to API %d v%d cannot be written", header.api_key, header.api_version)
+            except Exception:
+                logger.exception(
+                    "the answer to API %d v%d cannot be written", header.api_key, header.api_version
+                )
                 self.close()
                 return
             slot.is_ready = True
             self._flush()
 
-        later.then(done)
+        def failed(error: Exception) -> None:
+            try:
+                response = self._core.failed(request, call, error)
+            except CloseConnection as reason:
+                self._refuse(str(reason))
+                return
+            done(response)
 
-    def _respond(self, header: RequestHeader, response: Message) -> None:
-        data = self._encode(header, response)
+        later.then(done, failed)
+
+    def _respond(self, data: bytearray) -> None:
         if not self._slots:
             self._send(data)
             return
@@ -264,7 +293,7 @@ class Connection(asyncio.Protocol):
         from headrace.broker.handlers import api_versions
 
         response = api_versions.response_for(self._core, 0, ErrorCode.UNSUPPORTED_VERSION)
-        self._send(self._encode(header, response, version=0))
+        self._respond(self._encode(header, response, version=0))
 
     def _refuse(self, why: str) -> None:
         logger.warning("closing connection %d from %s: %s", self.id, self.address, why)

@@ -6,6 +6,7 @@ of it. Handlers change what is here and append to logs; none of them waits. What
 each thing it did it calls `settle`, and comes back at `deadline_ms`.
 """
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -66,13 +67,27 @@ class BrokerCore:
         self.node_id = settings.int("node.id")
         rack = settings.value("broker.rack")
         self.rack = str(rack) if rack is not None else None
-        self.logs = LogManager(disk, now_ms=clock.wall_ms())
-        self.metadata = MetadataStore(metadata_path or ":memory:")
-        settings.attach(self.metadata)
-        self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self._on_failure = on_failure
         self._loud_again_ms = 0
+        self.logs = LogManager(disk, now_ms=clock.wall_ms())
+        try:
+            self.metadata = MetadataStore(metadata_path or ":memory:")
+            try:
+                self._load(runner)
+            except BaseException:
+                self.metadata.close()
+                raise
+        except BaseException:
+            # The next start must find the directory unlocked, and as clean as this one has found it.
+            with contextlib.suppress(OSError):
+                self.logs.close(clean=self.logs.was_clean and self.failure is None)
+            raise
+
+    def _load(self, runner: Runner) -> None:
+        settings, clock, disk = self.settings, self.clock, self.logs.disk
+        settings.attach(self.metadata)
+        self.cluster_id = self.metadata.cluster_id
         is_synced = not disk.is_volatile and settings.str("headrace.flush") == "fsync"
         self.group_commit = GroupCommit(self.logs.sync, runner.run if is_synced else None, self.fail)
         self.topics = Topics(self.metadata, self.logs, settings, clock)
@@ -99,12 +114,19 @@ class BrokerCore:
             result: Message | Later[Message] | None = handler.handle(self, request, call)
         except CloseConnection:
             raise
-        except KafkaError as error:
-            result = handler.error_response(request, error.code, error.message, call)
-        except Exception:
-            logger.exception("%s v%d failed", type(request).__name__, call.api_version)
-            result = handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, call)
+        except Exception as error:
+            result = self.failed(request, call, error)
         return result
+
+    def failed(self, request: Message, call: Call, error: Exception) -> Message:
+        """The answer to a request that failed as a whole."""
+        code, text = ErrorCode.UNKNOWN_SERVER_ERROR, None
+        if isinstance(error, KafkaError):
+            code, text = error.code, error.message
+        else:
+            logger.error("%s v%d failed", type(request).__name__, call.api_version, exc_info=error)
+        response: Message = handler_of(request.API_KEY).error_response(request, code, text, call)
+        return response
 
     def durable(self, logs: Iterable[PartitionLog]) -> Later[None]:
         return self.group_commit.durable(logs)
@@ -172,6 +194,11 @@ class BrokerCore:
         """Runs what has become due: timers, and requests woken by appends."""
         self.timers.run_due(self.clock.monotonic_ms())
         self.parked.run_woken()
+
+    def wind_down(self) -> None:
+        """Before the worker threads are waited for: long work ends early."""
+        self.housekeeping.stop()
+        self.logs.cancel_compaction()
 
     def close(self) -> None:
         self.housekeeping.stop()

@@ -7,6 +7,7 @@ Without `data_dir` it keeps everything in memory and forgets it at the end. `adv
 """
 
 import asyncio
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
@@ -15,7 +16,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from headrace.broker.addresses import advertised_address
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
@@ -28,10 +28,6 @@ logger = logging.getLogger("headrace.broker")
 T = TypeVar("T")
 STOP_S_MAX = 30.0
 MEMORY = ":memory:"
-
-
-class BrokerFailed(Exception):
-    """The broker stopped by itself, because its disk cannot be trusted any more. The log says what happened."""
 
 
 class Broker:
@@ -73,20 +69,34 @@ class Broker:
         self._thread = threading.Thread(
             target=self._run, args=(started,), name="headrace-broker", daemon=True
         )
-        self._thread.start()
         try:
+            self._thread.start()
             started.result()
+        except KeyboardInterrupt:
+            started.add_done_callback(lambda _: self._ask_to_stop())  # it may be in the middle of a recovery
+            self._thread.join(STOP_S_MAX)
+            raise
         except BaseException:
             self._thread.join()
             raise
         return self
 
     def stop(self) -> None:
-        loop, thread = self._loop, self._thread
-        if loop is None or thread is None or not thread.is_alive():
+        """Stops cleanly; does nothing for a broker that is not running."""
+        thread = self._thread
+        if self._loop is None or thread is None or not thread.is_alive():
             return
-        loop.call_soon_threadsafe(loop.stop)
+        self._ask_to_stop()
         thread.join(STOP_S_MAX)
+        if thread.is_alive():
+            logger.error(
+                "the broker has not stopped after %d s; its data directory is still in use", STOP_S_MAX
+            )
+
+    def _ask_to_stop(self) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has just closed by itself
+                self._loop.call_soon_threadsafe(self._loop.stop)
 
     def advance(self, seconds: float) -> None:
         """Moves the broker's clock forward; everything that became due has been done when this returns."""
@@ -114,7 +124,9 @@ class Broker:
         return result.result()
 
     def __enter__(self) -> Self:
-        return self if self._thread is not None else self.start()
+        if self._thread is not None and self._server is not None:
+            return self  # started before, as in `with Broker().start() as broker:`
+        return self.start()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -123,7 +135,13 @@ class Broker:
 
     def _running(self) -> Server:
         if self._server is None or self._loop is None:
-            raise RuntimeError("the broker is not running; use `with Broker() as broker:` or start()")
+            if self._thread is None:
+                raise RuntimeError("the broker is not running; use `with Broker() as broker:` or start()")
+            if self.failure is not None:
+                raise RuntimeError(
+                    f"the broker is not running: it has stopped after a failure: {self.failure}"
+                )
+            raise RuntimeError("the broker is not running: it was stopped; make a new one to start again")
         return self._server
 
     def _run(self, started: "Future[None]") -> None:
@@ -139,7 +157,6 @@ class Broker:
             return
         try:
             loop.run_until_complete(server.listen(core, self._host, self._port))
-            core.host, core.port = advertised_address(self._settings, self._host, server.port)
         except BaseException as error:
             loop.run_until_complete(server.stop())
             loop.close()
@@ -152,7 +169,13 @@ class Broker:
             loop.run_forever()
         finally:
             self._server = None
-            loop.run_until_complete(server.stop())
+            try:
+                loop.run_until_complete(server.stop())
+            except Exception as error:
+                self.failure = self.failure or error
+                logger.critical(
+                    "the data directory could not be left clean; the next start checks it: %s", error
+                )
             loop.close()
             logger.info("stopped clean=%s", str(self.failure is None).lower())
 

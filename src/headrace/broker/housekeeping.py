@@ -62,5 +62,9 @@ class Housekeeping:
         if not self._core.logs.disk.is_volatile:
             self._runner.run_slow(work.run, done)
             return
-        work.run()
-        done(None)
+        try:
+            work.run()
+        except Exception as error:
+            done(error)
+        else:
+            done(None)

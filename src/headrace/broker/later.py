@@ -2,21 +2,29 @@
 
 Handlers return either their response or a `Later` of it. Unlike a future it needs no event loop, so handlers and
 coordinators can be tested without one; whoever resolves it runs the callbacks at once, in the order they were added.
+
+One sync answers many requests, so what goes wrong with one must not reach the others: an error in a callback is logged
+and ends there, an error in `map` fails the mapped Later, and whoever waits for that one is told.
 """
 
+import logging
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
+
+logger = logging.getLogger("headrace.broker")
 
 T = TypeVar("T")
 U = TypeVar("U")
 
 
 class Later(Generic[T]):
-    __slots__ = ("_callbacks", "_value", "is_done", "on_abandon")
+    __slots__ = ("_callbacks", "_failed", "_failure", "_value", "is_done", "on_abandon")
 
     def __init__(self) -> None:
         self.is_done = False
+        self._failure: Exception | None = None
         self._callbacks: list[Callable[[T], None]] = []
+        self._failed: list[Callable[[Exception], None]] = []
         self.on_abandon: Callable[[], None] | None = None
         """Called when the client has gone and nobody waits any more: take the request out of where it is parked."""
 
@@ -26,20 +34,43 @@ class Later(Generic[T]):
             return
         self.is_done = True
         self._value = value
-        callbacks, self._callbacks = self._callbacks, []
+        callbacks, self._callbacks, self._failed = self._callbacks, [], []
         for callback in callbacks:
-            callback(value)
+            _call(callback, value)
 
-    def then(self, callback: Callable[[T], None]) -> None:
+    def fail(self, error: Exception) -> None:
+        """There will be no answer, for this reason."""
         if self.is_done:
-            callback(self._value)
+            return
+        self.is_done = True
+        self._failure = error
+        failed, self._callbacks, self._failed = self._failed, [], []
+        for callback in failed:
+            _call(callback, error)
+
+    def settle(self, function: Callable[[], T]) -> None:
+        """Answers with what the function returns, or fails with what it raises."""
+        try:
+            value = function()
+        except Exception as error:
+            self.fail(error)
         else:
+            self.resolve(value)
+
+    def then(self, callback: Callable[[T], None], failed: Callable[[Exception], None] | None = None) -> None:
+        if not self.is_done:
             self._callbacks.append(callback)
+            if failed is not None:
+                self._failed.append(failed)
+        elif self._failure is None:
+            callback(self._value)
+        elif failed is not None:
+            failed(self._failure)
 
     def map(self, function: Callable[[T], U]) -> "Later[U]":
         result: Later[U] = Later()
         result.on_abandon = self.abandon
-        self.then(lambda value: result.resolve(function(value)))
+        self.then(lambda value: result.settle(lambda: function(value)), result.fail)
         return result
 
     def abandon(self) -> None:
@@ -48,8 +79,18 @@ class Later(Generic[T]):
 
     @property
     def value(self) -> T:
+        """The answer; raises what it failed with."""
         assert self.is_done, "not answered yet"
+        if self._failure is not None:
+            raise self._failure
         return self._value
+
+
+def _call(callback: Callable[[U], None], value: U) -> None:
+    try:
+        callback(value)
+    except Exception:
+        logger.exception("one of those who waited failed; the others go on")
 
 
 def resolved(value: T) -> Later[T]:
@@ -59,7 +100,7 @@ def resolved(value: T) -> Later[T]:
 
 
 def when_all(laters: Sequence[Later[T]]) -> Later[list[T]]:
-    """Resolves with all the values, in order, once the last of them is there."""
+    """Resolves with all the values, in order, once the last of them is there; fails with the first that fails."""
     result: Later[list[T]] = Later()
     missing = len(laters)
     if not missing:
@@ -72,5 +113,5 @@ def when_all(laters: Sequence[Later[T]]) -> Later[list[T]]:
             result.resolve([later.value for later in laters])
 
     for later in laters:
-        later.then(count_down)
+        later.then(count_down, result.fail)
     return result

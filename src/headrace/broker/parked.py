@@ -4,7 +4,10 @@ Waking is put off until the request that appended has been dealt with (`run_woke
 answered before the fetches it completes are read, and many appends wake a fetch once.
 """
 
+import logging
 from collections.abc import Callable, Hashable, Iterable
+
+logger = logging.getLogger("headrace.broker")
 
 
 class ParkedRequest:
@@ -46,7 +49,10 @@ class Parked:
             for key in woken:
                 requests.update(self._waiting.get(key, {}))
             for request in requests:
-                request.attempt()
+                try:
+                    request.attempt()
+                except Exception:  # it is one request's trouble; the others were woken too
+                    logger.exception("a parked request failed")
 
     def __len__(self) -> int:
         return len({request for waiting in self._waiting.values() for request in waiting})

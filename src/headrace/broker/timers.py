@@ -1,8 +1,11 @@
 """Deadlines in one heap: the server asks `deadline_ms()` when to come back and then calls `run_due`."""
 
 import heapq
+import logging
 from collections.abc import Callable
 from itertools import count
+
+logger = logging.getLogger("headrace.broker")
 
 
 class Timer:
@@ -50,4 +53,7 @@ class Timers:
             _, _, timer = heapq.heappop(self._heap)
             action, timer.action = timer.action, None
             assert action is not None
-            action()
+            try:
+                action()
+            except Exception:  # whoever happens to run the timers is not to blame, and the others are due too
+                logger.exception("a timer failed")

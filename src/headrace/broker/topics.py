@@ -284,8 +284,12 @@ class Topics:
 
     @staticmethod
     def _tell(listeners: list[Listener], topic: Topic) -> None:
+        """The change is made: a listener's trouble must not keep it from the others."""
         for listener in listeners:
-            listener(topic)
+            try:
+                listener(topic)
+            except Exception:
+                logger.exception("what follows from a change of topic %s is not all done", topic.name)
 
 
 def check_name(name: str) -> None:

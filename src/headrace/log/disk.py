@@ -21,8 +21,8 @@ class DirectoryLocked(Exception):
     """Another broker uses this data directory. Stop it first, or choose another directory."""
 
 
-class PowerLost(Exception):
-    """The simulated machine is off: see `MemoryDisk.power_cycle`."""
+class PowerLost(BaseException):
+    """The simulated machine is off: see `MemoryDisk.power_cycle`. No code survives that, so none may catch it."""
 
 
 class FileClosed(Exception):

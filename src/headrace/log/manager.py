@@ -342,6 +342,11 @@ class LogManager:
             self._cleaner_offsets[log.topic, log.partition] = compaction.cleaned_to
             self._are_offsets_stale = True
 
+    def cancel_compaction(self) -> None:
+        """The broker is stopping: a compaction under way ends soon and leaves nothing behind."""
+        if self._compaction is not None:
+            self._compaction.cancel()
+
     def close(self, *, clean: bool = True) -> None:
         """Leaves the directory to the next start. OSError: nothing synced is lost, but the end is not clean."""
         try:
@@ -365,8 +370,7 @@ class LogManager:
         return True
 
     def _leave_cleanly(self) -> None:
-        if self._compaction is not None:
-            self._compaction.cancel()
+        self.cancel_compaction()
         logs = [log for log in self.logs.values() if log.segments and self._is_saved(log)]
         self.sync(self.logs.values())
         for log in logs:

@@ -10,13 +10,14 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.connection import OUTGOING_BYTES_MAX, Connection
+from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
 from headrace.broker.later import Later
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.wire.apis import RequestHeader, write_request_header
 from headrace.wire.codec import write_message
 from headrace.wire.message import Message
+from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -31,6 +32,8 @@ class Transport:
     def __init__(self) -> None:
         self.writes: list[bytes] = []
         self.is_closed = False
+        self.is_aborted = False
+        self.is_paused = False
 
     def write(self, data: bytes) -> None:
         assert not self.is_closed
@@ -42,14 +45,20 @@ class Transport:
     def close(self) -> None:
         self.is_closed = True
 
+    def abort(self) -> None:
+        self.is_aborted = True
+
     def is_closing(self) -> bool:
         return self.is_closed
 
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return ("127.0.0.1", 4711)
 
-    def pause_reading(self) -> None: ...
-    def resume_reading(self) -> None: ...
+    def pause_reading(self) -> None:
+        self.is_paused = True
+
+    def resume_reading(self) -> None:
+        self.is_paused = False
 
 
 class Core:
@@ -58,12 +67,18 @@ class Core:
     def __init__(self) -> None:
         self.settings = Settings({})
         self.produced: list[Later[Message]] = []
+        self.is_broken = False
 
     def handle(self, request: Message, call: Call) -> Message | Later[Message]:
         if isinstance(request, HeartbeatRequest):
+            if self.is_broken:
+                raise RuntimeError("no handler should let this through")
             return HeartbeatResponse()
         self.produced.append(Later())
         return self.produced[-1]
+
+    def failed(self, request: Message, call: Call, error: Exception) -> Message:
+        return ProduceResponse(throttle_time_ms=1)
 
     def settle(self) -> None: ...
 
@@ -171,3 +186,44 @@ def test_a_refused_request_comes_after_the_answers_to_earlier_ones(client: Clien
     client.send(HeartbeatRequest(), InitProducerIdRequest(), HeartbeatRequest())
     assert client.answered == [[1]]
     assert client.transport.is_closed
+
+
+def test_a_request_that_fails_later_is_answered_too(client: Client) -> None:
+    client.send(PRODUCE, HeartbeatRequest())
+    client.core.produced[0].fail(RuntimeError("broken"))
+    client.server.settle()
+    assert client.answered == [[1, 2]]
+
+
+def test_trouble_with_one_connection_does_not_reach_who_is_answered_with_it(client: Client) -> None:
+    client.send(*[PRODUCE] * IN_FLIGHT_MAX, HeartbeatRequest())
+    client.core.is_broken = True
+    told: list[Message] = []
+    first = client.core.produced[0]
+    first.then(told.append)  # another connection that waits for the same sync
+    first.resolve(ProduceResponse())
+    assert len(told) == 1
+    assert client.transport.is_closed
+
+
+def test_an_api_versions_that_is_too_new_is_answered_in_its_turn(client: Client) -> None:
+    client.send(PRODUCE, ApiVersionsRequest())
+    client.server.settle()
+    assert client.answered == []
+    client.core.produced[0].resolve(ProduceResponse())
+    client.server.settle()
+    assert client.answered == [[1, 2]]
+
+
+def test_empty_frames_do_not_pile_up_behind_a_request_that_waits(client: Client) -> None:
+    client.send(*[PRODUCE] * IN_FLIGHT_MAX)
+    client.connection.data_received(bytes(4) * 20_000)
+    assert client.transport.is_paused
+
+
+def test_an_idle_client_that_does_not_read_what_it_was_sent_is_cut_off(client: Client) -> None:
+    """Closing waits for the client to read; it holds a place and its response in memory until then."""
+    client.connection.close_or_abort()
+    assert (client.transport.is_closed, client.transport.is_aborted) == (True, False)
+    client.connection.close_or_abort()
+    assert client.transport.is_aborted

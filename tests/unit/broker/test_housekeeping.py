@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Broker
+from headrace.log.background import Work
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.records import NewRecord, build_batch, read_records
 
@@ -55,3 +56,19 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker) -> N
         (5, b"b", b"\x02"),
     ]
     assert broker.call(lambda: log.end_offset) == 7
+
+
+def test_a_piece_of_work_that_fails_does_not_end_housekeeping(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(broker, retention_ms="60000", segment_bytes="1048576")
+    append(broker, log, b"k", bytes(300_000), count=10)
+
+    def broken() -> None:
+        raise ValueError("broken")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(broker.core.logs, "background_work", lambda _: [Work("break", broken)])
+        broker.advance(60)
+    broker.advance(120)
+    assert broker.call(lambda: log.start_offset) == 10

@@ -46,3 +46,16 @@ def test_a_touch_during_waking_is_not_missed() -> None:
     parked.touch("a")
     parked.run_woken()
     assert woken == ["first", "second"]
+
+
+def test_a_request_that_fails_does_not_keep_the_others_asleep() -> None:
+    parked, woken = Parked(), []
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    parked.park(["a"], broken)
+    parked.park(["a"], lambda: woken.append("second"))
+    parked.touch("a")
+    parked.run_woken()
+    assert woken == ["second"]

@@ -36,3 +36,15 @@ def test_cancelled_timers_do_not_pile_up() -> None:
     for deadline in range(10_000):
         timers.at(deadline, lambda: None).cancel()
     assert len(timers._heap) < 200
+
+
+def test_a_timer_that_fails_does_not_keep_the_others_waiting() -> None:
+    timers, ran = Timers(), []
+
+    def broken() -> None:
+        raise RuntimeError("broken")
+
+    timers.at(10, broken)
+    timers.at(20, lambda: ran.append("second"))
+    timers.run_due(20)
+    assert ran == ["second"]

@@ -274,3 +274,16 @@ def test_what_does_not_exist_cannot_be_changed(admin):
         with pytest.raises(KafkaError) as error:
             change()
         assert error.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+def test_a_listener_that_fails_does_not_keep_the_news_from_the_others(admin):
+    heard = []
+
+    def broken(topic):
+        raise RuntimeError("broken")
+
+    for listeners in (admin.topics.on_changed, admin.topics.on_deleted):
+        listeners += [broken, lambda topic: heard.append(topic.name)]
+    admin.topics.create("orders", partitions=1, configs={})
+    admin.topics.delete("orders")
+    assert heard == ["orders", "orders"]

@@ -138,10 +138,14 @@ class _Fetch:
 
         def finish() -> None:
             leave()
-            later.resolve(self.read())
+            later.settle(self.read)
 
         def attempt() -> None:
-            if self.has_enough():
+            try:
+                is_due = self.has_enough()
+            except Exception:  # reading fails in the same way, and tells the client
+                is_due = True
+            if is_due:
                 finish()
 
         def leave() -> None:

@@ -8,7 +8,7 @@ comes back or frees room. Nobody asks the group coordinator: sessions work for a
 """
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -322,18 +322,21 @@ class _Fetch:
     def _park(self) -> Later[ShareFetchResponse]:
         later: Later[ShareFetchResponse] = Later()
 
-        def finish() -> None:
+        def answer(look: Callable[[], bool]) -> None:
+            try:
+                if not look():
+                    return
+            except Exception as error:
+                leave()
+                later.fail(error)
+                return
             leave()
-            later.resolve(self._answer.response(self._session))
+            later.settle(lambda: self._answer.response(self._session))
 
-        def attempt() -> None:
-            if self._try():
-                finish()
-
-        def expire() -> None:
+        def last_look() -> bool:
             self._acquire()
             self._core.metrics.count("delayed_share_fetch_expires")
-            finish()
+            return True
 
         def leave() -> None:
             timer.cancel()
@@ -345,7 +348,8 @@ class _Fetch:
             topic = self._core.topics.by_id(place[0])
             if topic is not None and 0 <= place[1] < len(topic.partitions):
                 keys.append(topic.partitions[place[1]])
-        parked = self._core.parked.park(keys, attempt)
-        timer = self._core.timers.at(self._core.clock.monotonic_ms() + self._request.max_wait_ms, expire)
+        parked = self._core.parked.park(keys, lambda: answer(self._try))
+        deadline_ms = self._core.clock.monotonic_ms() + self._request.max_wait_ms
+        timer = self._core.timers.at(deadline_ms, lambda: answer(last_look))
         later.on_abandon = leave
         return later

@@ -299,5 +299,5 @@ class FakeCore:
         return after
 
 
-class PowerLost(Exception):
+class PowerLost(BaseException):
     """Raised by an append at the moment the power goes."""

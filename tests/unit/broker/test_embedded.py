@@ -1,0 +1,181 @@
+"""`Broker` in trouble: a start that fails leaves nothing behind, a stop ends what it can, misuse is told apart."""
+
+import asyncio
+import socket
+import sqlite3
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Broker
+from headrace.broker.call import Call
+from headrace.broker.connection import Connection
+from headrace.broker.handlers import fetch
+from headrace.broker.later import Later
+from headrace.broker.server import Server
+from headrace.log.layout import CLEAN_SHUTDOWN
+from headrace.log.metadata import MetadataError
+from headrace.log.partition_log import PartitionLog
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.name.startswith("headrace")}
+
+
+def set_format(data_dir: Path, version: int) -> None:
+    with sqlite3.connect(data_dir / "metadata.sqlite") as database:
+        database.execute(f"PRAGMA user_version={version}")
+    database.close()
+
+
+def test_a_start_that_fails_leaves_the_directory_free_and_clean(tmp_path: Path) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        broker.call(lambda: broker.core.topics.create("orders", partitions=1, configs={}))
+    set_format(tmp_path, 99)
+    with pytest.raises(MetadataError, match="newer Headrace") as refusal:
+        Broker(data_dir=tmp_path).start()
+    assert threads() == set()
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+    set_format(tmp_path, 1)
+    with Broker(data_dir=tmp_path) as broker:
+        assert broker.call(lambda: broker.core.topics.get("orders")) is not None
+    del refusal  # it kept the failed start's frames, and with them its lock, alive until here
+
+
+def test_a_broker_that_was_stopped_says_so() -> None:
+    broker = Broker()
+    with broker:
+        pass
+    broker.stop()
+    with pytest.raises(RuntimeError, match="it was stopped; make a new one"):
+        _ = broker.bootstrap_servers
+    with pytest.raises(RuntimeError, match="started already"), broker:
+        pass
+
+
+def test_a_stop_that_cannot_leave_cleanly_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+
+        def refuse(**_: Any) -> None:
+            raise OSError("no space left on device")
+
+        monkeypatch.setattr(broker.core.logs, "_leave_cleanly", refuse)
+    assert str(broker.failure) == "no space left on device"
+    assert threads() == set()
+
+
+def test_background_work_that_has_not_begun_does_not_hold_up_the_stop(tmp_path: Path) -> None:
+    begun, ran = threading.Event(), []
+
+    def long_work() -> None:
+        begun.set()
+        threading.Event().wait(0.3)
+
+    with Broker(data_dir=tmp_path) as broker:
+        server = broker._running()
+        server.run_slow(long_work, lambda _: None)
+        server.run_slow(lambda: ran.append("late"), lambda _: None)
+        assert begun.wait(10)
+    assert ran == []
+
+
+def test_a_sync_that_ends_while_the_broker_stops_starts_no_other(tmp_path: Path) -> None:
+    complaints: list[dict[str, Any]] = []
+    begun, release = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        release.wait(10)
+
+    with Broker(data_dir=tmp_path) as broker:
+        server = broker._running()
+        broker.call(lambda: server.loop.set_exception_handler(lambda _, context: complaints.append(context)))
+        broker.call(lambda: server.run(slow, lambda _: server.run(slow, lambda _: None)))
+        assert begun.wait(10)
+        threading.Timer(0.2, release.set).start()
+    assert complaints == []
+
+
+def test_clients_are_told_the_address_from_the_first_moment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a crash clients are at the door before the broker is: none may be told port 0."""
+    told: list[tuple[str, int]] = []
+    opened = Server.opened
+
+    def note(server: Server, connection: Connection) -> None:
+        told.append((server.core.host, server.core.port))
+        opened(server, connection)
+
+    class Door:
+        """The listener; its first client is there as soon as it serves."""
+
+        def __init__(self, loop: asyncio.AbstractEventLoop, make: Callable[[], Connection]) -> None:
+            self.sockets = [socket.create_server(("127.0.0.1", 0))]
+            self._loop, self._make = loop, make
+
+        async def start_serving(self) -> None:
+            client = socket.create_connection(self.sockets[0].getsockname())
+            accepted, _ = self.sockets[0].accept()
+            await self._loop.connect_accepted_socket(self._make, accepted)
+            client.close()
+
+        def close(self) -> None:
+            self.sockets[0].close()
+
+    async def create_door(
+        make: Callable[[], Connection], *_: Any, start_serving: bool = True, **__: Any
+    ) -> Door:
+        door = Door(asyncio.get_running_loop(), make)
+        if start_serving:
+            await door.start_serving()
+        return door
+
+    class Loop(asyncio.SelectorEventLoop):
+        create_server = staticmethod(create_door)  # type: ignore[assignment]
+
+    monkeypatch.setattr(Server, "opened", note)
+    monkeypatch.setattr("headrace.broker.embedded._new_loop", Loop)
+    with Broker() as broker:
+        assert told == [("127.0.0.1", broker.core.port)]
+        assert broker.core.port > 0
+
+
+def test_a_parked_fetch_whose_read_fails_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    failures: list[Exception] = []
+    with Broker() as broker:
+
+        def park() -> None:
+            topic = broker.core.topics.create("orders", partitions=1, configs={})
+            request = FetchRequest(
+                max_wait_ms=60_000,
+                min_bytes=1,
+                max_bytes=1000,
+                topics=[
+                    FetchTopic(
+                        topic="orders", partitions=[FetchPartition(partition=0, partition_max_bytes=1000)]
+                    )
+                ],
+            )
+            parked = fetch.handle(broker.core, request, Call(api_version=11))
+            assert isinstance(parked, Later)
+            parked.then(lambda _: None, failures.append)
+
+            def broken(*_: Any, **__: Any) -> None:
+                raise OSError("input/output error")
+
+            monkeypatch.setattr(PartitionLog, "bytes_from", broken)
+            monkeypatch.setattr(PartitionLog, "read", broken)
+            broker.core.appended(topic.partitions[0])
+
+        broker.call(park)
+        broker.call(lambda: None)
+        assert len(broker.core.parked) == 0
+        assert [str(error) for error in failures] == ["input/output error"]
+        answer = broker.core.failed(FetchRequest(), Call(api_version=11), failures[0])
+        assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[attr-defined]
