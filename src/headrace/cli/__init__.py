@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""The `headrace` command. One file per subcommand: parse, call, render."""

@@ -1,0 +1,110 @@
+"""`headrace serve` that cannot start says what is wrong and what to do; settings choose address and directory."""
+
+import errno
+import logging
+import signal
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace.broker.embedded import Broker
+from headrace.cli.serve import run
+
+
+@pytest.fixture(autouse=True)
+def _undisturbed() -> Iterator[None]:
+    """`run` is made for a process of its own: it sets up logging and signals."""
+    root = logging.getLogger("headrace")
+    before = root.handlers, root.level, root.propagate
+    signals = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    root.handlers, root.level, root.propagate = before
+    for name, handler in signals.items():
+        signal.signal(name, handler)
+
+
+def send(what: signal.Signals) -> None:
+    """As a shell would: to the thread that waits in `run`."""
+    main = threading.main_thread().ident
+    assert main is not None
+    signal.pthread_kill(main, what)
+
+
+def refused(capsys: pytest.CaptureFixture[str], listen: str, data: Path | str = ":memory:") -> str:
+    assert run(listen, str(data), [], None) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    (line,) = said.err.splitlines()
+    return line.removeprefix("headrace serve: ")
+
+
+def test_a_port_in_use_is_named_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        assert refused(capsys, address) == (
+            f"cannot listen on {address}: another program listens there; "
+            "stop it, or choose another port with --listen HOST:PORT"
+        )
+
+
+def test_an_address_of_another_machine_is_named_with_the_cure(capsys: pytest.CaptureFixture[str]) -> None:
+    said = refused(capsys, "203.0.113.5:9092")
+    assert said.startswith("cannot listen on 203.0.113.5:9092: this machine does not have that address")
+
+
+def test_a_data_directory_that_is_a_file_is_named_with_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "file"
+    data.touch()
+    said = refused(capsys, "127.0.0.1:0", data)
+    assert said.startswith(f"cannot use the data directory {data}: File exists; choose one")
+
+
+def test_a_data_directory_that_may_not_be_written_is_named_with_the_cure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: Broker) -> None:  # root may write anywhere
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path / ".lock"))
+
+    monkeypatch.setattr(Broker, "start", refuse)
+    said = refused(capsys, "127.0.0.1:0", tmp_path)
+    assert said.startswith(f"cannot use the data directory {tmp_path}: Permission denied ({tmp_path}/.lock)")
+
+
+def test_a_missing_properties_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(None, ":memory:", [], Path("nowhere.properties")) == 1
+    assert "--config nowhere.properties cannot be read: No such file" in capsys.readouterr().err
+
+
+def test_a_properties_file_chooses_address_and_directory(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text(f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/first,{tmp_path}/second\n")
+    threading.Timer(0.5, send, [signal.SIGTERM]).start()
+    assert run(None, None, [], config) == 0
+    assert capsys.readouterr().out.startswith("listening on 127.0.0.1:")
+    assert (tmp_path / "first" / "metadata.sqlite").exists()
+
+
+def test_an_interrupt_while_starting_ends_the_broker_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A start may take long, after a crash: Ctrl+C must not leave it running without anybody who stops it."""
+    may_open, opened = threading.Event(), Broker._open
+
+    def slowly(broker: Broker, server: object) -> object:
+        send(signal.SIGINT)
+        threading.Timer(0.2, may_open.set).start()
+        may_open.wait(10)
+        return opened(broker, server)  # type: ignore[arg-type]
+
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    monkeypatch.setattr(Broker, "_open", slowly)
+    assert run("127.0.0.1:0", ":memory:", [], None) == 1
+    assert "interrupted while starting" in capsys.readouterr().err
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace")]
