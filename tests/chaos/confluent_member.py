@@ -26,7 +26,7 @@ class ConfluentMember(threading.Thread):
     def __init__(
         self, name: str, history: History, address: str, seed: int, *, group: str, topic: str, explicit: bool
     ) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, daemon=True)
         self._history = history
         self._choose = random.Random(seed)
         self._stopping = threading.Event()

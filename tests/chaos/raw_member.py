@@ -203,7 +203,7 @@ class RawMember(threading.Thread):
     """Lives through every kill, with a new connection each time."""
 
     def __init__(self, name: str, history: History, address: str, seed: int, **where: str) -> None:
-        super().__init__(name=name)
+        super().__init__(name=name, daemon=True)
         self._history = history
         self._address = address
         self._where = where

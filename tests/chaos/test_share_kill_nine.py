@@ -65,7 +65,7 @@ class SteadyProducer(threading.Thread):
     """Numbered records at a steady pace; every so many is poison, which nobody wants to accept."""
 
     def __init__(self, number: int, history: History, address: str) -> None:
-        super().__init__(name=f"producer-{number}")
+        super().__init__(name=f"producer-{number}", daemon=True)
         self._history = history
         self._stopping = threading.Event()
         self.failed: list[str] = []
@@ -194,7 +194,7 @@ def settle(history: History, server: ServerProcess) -> None:
         server.address,
         "last.1",
         until=until,
-        lag=lambda: sum(lags(link).values()),
+        lag=lambda: sum(map(abs, lags(link).values())),
         group=GROUP,
         topic=TOPIC,
     )
@@ -234,7 +234,8 @@ def test_a_queue_keeps_its_promises_over_kills(server: ServerProcess, rounds: in
         for thread in (*producers, *members):
             thread.stop()
         for thread in (*producers, *members):
-            thread.join()
+            thread.join(2 * SETTLE_S_MAX)
+    assert [thread.name for thread in (*producers, *members) if thread.is_alive()] == []
     assert [producer.failed for producer in producers if producer.failed] == []
     assert [member.failure for member in members if member.failure] == []
     settle(history, server)
