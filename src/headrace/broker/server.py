@@ -56,7 +56,8 @@ class Server:
             try:
                 done(failure)
             finally:
-                self.settle()
+                if self._listener is not None:  # a start that had to write something comes here before
+                    self.settle()
 
         if not self._is_stopping:  # what is left to sync then, the closing of the logs syncs
             pool.submit(guarded)
