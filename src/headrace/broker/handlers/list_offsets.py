@@ -5,6 +5,7 @@ timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pe
 here: -4 is the earliest offset, -5 and -6 answer "none".
 """
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -39,10 +40,10 @@ def handle(core: "BrokerCore", request: ListOffsetsRequest, call: Call) -> ListO
     committed = request.isolation_level == READ_COMMITTED
     topics = []
     for topic in request.topics:
-        indexes = [partition.partition_index for partition in topic.partitions]
+        asked = Counter(partition.partition_index for partition in topic.partitions)
         partitions = []
         for partition in topic.partitions:
-            if indexes.count(partition.partition_index) > 1:
+            if asked[partition.partition_index] > 1:
                 partitions.append(_refused(partition.partition_index, ErrorCode.INVALID_REQUEST))
                 continue
             try:
