@@ -8,6 +8,7 @@ The loop's thread owns everything here. `sync` and the `run` of background work 
 """
 
 import contextlib
+import errno
 import json
 import logging
 import threading
@@ -45,6 +46,8 @@ from headrace.wire.batches import crc32c_of
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")
+
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 class UnknownFormat(Exception):
@@ -284,7 +287,7 @@ class LogManager:
         if due or self._are_offsets_stale:
             self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
             self._are_offsets_stale = False
-            works.append(Work("remove old files", partial(self._remove, due)))
+            works.append(self._removal(due))
         compaction = self._next_compaction(now_ms)
         if compaction is not None:
             what = f"compact {compaction.log.name}"
@@ -309,11 +312,35 @@ class LogManager:
         due_ms = now_ms + log.config.file_delete_delay_ms
         self._doomed += [Doomed(due_ms, segment.remove_files, log) for segment in dropped]
 
-    def _remove(self, doomed: Iterable[Doomed]) -> None:
-        """Start offsets and what replaces the files must be safe before they go."""
-        doomed = list(doomed)
+    def _removal(self, due: list[Doomed]) -> Work:
+        """A full disk has no room for the offsets either: then the files stay, and it is tried again."""
+        left: list[Doomed] = []
+
+        def run() -> None:
+            try:
+                self._save_offsets()
+            except OSError as error:
+                if error.errno not in FULL:
+                    raise
+                logger.error("old files stay for now: %s. Free space on the disk.", error)
+                left.extend(due)
+                return
+            self._remove(due)
+
+        def finish() -> None:
+            if left:
+                self._doomed += left
+                self._are_offsets_stale = True
+
+        return Work("remove old files", run, finish)
+
+    def _save_offsets(self) -> None:
         self.save_start_offsets()
         self._save_cleaner_offsets()
+
+    def _remove(self, doomed: Iterable[Doomed]) -> None:
+        """Once the offsets are saved. What replaces the files must be safe, too, before they go."""
+        doomed = list(doomed)
         self.sync({id(one.log): one.log for one in doomed if one.log and not one.log.is_deleted}.values())
         for one in doomed:
             one.remove()
@@ -376,6 +403,7 @@ class LogManager:
         for log in logs:
             log.forget_old_snapshots()
         self.save_recovery_points()
+        self._save_offsets()
         self._remove(self._doomed)
         summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
         content = json.dumps({"logs": summaries}, separators=(",", ":")).encode()

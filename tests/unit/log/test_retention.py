@@ -1,5 +1,7 @@
 """Retention: old or surplus segments go, the end of the log never does, and files go late."""
 
+import errno
+
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from tests.unit.log.logs import DAY, NOW, batch, open_log, values_of
@@ -119,3 +121,23 @@ def test_producers_are_remembered_when_their_records_are_gone() -> None:
     _, log = open_log(disk)
     assert log.append(batch("x", producer=(7, 0, 0)), now_ms=NOW).is_duplicate
     assert values_of(log) == []
+
+
+def test_a_full_disk_keeps_old_files_until_there_is_room_and_is_no_failure() -> None:
+    """The start offsets are to be written down before files go, and that needs a little room."""
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=2 * DAY, file_delete_delay_ms=0)
+    fill(log, 5, 3, 0)
+    def files() -> int:
+        return len([name for name in disk.list("orders-0") if ".log" in name])
+
+    (removal,) = manager.background_work(NOW)
+    assert removal.what == "remove old files"
+    disk.fail_at(1, OSError(errno.ENOSPC, "full"))
+    removal.run()
+    removal.finish()
+    assert files() == 3
+    manager.run_background_work(NOW)
+    assert files() == 1
+    disk.power_cycle()
+    assert open_log(disk)[1].start_offset == 2
