@@ -52,6 +52,8 @@ class ShareLeader:
         self._core = core
         self._loaded: dict[ShareKey, LoadedPartition] = {}
         self.sessions = ShareSessions(core.settings.int("group.share.max.share.sessions"))
+        self._left: dict[str, set[str]] = {}
+        """Groups whose members closed their sessions properly, by the connection they had opened them on."""
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
         core.metrics.gauge("share_sessions", lambda: len(self.sessions))
@@ -184,17 +186,16 @@ class ShareLeader:
     def _close(self, session: ShareSession) -> None:
         """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15)."""
         self.sessions.remove(session)
+        self._left.setdefault(session.connection_id, set()).add(session.group_id)
         for loaded in self.loaded(session.group_id):
             if session.member_id in loaded.engine.holders:
                 loaded.release_member(session.member_id)
 
     def _disconnected(self, connection_id: int) -> None:
-        groups = set()
         for session in self.sessions.disconnected(str(connection_id)):
             self._close(session)
             self._core.metrics.count("share_session_evictions")
-            groups.add(session.group_id)
-        for group_id in groups:
+        for group_id in self._left.pop(str(connection_id), ()):
             for loaded in self.loaded(group_id):
                 self._unload_if_idle(loaded)
 
@@ -208,9 +209,10 @@ class ShareLeader:
             self._unload(loaded)
 
     def forget_group(self, group_id: str) -> None:
-        """Unloads what the group has loaded; what is stored is not touched."""
+        """The group is deleted: unloads what it has loaded; what is stored is not touched."""
         for loaded in self.loaded(group_id):
             self._unload(loaded)
+        self._core.metrics.forget(group=group_id)
 
     def forget_partitions(self, group_id: str, topic_id: bytes) -> None:
         for loaded in self.loaded(group_id):

@@ -4,9 +4,11 @@ import pytest
 
 from headrace.broker.later import Later
 from headrace.broker.share.state_records import ShareKey
+from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
 from tests.unit.broker.share.bench import (
     ACCEPT,
+    GROUP,
     REJECT,
     RELEASE,
     RENEW,
@@ -118,6 +120,48 @@ def test_closing_a_session_settles_first_and_releases_the_rest(bench: Bench) -> 
     assert member.acknowledge(topic, (0, 4, ACCEPT), epoch=-1).error_code == 0
     assert other.take(topic) == [(5, 9, 2)]
     assert member.acknowledge(topic, epoch=3).error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
+
+
+def test_a_group_whose_members_have_closed_and_gone_is_unloaded_and_goes_on_later(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 10)
+    member, other = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    member.take(topic, records_max=5)
+    other.take(topic)
+    leader = bench.core.share_leader
+    for one in (member, other):
+        one.acknowledge(topic, epoch=-1)
+    for told in bench.core.on_disconnect:
+        told(3)
+        assert len(leader.loaded(GROUP)) == 1, "the connections of its members are still there"
+        told(1)
+        told(2)
+    assert leader.loaded(GROUP) == []
+    assert leader._left == {}
+    assert not [sample for sample in bench.core.metrics.snapshot() if "partition" in sample.labels]
+    assert Member(bench, "c", connection_id=4).take(topic) == [(0, 9, 2)]
+
+
+def test_nothing_is_counted_for_a_group_that_was_deleted(bench: Bench) -> None:
+    bench.core.metrics.count("dead_letter_queue_records", group=GROUP)
+    bench.core.share_leader.forget_group(GROUP)
+    assert not [sample for sample in bench.core.metrics.snapshot() if sample.labels.get("group") == GROUP]
+
+
+def test_a_parked_fetch_that_fails_is_answered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    topic = bench.topic()
+    failures: list[Exception] = []
+    parked = Member(bench, "a").ask_fetch(topic, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    parked.then(lambda _: None, failures.append)
+
+    def broken(*_: object, **__: object) -> None:
+        raise OSError("input/output error")
+
+    monkeypatch.setattr(PartitionLog, "read", broken)
+    bench.produce(topic, 1)
+    assert [str(error) for error in failures] == ["input/output error"]
+    assert len(bench.core.parked) == 0
 
 
 def test_records_past_the_delivery_limit_are_archived(bench: Bench) -> None:
