@@ -128,6 +128,7 @@ def test_a_full_disk_keeps_old_files_until_there_is_room_and_is_no_failure() -> 
     disk = MemoryDisk(is_simulated=True)
     manager, log = open_log(disk, segment_bytes=200, retention_ms=2 * DAY, file_delete_delay_ms=0)
     fill(log, 5, 3, 0)
+
     def files() -> int:
         return len([name for name in disk.list("orders-0") if ".log" in name])
 
