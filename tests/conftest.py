@@ -8,6 +8,9 @@ import pytest
 
 from tests import needs
 
+# Helpers that assert, named here because other folders import them before conformance/ is collected.
+pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
+
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("deep", deadline=None, max_examples=5_000, print_blob=True)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))

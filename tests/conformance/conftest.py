@@ -15,7 +15,6 @@ import pytest
 from headrace import Broker
 from headrace.testing import ApacheKafka
 
-pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
 
 from tests.conformance.steps import wait_until_coordinators_are_ready  # noqa: E402
 from tests.conformance.wire_client import WireClient  # noqa: E402
