@@ -14,10 +14,8 @@ import pytest
 
 from headrace import Broker
 from headrace.testing import ApacheKafka
-
-
-from tests.conformance.steps import wait_until_coordinators_are_ready  # noqa: E402
-from tests.conformance.wire_client import WireClient  # noqa: E402
+from tests.conformance.steps import wait_until_coordinators_are_ready
+from tests.conformance.wire_client import WireClient
 
 HERE = Path(__file__).parent
 # Nothing that changes behaviour may differ between the two, so both get the same settings. They make Kafka's timers
