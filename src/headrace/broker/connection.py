@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.broker")
 
 PRODUCE = 0
+PRODUCE_KEY = b"\x00\x00"
 CARRY_RECORDS = frozenset({1, 78})
 """Fetch and ShareFetch: their responses may be large, and their records are not copied."""
 IN_FLIGHT_MAX = 32
@@ -179,7 +180,10 @@ class Connection(asyncio.Protocol):
     def _may_start(self) -> bool:
         if not self._is_writable or self._transport.is_closing():
             return False
-        return not self._slots or (self._only_produces_wait and len(self._slots) < IN_FLIGHT_MAX)
+        if not self._slots:
+            return True
+        is_produce = self._waiting[0].startswith(PRODUCE_KEY)
+        return is_produce and self._only_produces_wait and len(self._slots) < IN_FLIGHT_MAX
 
     def _steer_reading(self) -> None:
         should_read = self._waiting_bytes < WAITING_BYTES_MAX

@@ -1,7 +1,7 @@
 """`headrace demo`: a broker, a thousand orders through it, a restart in the middle, and the account at the end.
 
 It uses aiokafka, an ordinary Kafka client that knows nothing of us. The share-group story takes this place when
-share groups are there.
+our own share client is there.
 """
 
 import asyncio

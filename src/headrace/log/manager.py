@@ -115,7 +115,8 @@ class LogManager:
             if version > FORMAT_VERSION:
                 raise UnknownFormat(
                     f"The data directory {self.disk.name} has format {version}; "
-                    f"this version of Headrace reads up to {FORMAT_VERSION}."
+                    f"this version of Headrace reads up to {FORMAT_VERSION}. "
+                    "Use the newer version, or another directory."
                 )
             return int(properties["leader.epoch"])
         except (KeyError, ValueError) as error:

@@ -61,7 +61,10 @@ class MetadataStore:
             self._prepare()
         except (sqlite3.DatabaseError, KafkaError) as error:
             self._database.close()
-            raise MetadataError(f"{self._path} cannot be read as metadata of a broker: {error}") from error
+            raise MetadataError(
+                f"{self._path} cannot be read as metadata of a broker: {error}. "
+                "Bring it back from a backup, or use another directory"
+            ) from error
         except MetadataError:
             self._database.close()
             raise
@@ -72,7 +75,7 @@ class MetadataStore:
         if version > FORMAT_VERSION:
             raise MetadataError(
                 f"{self._path} has format {version}, written by a newer Headrace; "
-                f"this one reads up to {FORMAT_VERSION}"
+                f"this one reads up to {FORMAT_VERSION}. Use the newer version, or another directory"
             )
         if version == 0:
             with self.transaction():

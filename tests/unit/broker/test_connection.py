@@ -156,6 +156,16 @@ def test_a_response_waits_for_those_before_it(client: Client) -> None:
     assert client.answered == [[1, 2, 3]]
 
 
+def test_only_produce_requests_overtake_the_disk(client: Client) -> None:
+    """Fetches behind a produce that waits would gather their large answers in memory."""
+    client.send(PRODUCE, HeartbeatRequest(), PRODUCE)
+    assert len(client.core.produced) == 1
+    client.core.produced[0].resolve(ProduceResponse())
+    assert len(client.core.produced) == 2
+    client.server.settle()
+    assert client.answered == [[1, 2]]
+
+
 def test_what_one_sync_made_durable_is_answered_in_one_write(client: Client) -> None:
     client.send(PRODUCE, PRODUCE, PRODUCE)
     for later in client.core.produced:
@@ -196,7 +206,7 @@ def test_a_request_that_fails_later_is_answered_too(client: Client) -> None:
 
 
 def test_trouble_with_one_connection_does_not_reach_who_is_answered_with_it(client: Client) -> None:
-    client.send(*[PRODUCE] * IN_FLIGHT_MAX, HeartbeatRequest())
+    client.send(*[PRODUCE] * (IN_FLIGHT_MAX + 1))
     client.core.is_broken = True
     told: list[Message] = []
     first = client.core.produced[0]
