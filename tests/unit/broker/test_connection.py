@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
+from headrace.broker.connection import OUTGOING_BYTES_MAX, Connection
 from headrace.broker.later import Later
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
@@ -206,7 +206,7 @@ def test_a_request_that_fails_later_is_answered_too(client: Client) -> None:
 
 
 def test_trouble_with_one_connection_does_not_reach_who_is_answered_with_it(client: Client) -> None:
-    client.send(*[PRODUCE] * (IN_FLIGHT_MAX + 1))
+    client.send(PRODUCE, HeartbeatRequest())
     client.core.is_broken = True
     told: list[Message] = []
     first = client.core.produced[0]
