@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.connection import OUTGOING_BYTES_MAX, Connection
+from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
 from headrace.broker.later import Later
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
