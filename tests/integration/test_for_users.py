@@ -44,6 +44,19 @@ def test_the_readme_snippet_prints_what_it_says(tmp_path: Path) -> None:
     assert ran.stdout.strip() == "b'two coffees'"
 
 
+def test_the_queue_of_the_how_to_rejects_one_order(tmp_path: Path) -> None:
+    page = (REPOSITORY / "docs" / "how-to" / "run-a-queue.md").read_text()
+    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    ran = run(sys.executable, "-c", snippet, cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert ran.stdout.splitlines() == [
+        "two coffees delivery 1 accepted",
+        "one stone delivery 1 rejected",
+        "a cake delivery 1 accepted",
+        "1 dead letter",
+    ]
+
+
 def test_the_demo_holds_its_account(tmp_path: Path) -> None:
     ran = run(sys.executable, "-m", "headrace", "demo", cwd=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
