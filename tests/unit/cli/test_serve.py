@@ -95,6 +95,7 @@ def test_an_interrupt_while_starting_ends_the_broker_too(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A start may take long, after a crash: Ctrl+C must not leave it running without anybody who stops it."""
+    before = set(threading.enumerate())
     may_open, opened = threading.Event(), Broker._open
 
     def slowly(broker: Broker, server: object) -> object:
@@ -107,4 +108,5 @@ def test_an_interrupt_while_starting_ends_the_broker_too(
     monkeypatch.setattr(Broker, "_open", slowly)
     assert run("127.0.0.1:0", ":memory:", [], None) == 1
     assert "interrupted while starting" in capsys.readouterr().err
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("headrace")]
+    left = set(threading.enumerate()) - before
+    assert not [thread for thread in left if thread.name.startswith("headrace")]
