@@ -33,7 +33,10 @@ def main() -> int:
         f" a fixed piece of work varied by {results.noise:.0%}; Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP};"
         f" {seconds:.0f} s in all."
     )
-    for caveat in render_caveats(results, load=load_before, cores=machine.cores()):
+    caveats = render_caveats(results, load=load_before, cores=machine.cores())
+    if chosen.quick:
+        caveats.insert(0, "A quick run: too short for the JVM to warm up, so it flatters us. Not for citing.")
+    for caveat in caveats:
         print(f"NOTE: {caveat}")
     if chosen.json:
         facts = {

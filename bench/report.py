@@ -11,7 +11,7 @@ OURS, APACHE = "headrace", "apache"
 EXPLANATION = (
     "Ratios are headrace / apache, one from each round: their median and, in brackets, the least and the most.\n"
     "page cache: acks=all is answered when the operating system has the bytes (headrace.flush=os; Apache's default).\n"
-    "fsync: it is answered when the disk has them (headrace.flush=fsync; Apache with log.flush.interval.messages=1)."
+    "fsync: it is answered when the disk has them (headrace.flush=fsync; Apache's topics with flush.messages=1)."
 )
 
 

@@ -119,7 +119,7 @@ def _produce(module: str, lines: tuple[Line, Line, Line], broker: Running, load:
     topic = f"produce-{next(_names)}"
     options = {"partitions": load.partitions} if module == "raw" else {}
     with Connection(broker.bootstrap_servers) as admin:
-        create_topic(admin, topic, partitions=load.partitions)
+        create_topic(admin, topic, partitions=load.partitions, configs=broker.topic_configs)
         figures, values = measured(
             broker,
             lines,
@@ -179,7 +179,7 @@ def fetch_raw(broker: Running, load: Load) -> Values:
 def latency(broker: Running, load: Load) -> Values:
     name = f"latency-{next(_names)}"
     with Connection(broker.bootstrap_servers) as admin:
-        create_topic(admin, name, partitions=1)
+        create_topic(admin, name, partitions=1, configs=broker.topic_configs)
         figures = run_client("confluent", "latency", broker, name, group=name, seconds=load.seconds)
         delete_topic(admin, name)
     return {LATENCY_P50: figures.extra["p50_ms"], LATENCY_P99: figures.extra["p99_ms"]}

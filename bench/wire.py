@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import struct
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.wire.apis import RequestHeader, read_response_header, response_class, write_request_header
@@ -99,10 +100,17 @@ def answers(bootstrap_servers: str) -> bool:
     return False
 
 
-def create_topic(connection: Connection, name: str, *, partitions: int) -> None:
+def create_topic(
+    connection: Connection, name: str, *, partitions: int, configs: Mapping[str, str] | None = None
+) -> None:
     """A topic whose files go at once when it is deleted, so that one round's bytes do not burden the next."""
-    configs = (CreatableTopicConfig(name="file.delete.delay.ms", value="0"),)
-    topic = CreatableTopic(name=name, num_partitions=partitions, replication_factor=1, configs=configs)
+    wanted = {"file.delete.delay.ms": "0", **(configs or {})}
+    topic = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in wanted.items()],
+    )
     response = connection.ask(CreateTopicsRequest(topics=(topic,), timeout_ms=TIMEOUT_S * 1000), 6)
     _require(response.topics[0].error_code, f"creating {name}")
     _wait_for_leaders(connection, name, partitions)
