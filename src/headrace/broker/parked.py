@@ -15,7 +15,9 @@ class ParkedRequest:
 
     def __init__(self, keys: tuple[Hashable, ...], attempt: Callable[[], None]) -> None:
         self.keys = keys
-        self.attempt = attempt
+        self.attempt: Callable[[], None] | None = attempt
+        """None once it was removed. It refers back to this request as a rule; left here, each request that ever
+        waited would be garbage that only a collection finds, and a collection stops everybody."""
 
 
 class Parked:
@@ -31,6 +33,7 @@ class Parked:
         return request
 
     def remove(self, request: ParkedRequest) -> None:
+        request.attempt = None
         for key in request.keys:
             waiting = self._waiting.get(key)
             if waiting is not None:
@@ -49,6 +52,8 @@ class Parked:
             for key in woken:
                 requests.update(self._waiting.get(key, {}))
             for request in requests:
+                if request.attempt is None:  # removed by one that was woken before it
+                    continue
                 try:
                     request.attempt()
                 except Exception:  # it is one request's trouble; the others were woken too

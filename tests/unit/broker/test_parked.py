@@ -1,5 +1,8 @@
 """Parked: requests that wait on keys, woken once per round of touches."""
 
+import gc
+import weakref
+
 from headrace.broker.parked import Parked
 
 
@@ -59,3 +62,35 @@ def test_a_request_that_fails_does_not_keep_the_others_asleep() -> None:
     parked.touch("a")
     parked.run_woken()
     assert woken == ["second"]
+
+
+def test_a_request_removed_by_one_woken_before_it_is_not_attempted() -> None:
+    parked, woken = Parked(), []
+    parked.park(["a"], lambda: parked.remove(second))
+    second = parked.park(["a"], lambda: woken.append("second"))
+    parked.touch("a")
+    parked.run_woken()
+    assert woken == []
+
+
+def test_a_removed_request_lets_go_of_what_it_would_have_done() -> None:
+    parked = Parked()
+
+    class Held:
+        pass
+
+    held = Held()
+    remains = weakref.ref(held)
+
+    def attempt(held: Held = held) -> None:
+        parked.remove(request)
+
+    request = parked.park(["a"], attempt)
+    del held, attempt
+    parked.touch("a")
+    gc.disable()
+    try:
+        parked.run_woken()
+        assert remains() is None
+    finally:
+        gc.enable()
