@@ -75,12 +75,17 @@ class StartFailed(Exception):
 
 
 class Headrace:
-    """`headrace serve` on an empty data directory."""
+    """`headrace serve` on an empty data directory. `bytecode` is where Python keeps compiled modules.
+
+    An installed package has them compiled; a machine where Python may not write them (as some build machines are
+    set up) would have every start compile two hundred files.
+    """
 
     name = "headrace"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, bytecode: Path) -> None:
         self._folder = folder / self.name
+        self._env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
         self._starts = 0
         self._process: ChildProcess | None = None
 
@@ -101,7 +106,7 @@ class Headrace:
         ]
         for name, value in {**SAME_SETTINGS, **policy.ours}.items():
             command += ["--set", f"{name}={value}"]
-        process = self._process = ChildProcess(command, output=home / "server.log", cwd=home)
+        process = self._process = ChildProcess(command, output=home / "server.log", cwd=home, env=self._env)
         started = time.perf_counter()
         while not answers(address):
             if not process.is_running or time.perf_counter() > started + START_TIMEOUT_S:
