@@ -1,8 +1,8 @@
 """What the broker counts and measures, by name and labels, for whoever asks (the Prometheus endpoint).
 
 Theory of operation. Three kinds: a counter only grows, a gauge is a function that is called when somebody looks, a
-histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11).
-`count` and `observe` look their series up each time; a hot path holds on to `counter(...)` or `histogram(...)` instead,
+histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11);
+what Kafka shows as a rate is here the counter behind it. `count` and `observe` look their series up each time; a hot path holds on to `counter(...)` or `histogram(...)` instead,
 which costs an addition. Nothing here knows time: rates are the reader's business.
 """
 

@@ -107,7 +107,7 @@ class DeadLetters:
             "group %s: records %s of %s-%d get no dead letter: %s",
             group_id, spans, source.topic.name, source.index, error,
         )  # fmt: skip
-        self._core.metrics.count("dead_letter_queue_failed_produce_requests", group=group_id)
+        self._core.metrics.count("DeadLetterQueueFailedProduceRequestsPerSec", group=group_id)
 
     def _target(self, group_id: str, source: "Partition") -> "Partition":
         name = self._topic_name(group_id)
@@ -155,7 +155,7 @@ class DeadLetters:
     def _write(self, group_id: str, target: "Partition", records: Sequence[NewRecord]) -> None:
         """One batch; where the topic takes only smaller ones, several, and at worst a record without its content."""
         self._core.require_working()
-        self._core.metrics.count("dead_letter_queue_produce_requests", group=group_id)
+        self._core.metrics.count("DeadLetterQueueTotalProduceRequestsPerSec", group=group_id)
         try:
             target.log.append(build_batch(records), now_ms=self._core.clock.wall_ms())
         except KafkaError as error:
@@ -167,7 +167,7 @@ class DeadLetters:
             for part in smaller:
                 self._write(group_id, target, part)
             return
-        self._core.metrics.count("dead_letter_queue_records", len(records), group=group_id)
+        self._core.metrics.count("DeadLetterQueueRecordCount", len(records), group=group_id)
         self._core.appended(target)
 
 

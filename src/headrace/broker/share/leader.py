@@ -56,11 +56,11 @@ class ShareLeader:
         """Groups whose members closed their sessions properly, by the connection they had opened them on."""
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
-        core.metrics.gauge("share_sessions", lambda: len(self.sessions))
-        core.metrics.gauge("share_partitions", lambda: len(self._loaded))
+        core.metrics.gauge("ShareSessionsCount", lambda: len(self.sessions))
+        core.metrics.gauge("SharePartitionsCount", lambda: len(self._loaded))
 
     def fetch(self, request: ShareFetchRequest, call: Call) -> ShareFetchResponse | Later[ShareFetchResponse]:
-        self._core.metrics.count("share_fetch_requests")
+        self._core.metrics.count("TotalShareFetchRequestsPerSec")
         group_id, member_id = identify(request.group_id, request.member_id)
         check_fetch(request)
         acks = acks_of(request)
@@ -80,7 +80,7 @@ class ShareLeader:
         return fetch.run()
 
     def acknowledge(self, request: ShareAcknowledgeRequest, call: Call) -> ShareAcknowledgeResponse:
-        self._core.metrics.count("share_acknowledgement_requests")
+        self._core.metrics.count("TotalShareAcknowledgementRequestsPerSec")
         group_id, member_id = identify(request.group_id, request.member_id)
         try:
             session = self.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
@@ -168,10 +168,12 @@ class ShareLeader:
             self._unload(loaded)
             loaded = None
         if loaded is None:
+            started_ms = self._core.clock.monotonic_ms()
             loaded = self._loaded[key] = LoadedPartition(self._core, key, self.find(place))
+            self._core.metrics.observe("PartitionLoadTimeMs", self._core.clock.monotonic_ms() - started_ms)
             labels = {"group": group_id, "topic": loaded.partition.topic.name, "partition": place[1]}
-            self._core.metrics.gauge("in_flight_messages", lambda: loaded.engine.window_size, **labels)
-            self._core.metrics.gauge("in_flight_batches", lambda: loaded.engine.range_count, **labels)
+            self._core.metrics.gauge("InFlightMessageCount", lambda: loaded.engine.window_size, **labels)
+            self._core.metrics.gauge("InFlightBatchCount", lambda: loaded.engine.range_count, **labels)
         return loaded
 
     def loaded(self, group_id: str) -> list[LoadedPartition]:
@@ -194,7 +196,7 @@ class ShareLeader:
     def _disconnected(self, connection_id: int) -> None:
         for session in self.sessions.disconnected(str(connection_id)):
             self._close(session)
-            self._core.metrics.count("share_session_evictions")
+            self._core.metrics.count("ShareSessionEvictionsPerSec")
         for group_id in self._left.pop(str(connection_id), ()):
             for loaded in self.loaded(group_id):
                 self._unload_if_idle(loaded)
@@ -337,7 +339,7 @@ class _Fetch:
 
         def last_look() -> bool:
             self._acquire()
-            self._core.metrics.count("delayed_share_fetch_expires")
+            self._core.metrics.count("ExpiresPerSec")
             return True
 
         def leave() -> None:

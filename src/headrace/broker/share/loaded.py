@@ -88,7 +88,7 @@ class LoadedPartition:
             raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
         self._timer: Timer | None = None
         self._lock_timeouts = core.metrics.counter(
-            "acquisition_lock_timeouts",
+            "AcquisitionLockTimeoutPerSec",
             group=key.group_id,
             topic=partition.topic.name,
             partition=str(key.partition),
@@ -196,7 +196,7 @@ class LoadedPartition:
             kind = ACKNOWLEDGED_AS.get(change.cause)
             if kind is not None:
                 self._core.metrics.count(
-                    "record_acknowledgements", change.last - change.first + 1, ack_type=kind
+                    "RecordAcknowledgementsPerSec", change.last - change.first + 1, ack_type=kind
                 )
 
     def release_member(self, member: str) -> None:

@@ -244,6 +244,7 @@ class ShareStateStore:
         batches: Sequence[StateBatch],
     ) -> Later[None]:
         """In the topic when this returns; the Later resolves when it is durable too."""
+        self._core.metrics.count("write-total")
         self._require_partition(key)
         state = self._require(key, NOT_INITIALISED_WRITE)
         self._check_leader_epoch(state, leader_epoch)

@@ -203,7 +203,7 @@ class TestWhenARecordIsGivenUp:
         assert {fact(letter, "message") for letter in office.letters()} == {EXHAUSTED}
         assert {fact(letter, "delivery.count") for letter in office.letters()} == {"2"}
         assert Member(office, "b", connection_id=2).take(office.orders) == []
-        assert office.counted("dead_letter_queue_records") == 3
+        assert office.counted("DeadLetterQueueRecordCount") == 3
 
     def test_the_start_passes_it_once_it_is_copied(self, office: Office) -> None:
         reject_all(office, 3)
@@ -257,8 +257,8 @@ class TestWhereLettersMayGo:
         assert "records 0-1 of orders-0 get no dead letter" in caplog.text
         (loaded,) = office.core.share_leader.loaded("g")
         assert loaded.engine.start_offset == 2
-        assert office.counted("dead_letter_queue_failed_produce_requests") == 1
-        assert office.counted("dead_letter_queue_records") == 0
+        assert office.counted("DeadLetterQueueFailedProduceRequestsPerSec") == 1
+        assert office.counted("DeadLetterQueueRecordCount") == 0
 
     def test_any_name_will_do_without_a_prefix(self) -> None:
         office = Office({PREFIX: ""}, queue="letters")

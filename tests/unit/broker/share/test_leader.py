@@ -143,7 +143,7 @@ def test_a_group_whose_members_have_closed_and_gone_is_unloaded_and_goes_on_late
 
 
 def test_nothing_is_counted_for_a_group_that_was_deleted(bench: Bench) -> None:
-    bench.core.metrics.count("dead_letter_queue_records", group=GROUP)
+    bench.core.metrics.count("DeadLetterQueueRecordCount", group=GROUP)
     bench.core.share_leader.forget_group(GROUP)
     assert not [sample for sample in bench.core.metrics.snapshot() if sample.labels.get("group") == GROUP]
 
