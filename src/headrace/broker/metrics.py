@@ -2,8 +2,8 @@
 
 Theory of operation. Three kinds: a counter only grows, a gauge is a function that is called when somebody looks, a
 histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11);
-what Kafka shows as a rate is here the counter behind it. `count` and `observe` look their series up each time; a hot path holds on to `counter(...)` or `histogram(...)` instead,
-which costs an addition. Nothing here knows time: rates are the reader's business.
+what Kafka shows as a rate is here the counter behind it. `count` and `observe` look their series up each time; a hot
+path holds on to `counter(...)` or `histogram(...)` instead, which costs an addition. Nothing here knows time.
 """
 
 from bisect import bisect_left
