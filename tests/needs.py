@@ -1,6 +1,6 @@
 """What a test may need that a machine may lack. A test that cannot run is never passed over in silence.
 
-A test says `@pytest.mark.needs_kafka` or `@pytest.mark.needs_kcat` (or uses a fixture that does). Where the need is not
+A test says `@pytest.mark.needs_kafka` or another of `NEEDS` (or uses a fixture that does). Where the need is not
 met, the run ends with a section that names every test left out, and why. With CI=true such a test fails instead.
 """
 
@@ -8,6 +8,7 @@ import os
 import shutil
 from collections.abc import Callable, Iterable
 from functools import cache
+from importlib.util import find_spec
 
 import pytest
 
@@ -30,11 +31,23 @@ def why_no_kcat() -> str | None:
     return None if shutil.which("kcat") else "kcat is not installed (make kcat installs it where it may)"
 
 
+@cache
+def why_no_java_client() -> str | None:
+    if find_spec("py4j") is None:
+        return "Java's clients cannot be reached: py4j is not installed (make kafka-jars installs it)"
+    return why_no_kafka()
+
+
 NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
+    "needs_java_client": (
+        why_no_java_client,
+        "runs a Java client in a JVM of ours: py4j, Java and Kafka's jars",
+    ),
 }
 FIXTURES_THAT_NEED_KAFKA = {"apache", "both"}
+FIXTURES_THAT_NEED_A_JAVA_CLIENT = {"java", "open_java"}
 LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
 
 
@@ -47,6 +60,8 @@ def check(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if FIXTURES_THAT_NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.needs_kafka)
+        if FIXTURES_THAT_NEED_A_JAVA_CLIENT.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.needs_java_client)
         unmet(item)
 
 

@@ -229,7 +229,7 @@ def test_a_queue_keeps_its_promises_over_kills(server: ServerProcess, rounds: in
             time.sleep(choose.uniform(0.3, 2.0))  # the kill must fall at a moment nobody has chosen
             server.kill()
             server.start()
-        time.sleep(2.0)
+        time.sleep(2.0)  # some work without a kill, so that the history also shows the last start at work
     finally:
         for thread in (*producers, *members):
             thread.stop()

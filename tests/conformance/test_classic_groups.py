@@ -278,7 +278,7 @@ def test_a_leader_that_does_not_assign_is_out(wire: WireClient, connect: Connect
 
 def test_a_member_id_that_is_not_used_expires(wire: WireClient, unique: str) -> None:
     given = join(wire, unique, session_ms=100).member_id
-    time.sleep(0.6)
+    time.sleep(0.6)  # longer than the shortest session; asking would keep the id alive
     assert join(wire, unique, given, session_ms=100).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -220,7 +220,7 @@ def test_a_waiting_fetch_is_told_when_its_topic_is_deleted(
 ) -> None:
     reader = connect()
     reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
-    time.sleep(0.05)
+    time.sleep(0.05)  # a parked request shows no sign: give it time to be parked
     begun = time.monotonic()
     wire.ask("delete_topics", 5, topic_names=[unique], timeout_ms=5000)
     answer = reader.receive().responses[0].partitions[0]
@@ -237,7 +237,7 @@ def test_requests_behind_a_waiting_fetch_wait_for_it(
     reader = connect()
     reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
     reader.post_ask("metadata", 12, topics=[{"name": unique}])
-    time.sleep(0.05)
+    time.sleep(0.05)  # a parked request shows no sign: give it time to be parked
     produced(wire, unique, batch("news"))
     assert values(reader.receive().responses[0].partitions[0].records) == [b"news"]
     assert reader.receive().topics[0].name == unique

@@ -97,7 +97,7 @@ def test_after_the_lock_ran_out_it_is_too_late(wire: WireClient, member: NewMemb
     """Scenario 36."""
     slow = member(new_queue(wire, unique, 5, **LOCK))
     assert slow.fetch(0).offsets() == [0, 1, 2, 3, 4]
-    time.sleep(1.3)
+    time.sleep(1.3)  # Apache's clock cannot be turned: a lock of 1 s has to run out
     assert slow.ack((0, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
     assert slow.fetch().acquired() == [(0, 4, 2)]
     assert slow.ack((0, 4, ACCEPT)) == 0
@@ -231,12 +231,12 @@ def test_renewing_starts_the_lock_anew_and_writes_nothing(
     assert holder.fetch(0).offsets() == [0, 1, 2, 3, 4]
     other.quiet(0)
     for _ in range(3):
-        time.sleep(0.6)
+        time.sleep(0.6)  # longer than a lock lasts, in all three
         answer = holder.acknowledge({0: [(0, 4, RENEW)]}, is_renew_ack=True)
         assert (answer.codes, answer.response.acquisition_lock_timeout_ms) == ({0: 0}, 1_000)
     assert written_state(wire, unique, topic_id) == []
     assert holder.ack((0, 3, ACCEPT)) == 0
-    time.sleep(1.2)
+    time.sleep(1.2)  # the last renewal runs out
     assert holder.ack((4, 4, RENEW), is_renew_ack=True) == ErrorCode.INVALID_RECORD_STATE
     assert other.fetch().acquired() == [(4, 4, 2)]
 

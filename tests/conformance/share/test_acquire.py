@@ -125,7 +125,7 @@ def test_a_parked_fetch_wakes_when_a_record_comes(wire: WireClient, member: NewM
     alone = member(new_queue(wire, unique))
     alone.quiet(0)
     alone.post_fetch()
-    time.sleep(0.2)
+    time.sleep(0.2)  # a parked request shows no sign: give it time to be parked
     started = time.monotonic()
     fill(wire, unique, 1)
     assert alone.fetched().acquired() == [(0, 0, 1)]
@@ -155,7 +155,7 @@ def test_a_parked_fetch_gets_what_another_member_gives_back(
     assert giver.fetch(0).offsets() == [0, 1, 2, 3, 4]
     other.quiet(0)
     other.post_fetch(max_wait_ms=1_500 if broker.is_apache else 5_000)
-    time.sleep(0.1)
+    time.sleep(0.1)  # as above: it must be parked before the records come back
     started = time.monotonic()
     if how == "released":
         assert giver.ack((0, 4, RELEASE)) == 0

@@ -65,7 +65,7 @@ def open_java(broker: BrokerUnderTest, java: JavaRuntime, unique: str, closing: 
     return open_one
 
 
-@pytest.fixture(params=["librdkafka", "java"])
+@pytest.fixture(params=["librdkafka", pytest.param("java", marks=pytest.mark.needs_java_client)])
 def open_client(
     request: pytest.FixtureRequest, broker: BrokerUnderTest, unique: str, closing: ExitStack
 ) -> Open:

@@ -77,7 +77,7 @@ def test_a_session_belongs_to_the_connection_that_opened_it_last(
     assert alone.quiet(0, epoch=OPEN).offsets() == []
     alone.session_epoch = 1
     first.close()
-    time.sleep(0.2)
+    time.sleep(0.2)  # nothing may happen when the broker notices: give it time to notice
     assert alone.ack((0, 4, ACCEPT)) == 0
 
 
@@ -91,7 +91,7 @@ def test_requests_of_a_session_may_come_over_any_connection(
     alone.connection = second
     assert alone.ack((0, 2, ACCEPT)) == 0
     second.close()
-    time.sleep(0.2)
+    time.sleep(0.2)  # nothing may happen when the broker notices: give it time to notice
     alone.connection = first
     assert alone.ack((3, 4, ACCEPT)) == 0
 
