@@ -17,7 +17,6 @@ from headrace.broker.clock import SystemClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.runner import Done, Work
 from headrace.broker.settings import Settings
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.messages.share_fetch_request import (
@@ -28,6 +27,7 @@ from headrace.wire.messages.share_fetch_request import (
 )
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.records import NewRecord, build_batch
+from headrace.wire.share_state import ShareKey
 
 GROUP = "growth"
 PER_BATCH = 100

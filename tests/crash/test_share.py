@@ -21,7 +21,6 @@ from headrace.broker.core import BrokerCore
 from headrace.broker.handlers import handler_of
 from headrace.broker.later import Later
 from headrace.broker.settings import Settings
-from headrace.broker.share.state_store import STATE_TOPIC
 from headrace.broker.topics import Topic
 from headrace.log.disk import PowerLost
 from headrace.log.memory_disk import MemoryDisk
@@ -32,6 +31,7 @@ from headrace.wire.messages.produce_response import ProduceResponse
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from headrace.wire.records import NewRecord, build_batch, read_records
+from headrace.wire.share_state import STATE_TOPIC
 from tests.unit.broker.share.bench import ACCEPT, GROUP, REJECT, RELEASE, Bench, Member, WhenTold
 
 TOPIC, LETTERS = "orders", "dlq.orders"

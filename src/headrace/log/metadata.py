@@ -8,7 +8,6 @@ transaction: `delete_topic` moves it to the deleted topics, whoever owns the dir
 finishes the work.
 """
 
-import base64
 import sqlite3
 import uuid
 from collections.abc import Iterator, Mapping
@@ -17,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import uuid_text
 
 FORMAT_VERSION = 1
 MEMORY = ":memory:"
@@ -200,8 +200,3 @@ def new_uuid() -> bytes:
 
 def new_cluster_id() -> str:
     return uuid_text(new_uuid())
-
-
-def uuid_text(raw: bytes) -> str:
-    """The 22 characters by which Kafka shows a uuid."""
-    return base64.urlsafe_b64encode(raw).decode().rstrip("=")

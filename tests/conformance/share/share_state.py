@@ -4,9 +4,9 @@ import struct
 from base64 import urlsafe_b64encode
 from typing import Any, NamedTuple
 
-from headrace.broker.groups.hashing import partition_for
 from headrace.wire.batches import read_header
 from headrace.wire.codec import read_message
+from headrace.wire.ids import partition_for
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
 from headrace.wire.messages.share_update_value import ShareUpdateValue

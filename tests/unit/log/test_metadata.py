@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.metadata import MetadataError, MetadataStore, TopicRow, new_uuid, uuid_text
+from headrace.log.metadata import MetadataError, MetadataStore, TopicRow, new_uuid
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import uuid_text
 
 ID, OTHER_ID = bytes(range(16)), bytes(range(1, 17))
 

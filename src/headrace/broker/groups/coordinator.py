@@ -23,7 +23,6 @@ from headrace.broker.groups.classic_rebalance import ClassicLimits
 from headrace.broker.groups.classic_requests import ClassicRequests
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_requests import ConsumerRequests
-from headrace.broker.groups.hashing import partition_for
 from headrace.broker.groups.offset_requests import OffsetRequests
 from headrace.broker.groups.records import Entry
 from headrace.broker.groups.registry import Group, GroupType, Now, Write
@@ -37,6 +36,7 @@ from headrace.broker.timers import Timer
 from headrace.wire.batches import read_header
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import partition_for
 from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from headrace.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from headrace.wire.records import read_marker, read_records

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.later import Later, resolved, when_all
-from headrace.broker.share.state_records import ShareKey
 from headrace.share.membership import TopicState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
@@ -35,6 +34,7 @@ from headrace.wire.messages.describe_share_group_offsets_response import (
     DescribeShareGroupOffsetsResponsePartition,
     DescribeShareGroupOffsetsResponseTopic,
 )
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.groups.coordinator import GroupCoordinator

@@ -12,7 +12,6 @@ from headrace.broker.call import Call
 from headrace.broker.groups.registry import Now
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.later import Later
-from headrace.broker.share.state_records import ShareKey
 from headrace.share import errors
 from headrace.share.membership import (
     JOIN_EPOCH,
@@ -34,6 +33,7 @@ from headrace.wire.messages.share_group_heartbeat_response import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.groups.coordinator import GroupCoordinator

@@ -8,12 +8,12 @@ INVALID_PRODUCER_EPOCH.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.broker.groups.hashing import partition_for
 from headrace.broker.later import Later
 from headrace.broker.transactions.coordinator import Identity
 from headrace.broker.transactions.ending import OFFSETS_TOPIC
 from headrace.broker.transactions.machine import TopicPartition
 from headrace.wire.errors import ErrorCode
+from headrace.wire.ids import partition_for
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
-from headrace.log.metadata import uuid_text
 from headrace.log.validation import InvalidRecords
 from headrace.wire.batches import (
     ATTRIBUTES_AT,
@@ -25,6 +24,7 @@ from headrace.wire.batches import (
     read_header,
 )
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import uuid_text
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
     BatchIndexAndErrorMessage,

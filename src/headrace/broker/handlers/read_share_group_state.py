@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.share.state_requests import answer_each
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.read_share_group_state_request import PartitionData, ReadShareGroupStateRequest
@@ -17,6 +16,7 @@ from headrace.wire.messages.read_share_group_state_response import (
     ReadStateResult,
     StateBatch,
 )
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore

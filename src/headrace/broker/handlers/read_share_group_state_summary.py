@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.share.state_requests import answer_each
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.read_share_group_state_summary_request import (
@@ -20,6 +19,7 @@ from headrace.wire.messages.read_share_group_state_summary_response import (
     ReadShareGroupStateSummaryResponse,
     ReadStateSummaryResult,
 )
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore

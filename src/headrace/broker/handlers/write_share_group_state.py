@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.share.state_requests import answer_each
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
@@ -20,6 +19,7 @@ from headrace.wire.messages.write_share_group_state_response import (
     WriteShareGroupStateResponse,
     WriteStateResult,
 )
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore

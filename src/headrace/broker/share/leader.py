@@ -16,7 +16,6 @@ from headrace.broker.later import Later, resolved
 from headrace.broker.share.loaded import LoadedPartition, Stale
 from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
-from headrace.broker.share.state_records import ShareKey
 from headrace.share.changes import AckBatch
 from headrace.share.errors import (
     InvalidRequest,
@@ -32,6 +31,7 @@ from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeReq
 from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore

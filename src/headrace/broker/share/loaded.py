@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.settings.durations import duration_ms
 from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetter
 from headrace.broker.share.reading import read_slice
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.timers import Timer
 from headrace.share.changes import AckBatch, AcquiredRange, AnyChange, Change
 from headrace.share.errors import CorruptState, InvalidRecordState, ShareError
@@ -19,6 +18,7 @@ from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
 from headrace.share.states import Cause, RecordState
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore

@@ -4,8 +4,8 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, TypeVar
 
 from headrace.broker.later import Later, resolved, when_all
-from headrace.broker.share.state_records import ShareKey
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.share_state import ShareKey
 
 
 class AskedPartition(Protocol):

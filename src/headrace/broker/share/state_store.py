@@ -17,9 +17,16 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.groups.hashing import partition_for
 from headrace.broker.later import Later
-from headrace.broker.share.state_records import (
+from headrace.share.changes import StateBatch
+from headrace.share.merge import merge
+from headrace.share.states import FINAL
+from headrace.wire.codec import MalformedMessage
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import partition_for
+from headrace.wire.records import read_records
+from headrace.wire.share_state import (
+    STATE_TOPIC,
     ShareKey,
     Snapshot,
     Update,
@@ -29,13 +36,6 @@ from headrace.broker.share.state_records import (
     snapshot_key,
     update_key,
 )
-from headrace.log.metadata import uuid_text
-from headrace.share.changes import StateBatch
-from headrace.share.merge import merge
-from headrace.share.states import FINAL
-from headrace.wire.codec import MalformedMessage
-from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import read_records
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.share")
 
-STATE_TOPIC = "__share_group_state"
 UNKNOWN = -1
 NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
 NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allowed."
@@ -314,7 +313,7 @@ class ShareStateStore:
 
     def _place(self, key: ShareKey) -> "tuple[Topic, int]":
         topic = self._core.topics.internal(STATE_TOPIC)
-        return topic, partition_for(coordinator_key(key), len(topic.partitions))
+        return topic, partition_for(key.text, len(topic.partitions))
 
     def _require(self, key: ShareKey, message: str) -> StoredState:
         state = self._states.get(key)
@@ -390,8 +389,3 @@ class ShareStateStore:
             logger.warning("%s is not pruned: %s", log.name, error)
         except OSError as error:
             self._core.fail(error)
-
-
-def coordinator_key(key: ShareKey) -> str:
-    """What FindCoordinator calls a share-partition."""
-    return f"{key.group_id}:{uuid_text(key.topic_id)}:{key.partition}"

@@ -19,7 +19,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.broker.groups.hashing import partition_for
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
@@ -29,6 +28,7 @@ from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Tr
 from headrace.broker.transactions.producer_ids import ProducerIds
 from headrace.broker.transactions.states import PREPARED, State
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import partition_for
 from headrace.wire.records import read_records
 
 if TYPE_CHECKING:

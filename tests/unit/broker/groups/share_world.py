@@ -12,7 +12,6 @@ from headrace.broker.handlers import handler_of
 from headrace.broker.later import Later
 from headrace.broker.runner import Done, Work
 from headrace.broker.settings import Settings
-from headrace.broker.share.state_records import ShareKey
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.message import Message
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
@@ -20,6 +19,7 @@ from headrace.wire.messages.share_group_describe_response import DescribedGroup,
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
 from headrace.wire.records import NewRecord, build_batch
+from headrace.wire.share_state import ShareKey
 
 SETTLING_MS, REST_MS = 100, 5_000
 

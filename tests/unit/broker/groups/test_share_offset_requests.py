@@ -4,7 +4,6 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.broker.share.state_records import ShareKey
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.errors import ErrorCode
@@ -28,6 +27,7 @@ from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequestPartition,
     OffsetCommitRequestTopic,
 )
+from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import ShareWorld
 
 NONE = ErrorCode.NONE

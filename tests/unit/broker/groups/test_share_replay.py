@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.share.state_records import ShareKey
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
@@ -17,6 +16,7 @@ from headrace.wire.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
     DeleteShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import ShareWorld
 
 GROUPS, TOPICS, MEMBERS = ("g", "h"), ("a", "b", "c"), ("m", "n", "o")

@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.broker.groups.share import ShareGroup
-from headrace.broker.share.state_records import ShareKey
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import REST_MS, SETTLING_MS, ShareWorld, assigned
 
 NONE = ErrorCode.NONE

@@ -9,7 +9,6 @@ from headrace.broker.core import BrokerCore
 from headrace.broker.later import Later
 from headrace.broker.runner import Done, Runner, Work
 from headrace.broker.settings import Settings
-from headrace.broker.share.state_records import ShareKey
 from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.messages import share_acknowledge_request as acknowledge
@@ -17,6 +16,7 @@ from headrace.wire.messages import share_fetch_request as fetch
 from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_response import PartitionData, ShareFetchResponse
 from headrace.wire.records import NewRecord, build_batch, read_records
+from headrace.wire.share_state import ShareKey
 
 GROUP = "g"
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4

@@ -11,7 +11,6 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.share.dead_letters import BATCH_BYTES_MAX, ENABLED, EXHAUSTED, REJECTED
-from headrace.broker.share.state_records import ShareKey
 from headrace.log.memory_disk import MemoryDisk
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
@@ -19,6 +18,7 @@ from headrace.wire.batches import HEADER_SIZE, read_header, with_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.records import NewRecord, Record, build_batch, read_records
+from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import ACCEPT, REJECT, RELEASE, Bench, Member, WhenTold
 
 QUEUE = "dlq.orders"

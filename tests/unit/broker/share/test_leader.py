@@ -3,9 +3,9 @@
 import pytest
 
 from headrace.broker.later import Later
-from headrace.broker.share.state_records import ShareKey
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
+from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import (
     ACCEPT,
     GROUP,

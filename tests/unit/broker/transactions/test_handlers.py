@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.groups.hashing import partition_for
 from headrace.broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
@@ -21,6 +20,7 @@ from headrace.broker.handlers import (
 from headrace.broker.later import Later
 from headrace.wire.codec import encode, read_message
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import partition_for
 from headrace.wire.message import Message
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.messages.add_partitions_to_txn_request import (

@@ -11,12 +11,15 @@ from typing import NamedTuple
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.codec import MalformedMessage, encode, read_message
+from headrace.wire.ids import uuid_text
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
 from headrace.wire.messages.share_snapshot_value import StateBatch as SnapshotBatch
 from headrace.wire.messages.share_update_key import ShareUpdateKey
 from headrace.wire.messages.share_update_value import ShareUpdateValue
 from headrace.wire.messages.share_update_value import StateBatch as UpdateBatch
+
+STATE_TOPIC = "__share_group_state"
 
 _SHORT = struct.Struct(">h")
 _VERSION = _SHORT.pack(0)
@@ -28,6 +31,11 @@ class ShareKey(NamedTuple):
     group_id: str
     topic_id: bytes
     partition: int
+
+    @property
+    def text(self) -> str:
+        """What FindCoordinator calls a share-partition; its hash says where in the state topic it is kept."""
+        return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
 
 
 class Snapshot(NamedTuple):
