@@ -20,8 +20,10 @@ from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
+from headrace.broker.share.view import group_view
 from headrace.log.disk import Disk, OsDisk
 from headrace.log.memory_disk import MemoryDisk
+from headrace.share.view import SharePartitionState
 from headrace.version import __version__
 
 logger = logging.getLogger("headrace.broker")
@@ -107,6 +109,15 @@ class Broker:
             server.clock_moved()
 
         self.call(move)
+
+    def share_state(self, group_id: str) -> dict[tuple[str, int], SharePartitionState]:
+        """What the broker knows of a share group now, by topic and partition: locks, their holders, the time left.
+
+        Raises KafkaError (GROUP_ID_NOT_FOUND) if there is no such share group. `Admin.share_state` gives the same for
+        any Kafka, from what is written down, and so without locks.
+        """
+        core = self.core
+        return self.call(lambda: group_view(core, group_id))
 
     def call(self, function: Callable[[], T]) -> T:
         """Runs a function on the broker's thread and returns what it returns."""
