@@ -1,0 +1,124 @@
+"""`Delivery`: one record that the broker has locked for this consumer, and the four answers to it.
+
+A delivery is made for every record, so it is as light as it can be: the compiled reader's record stays inside, and
+what is the same for a whole range of records is read from that range when it is asked for.
+"""
+
+import time
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from headrace.client.core.acquired import LATE, LOST
+
+if TYPE_CHECKING:
+    from headrace.client.core.acquired import Acquired
+    from headrace.wire.records import Record
+
+
+class AcknowledgeType(IntEnum):
+    """The answers to a delivery, with their numbers on the wire."""
+
+    ACCEPT = 1
+    """Done: the record is not delivered again."""
+    RELEASE = 2
+    """Not now: the record goes to any member again, up to the group's delivery limit."""
+    REJECT = 3
+    """Never: the record cannot be processed; it is archived (and dead-lettered where the broker does that)."""
+    RENEW = 4
+    """Still at it: the lock starts anew. Kafka 4.2 and later."""
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+
+class Delivery(msgspec.Struct, eq=False, gc=False):
+    """A record on loan: accept, release or reject it before `lock_deadline`, or renew it.
+
+        for delivery in consumer.poll():
+            try:
+                send(delivery.value)
+            except Busy:
+                delivery.release()
+            else:
+                delivery.accept()
+
+    The methods work in explicit acknowledgement mode, from any thread for the sync consumer. The answer goes to the
+    broker with the next `poll` or commit; until then a later answer replaces an earlier one.
+    """
+
+    key: Any
+    value: Any
+    _record: "Record"
+    _acquired: "Acquired"
+    reason: str | None = None
+    """Why it was rejected. Kafka's protocol has no place for it: it is for whoever writes the dead letter."""
+
+    @property
+    def topic(self) -> str:
+        return self._acquired.topic
+
+    @property
+    def partition(self) -> int:
+        return self._acquired.partition
+
+    @property
+    def offset(self) -> int:
+        return self._record.offset
+
+    @property
+    def headers(self) -> list[tuple[str, bytes | None]]:
+        return self._record.headers
+
+    @property
+    def timestamp(self) -> int:
+        """Milliseconds since 1970."""
+        return self._record.timestamp
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
+        return self._record.timestamp_type
+
+    @property
+    def delivery_count(self) -> int:
+        """1 at the first delivery."""
+        return self._acquired.delivery_count
+
+    @property
+    def lock_deadline(self) -> float:
+        """When the lock ends unless it is renewed, as `time.time()` counts."""
+        return time.time() + self._acquired.lock_until_ms / 1000 - time.monotonic()
+
+    @property
+    def is_lost(self) -> bool:
+        """The lock has ended or was taken away: the record may be with another member by now."""
+        return self._acquired.mark_of(self._record.offset) in (LOST, LATE)
+
+    def accept(self) -> None:
+        self._acquired.keeper.acknowledge(self, AcknowledgeType.ACCEPT)
+
+    def release(self) -> None:
+        self._acquired.keeper.acknowledge(self, AcknowledgeType.RELEASE)
+
+    def reject(self, reason: str | None = None) -> None:
+        """`reason` stays on this delivery; see the field."""
+        self._acquired.keeper.acknowledge(self, AcknowledgeType.REJECT)
+        self.reason = reason
+
+    def renew(self) -> None:
+        """Asks for the full lock duration again.
+
+        As in Java, the next `poll` returns this same delivery again once the broker has agreed, before any new
+        record. With `max_unacknowledged` it just stays with you.
+        """
+        self._acquired.keeper.acknowledge(self, AcknowledgeType.RENEW)
+
+    def __repr__(self) -> str:
+        where = f"{self.topic}-{self.partition}@{self.offset}"
+        return (
+            f"Delivery({where}, delivery_count={self.delivery_count}, key={self.key!r}, value={self.value!r})"
+        )
