@@ -77,7 +77,7 @@ format: $(SET_UP) ## mend what ruff can mend
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate \
 	--no-emit-index-url --no-emit-find-links
 pins: $(SET_UP) ## pin the newest packages that fit; UPGRADE= keeps what still fits
-	$(COMPILE) $(UPGRADE) pyproject.toml -o requirements/base.txt
+	$(COMPILE) $(UPGRADE) --extra web pyproject.toml -o requirements/base.txt
 	$(COMPILE) $(UPGRADE) requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
 	$(COMPILE) $(UPGRADE) requirements/jvm.in -c requirements/base.txt -c requirements/dev.txt -o requirements/jvm.txt
 UPGRADE ?= --upgrade
