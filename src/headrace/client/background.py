@@ -1,0 +1,112 @@
+"""An asyncio loop on a thread of its own, for clients that are called without asyncio.
+
+`run` hands a coroutine over and waits for its result. The waiting thread stays open to signals: Ctrl+C raises
+KeyboardInterrupt at once in the main thread, and the coroutine is cancelled. The thread is a daemon, so a program
+that forgets `close` still ends.
+"""
+
+import asyncio
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from concurrent.futures import Future
+from typing import Any, TypeVar
+
+from headrace.client.errors import IllegalStateError
+
+T = TypeVar("T")
+STOP_S_MAX = 5.0
+WAKE_S = 0.1 if sys.platform == "win32" else None
+"""On Windows a waiting thread hears Ctrl+C only between two waits; elsewhere the wait itself ends."""
+
+
+class BackgroundLoop:
+    """A running loop. `loop` is for `call_soon_threadsafe` and the like; it is not to be stopped from outside."""
+
+    def __init__(self, name: str = "headrace-client") -> None:
+        self.loop = _new_loop()
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
+        """The coroutine's result. TimeoutError after `timeout` seconds, and the coroutine is cancelled then."""
+        try:
+            self._require_usable()
+        except BaseException:
+            coroutine.close()
+            raise
+        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        try:
+            return _wait(future, timeout)
+        except BaseException:
+            if not future.done():
+                future.cancel()
+            raise
+
+    def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
+        """Runs a function on the loop's thread, soon, without waiting for it."""
+        self._require_usable()
+        self.loop.call_soon_threadsafe(function, *arguments)
+
+    def close(self) -> None:
+        """Cancels what still runs, and ends the thread. Does nothing the second time."""
+        if self._is_closed or os.getpid() != self._pid:
+            return
+        self._is_closed = True
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        if threading.current_thread() is not self._thread:
+            self._thread.join(STOP_S_MAX)
+
+    def _require_usable(self) -> None:
+        if os.getpid() != self._pid:
+            raise IllegalStateError(
+                "this client was made in another process (before a fork); make a new one in this process"
+            )
+        if self._is_closed or not self._thread.is_alive():
+            raise IllegalStateError("this client is closed; make a new one")
+        if threading.current_thread() is self._thread:
+            raise IllegalStateError(
+                "a client without asyncio was called from its own callback; use its asyncio twin there"
+            )
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        finally:
+            for task in asyncio.all_tasks(self.loop):
+                task.cancel()
+            with contextlib.suppress(Exception):
+                self.loop.run_until_complete(_gather_tasks(self.loop))
+            self.loop.close()
+
+
+async def _gather_tasks(loop: asyncio.AbstractEventLoop) -> None:
+    others = asyncio.all_tasks(loop) - {asyncio.current_task()}
+    if others:
+        await asyncio.wait(others, timeout=STOP_S_MAX / 2)
+
+
+def _wait(future: "Future[T]", timeout: float | None) -> T:
+    if WAKE_S is None or threading.current_thread() is not threading.main_thread():
+        return future.result(timeout)
+    waited = 0.0
+    while True:
+        slice_s = WAKE_S if timeout is None else min(WAKE_S, max(0.0, timeout - waited))
+        with contextlib.suppress(TimeoutError):
+            return future.result(slice_s)
+        waited += slice_s
+        if future.done() or (timeout is not None and waited >= timeout):
+            return future.result(0)
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()

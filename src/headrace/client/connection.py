@@ -1,0 +1,279 @@
+"""One connection to one broker: requests out, answers matched to them, in any number at a time.
+
+Theory of operation. `Connection.open` makes the TCP (or TLS) connection, asks for the broker's API versions and logs
+in; after that `send` writes a request and waits for its answer. Answers are cut out of the stream, decoded and
+handed over inside the transport's callback: no task, no queue and no stream lies between the socket and the caller.
+
+A connection ends once and for good: when either side closes it, when an answer is late (what comes behind it would
+be late too), and when bytes come that are no answer. Then every waiting request fails with `ConnectionLost`:
+whether the broker did what was asked is unknown, and it is for the caller to know whether asking again is safe.
+"""
+
+import asyncio
+import os
+import socket
+import struct
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+from headrace.client.errors import (
+    BrokerNotAvailableError,
+    ConnectionLost,
+    RequestTimeoutError,
+    UnsupportedVersionError,
+    error_for,
+)
+from headrace.client.settings import Address, ClientSettings
+from headrace.version import __version__
+from headrace.wire.apis import (
+    API_VERSIONS,
+    NAMES,
+    RequestHeader,
+    read_response_header,
+    response_class,
+    write_request_header,
+)
+from headrace.wire.codec import MalformedMessage, read_message, write_message
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.frames import FrameBuffer
+from headrace.wire.message import Message
+from headrace.wire.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+
+_LENGTH = struct.Struct(">i")
+_SHORT = struct.Struct(">h")
+CORRELATION_ID_MAX = 2**31 - 1
+
+
+class _Waiting(NamedTuple):
+    """A request that has been written and not been answered."""
+
+    api_key: int
+    version: int
+    answer: "asyncio.Future[Any]"
+    timer: asyncio.TimerHandle
+
+
+class Connection(asyncio.Protocol):
+    """An open connection. `versions` holds the broker's lowest and highest version of each API."""
+
+    def __init__(self, address: Address, settings: ClientSettings) -> None:
+        self.address = address
+        self.versions: dict[int, tuple[int, int]] = {API_VERSIONS: (0, 0)}
+        self.on_closed: Callable[[Connection], None] | None = None
+        self.last_used: float = 0.0
+        self._settings = settings
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._frames = FrameBuffer(settings.receive_message_max_bytes)
+        self._waiting: dict[int, _Waiting] = {}
+        self._chosen: dict[int, int] = {}
+        self._correlation_id = 0
+        self._why_closed: KafkaError | None = None
+        self._closed: asyncio.Future[None] = self._loop.create_future()
+
+    @classmethod
+    async def open(cls, address: Address, settings: ClientSettings) -> "Connection":
+        """A connection that is ready for use. BrokerNotAvailableError when there is no broker to be reached."""
+        connection = cls(address, settings)
+        timeout_s = settings.socket_connection_setup_timeout_ms / 1000
+        try:
+            async with asyncio.timeout(timeout_s):
+                await connection._connect()
+                await connection._learn_versions()
+        except BaseException as error:
+            connection._end(None)
+            if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
+                raise connection._unavailable(f"no connection within {timeout_s:g} s") from None
+            raise
+        return connection
+
+    @property
+    def is_open(self) -> bool:
+        return self._why_closed is None and self._transport is not None
+
+    @property
+    def in_flight(self) -> int:
+        return len(self._waiting)
+
+    def version_of(self, api_key: int, *, version_max: int | None = None) -> int:
+        """The highest version that the broker, this client and `version_max` know; UnsupportedVersionError."""
+        chosen = self._chosen.get(api_key)
+        if chosen is None or (version_max is not None and chosen > version_max):
+            low, high = response_class(api_key).VERSIONS
+            broker_low, broker_high = self.versions.get(api_key, (0, -1))
+            chosen = min(high, broker_high)
+            if chosen < max(low, broker_low):
+                raise self._unsupported(api_key, (low, high), (broker_low, broker_high))
+            self._chosen[api_key] = chosen
+            if version_max is not None and chosen > version_max:
+                chosen = version_max
+                if chosen < max(low, broker_low):
+                    raise self._unsupported(api_key, (low, version_max), (broker_low, broker_high))
+        return chosen
+
+    async def send(
+        self,
+        request: Message,
+        *,
+        version: int | None = None,
+        timeout_ms: float | None = None,
+        version_max: int | None = None,
+    ) -> Any:
+        """Sends a request and returns the response, as a message of the same version.
+
+        ConnectionLost or RequestTimeoutError say that the outcome is unknown; UnsupportedVersionError that nothing
+        was sent. `timeout_ms` is request.timeout.ms unless given.
+        """
+        if version is None:
+            version = self.version_of(request.API_KEY, version_max=version_max)
+        return await self._post(request, version, timeout_ms or self._settings.request_timeout_ms)
+
+    async def close(self) -> None:
+        """Ends the connection; what still waits fails with ConnectionLost."""
+        self._end(None)
+        if self._transport is not None:
+            await asyncio.shield(self._closed)
+
+    def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
+        if self._why_closed is not None or self._transport is None:
+            raise self._lost()
+        correlation_id = self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        frame = bytearray(4)
+        header = RequestHeader(request.API_KEY, version, correlation_id, self._settings.client_id)
+        write_request_header(frame, header)
+        write_message(request, version, frame)
+        _LENGTH.pack_into(frame, 0, len(frame) - 4)
+        loop = self._loop
+        answer = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
+        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, timer)
+        self._transport.write(frame)
+        self.last_used = loop.time()
+        return answer
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._frames.feed(data):
+                self._answer(frame)
+        except (MalformedMessage, KeyError) as error:
+            self._end(self._no_kafka(error, data))
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self._closed.done():
+            self._closed.set_result(None)
+        why = f"the broker closed the connection{f' ({error})' if error else ''}"
+        self._end(self._lost(why))
+
+    def _answer(self, frame: bytes) -> None:
+        if len(frame) < 4:
+            raise MalformedMessage(f"an answer of {len(frame)} bytes")
+        (correlation_id,) = _LENGTH.unpack_from(frame)
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
+        api_key, version, answer, timer = waiting
+        timer.cancel()
+        if answer.done():
+            return  # its caller was cancelled meanwhile
+        try:
+            _, position = read_response_header(api_key, version, frame)
+            if api_key == API_VERSIONS and _SHORT.unpack_from(frame, position)[0]:
+                version = 0  # a broker that does not know our version answers in the first one, with an error
+            response, end = read_message(response_class(api_key), version, frame, position)
+            if end != len(frame):
+                raise MalformedMessage(f"{len(frame) - end} bytes behind the answer")
+        except (MalformedMessage, struct.error) as error:
+            self._waiting[correlation_id] = waiting
+            raise MalformedMessage(
+                f"the answer to {NAMES[api_key]} v{version} cannot be read: {error}"
+            ) from None
+        answer.set_result(response)
+
+    def _timed_out(self, correlation_id: int, timeout_ms: float) -> None:
+        waiting = self._waiting.pop(correlation_id, None)
+        if waiting is None:
+            return
+        name = NAMES[waiting.api_key]
+        if not waiting.answer.done():
+            error = error_for(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"no answer to {name} within {timeout_ms / 1000:g} s",
+                about=self._about,
+            )
+            assert isinstance(error, RequestTimeoutError)
+            waiting.answer.set_exception(error)
+        self._end(self._lost(f"it was closed because {name} was not answered within {timeout_ms / 1000:g} s"))
+
+    def _end(self, why: KafkaError | None) -> None:
+        """The first call decides; those after it change nothing."""
+        if self._why_closed is None:
+            self._why_closed = why or self._lost("it was closed here")
+            waiting, self._waiting = self._waiting, {}
+            for each in waiting.values():
+                each.timer.cancel()
+                if not each.answer.done():
+                    each.answer.set_exception(self._why_closed)
+            if self._transport is not None:
+                self._transport.abort() if why else self._transport.close()
+            if self.on_closed is not None:
+                self.on_closed(self)
+
+    async def _connect(self) -> None:
+        try:
+            await self._loop.create_connection(lambda: self, self.address.host, self.address.port)
+        except OSError as error:
+            raise self._unavailable(_reason(error)) from None
+
+    async def _learn_versions(self) -> None:
+        request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
+        high = ApiVersionsRequest.VERSIONS[1]
+        timeout_ms = self._settings.socket_connection_setup_timeout_ms
+        response: ApiVersionsResponse = await self._post(request, high, timeout_ms)
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            highest = max((v.max_version for v in response.api_keys if v.api_key == API_VERSIONS), default=0)
+            response = await self._post(request, min(high, highest), timeout_ms)
+        if response.error_code:
+            raise error_for(response.error_code, about=self._about)
+        self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+
+    @property
+    def _about(self) -> str:
+        return f"broker at {self.address}"
+
+    def _unavailable(self, why: str) -> BrokerNotAvailableError:
+        error = error_for(ErrorCode.BROKER_NOT_AVAILABLE, why, about=self._about)
+        assert isinstance(error, BrokerNotAvailableError)
+        return error
+
+    def _lost(self, why: str | None = None) -> ConnectionLost:
+        if why is None and self._why_closed is not None:
+            why = self._why_closed.message
+        error = error_for(ErrorCode.NETWORK_EXCEPTION, why, about=self._about)
+        assert isinstance(error, ConnectionLost)
+        return error
+
+    def _no_kafka(self, error: Exception, data: bytes) -> ConnectionLost:
+        return self._lost(f"what came is no answer of a Kafka broker: {error}")
+
+    def _unsupported(
+        self, api_key: int, ours: tuple[int, int], theirs: tuple[int, int]
+    ) -> UnsupportedVersionError:
+        has = f"has v{theirs[0]} to v{theirs[1]}" if theirs[1] >= 0 else "does not have it"
+        error = error_for(
+            ErrorCode.UNSUPPORTED_VERSION,
+            f"{NAMES[api_key]} is needed in v{ours[0]} to v{ours[1]}; the broker {has}",
+            about=self._about,
+        )
+        assert isinstance(error, UnsupportedVersionError)
+        return error
+
+
+def _reason(error: OSError) -> str:
+    """The system's word for it, without the address, which the error's own text repeats in each loop's own way."""
+    if isinstance(error, socket.gaierror):
+        return f"the host name cannot be resolved ({error.strerror})"
+    return os.strerror(error.errno) if error.errno else str(error)

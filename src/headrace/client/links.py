@@ -1,0 +1,137 @@
+"""The ways to the brokers: per address one connection, or the time from which it may be tried again.
+
+A broker that cannot be reached is tried again after reconnect.backoff.ms, then twice that, up to
+reconnect.backoff.max.ms, each with some jitter. The log has one line when it goes away and one when it is back.
+"""
+
+import asyncio
+import logging
+import random
+from collections.abc import Iterable
+
+from headrace.client.connection import Connection
+from headrace.client.settings import Address, ClientSettings
+from headrace.wire.errors import KafkaError
+
+logger = logging.getLogger("headrace.client")
+JITTER = 0.2
+
+
+class _Link:
+    __slots__ = ("address", "connection", "failures", "is_away", "opening", "retry_at")
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self.connection: Connection | None = None
+        self.opening: asyncio.Task[Connection] | None = None
+        self.failures = 0
+        self.retry_at = 0.0
+        self.is_away = False
+
+
+class Links:
+    """The connections of one client."""
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._links: dict[Address, _Link] = {}
+        self._closing: set[asyncio.Task[None]] = set()
+
+    async def connection(self, address: Address) -> Connection:
+        """The open connection, or a new one. Callers at the same time share one try, behind its back-off."""
+        link = self._links.get(address)
+        if link is None:
+            link = self._links[address] = _Link(address)
+        if link.connection is not None and link.connection.is_open:
+            return link.connection
+        if link.opening is None:
+            link.opening = asyncio.create_task(self._open(link))
+            link.opening.add_done_callback(_retrieve)
+        return await asyncio.shield(link.opening)
+
+    def least_busy(self, addresses: Iterable[Address]) -> Connection | None:
+        """The open connection with the fewest requests in flight."""
+        links = (self._links.get(address) for address in addresses)
+        found = [link.connection for link in links if link is not None and link.connection is not None]
+        return min((each for each in found if each.is_open), key=lambda each: each.in_flight, default=None)
+
+    def wait_s(self, address: Address) -> float:
+        """How long the address is still in its back-off."""
+        link = self._links.get(address)
+        return 0.0 if link is None else max(0.0, link.retry_at - _now())
+
+    def keep_only(self, addresses: set[Address]) -> None:
+        """Closes connections to brokers that have left the cluster or moved, once their requests are answered."""
+        for address in [address for address in self._links if address not in addresses]:
+            link = self._links[address]
+            if link.opening is None and (link.connection is None or not link.connection.in_flight):
+                self._drop(self._links.pop(address))
+
+    def close_idle(self, idle_s: float) -> None:
+        """Closes connections without a request for this long; the next request opens one anew."""
+        for link in self._links.values():
+            connection = link.connection
+            if connection is None or connection.in_flight:
+                continue
+            if _now() - connection.last_used >= idle_s:
+                self._drop(link)
+
+    async def close(self) -> None:
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            if link.opening is not None:
+                link.opening.cancel()
+                await asyncio.wait([link.opening])
+            self._drop(link)
+        if self._closing:
+            await asyncio.wait(self._closing)
+
+    def _drop(self, link: _Link) -> None:
+        connection, link.connection = link.connection, None
+        if connection is not None:
+            connection.on_closed = None
+            task = asyncio.create_task(connection.close())
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
+
+    async def _open(self, link: _Link) -> Connection:
+        try:
+            await asyncio.sleep(max(0.0, link.retry_at - _now()))
+            connection = await Connection.open(link.address, self._settings)
+        except KafkaError as error:
+            self._failed(link, error)
+            raise
+        finally:
+            link.opening = None
+        if link.is_away:
+            link.is_away = False
+            logger.info("broker at %s is back", link.address)
+        link.failures = 0
+        link.connection = connection
+        connection.on_closed = lambda _: self._lost(link)
+        return connection
+
+    def _failed(self, link: _Link, error: KafkaError) -> None:
+        settings = self._settings
+        backoff_ms = settings.reconnect_backoff_ms << min(link.failures, 30)
+        backoff_ms = min(backoff_ms, settings.reconnect_backoff_max_ms)
+        link.failures += 1
+        link.retry_at = _now() + backoff_ms / 1000 * random.uniform(1 - JITTER, 1 + JITTER)
+        if not link.is_away:
+            link.is_away = True
+            logger.warning("cannot connect, and go on trying: %s", error)
+
+    def _lost(self, link: _Link) -> None:
+        """A connection that was in use has ended: a broker that accepts and drops must not be tried in a loop."""
+        link.connection = None
+        link.retry_at = _now() + self._settings.reconnect_backoff_ms / 1000 * random.random()
+        logger.debug("connection to broker at %s has ended", link.address)
+
+
+def _retrieve(task: "asyncio.Task[Connection]") -> None:
+    if not task.cancelled():
+        task.exception()  # those who wait have it; where nobody waits any more, nobody misses it
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -1,0 +1,481 @@
+"""The client's settings: one declared table, under Kafka's names, checked before anything connects.
+
+The fields of `ClientSettings` and `ShareSettings` are the table: name (dots for underscores), default, range or
+choices, aliases and text stand in one place each, and the parser, the errors and docs/reference/client-settings.md
+read them there. `parse` takes Java's names, librdkafka's, or keyword arguments with underscores:
+
+    ShareSettings.parse({"bootstrap.servers": "localhost:9092"}, group_id="mailers", max_poll_records="100")
+
+What it cannot use it refuses, with the name, the value and the cure.
+"""
+
+import difflib
+import re
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+from headrace.client.errors import ConfigError
+from headrace.client.settings_refused import NO_EFFECT, REFUSED, REFUSED_FOR_SHARE_GROUPS
+
+INT_MAX = 2**31 - 1
+DAY_MS = 86_400_000
+_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
+_JAAS_LOGIN = re.compile(r"^\s*([\w.$]+)\s+required\b(.*);\s*$", re.DOTALL)
+_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
+
+
+class SecurityProtocol(Enum):
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+    @property
+    def has_tls(self) -> bool:
+        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
+
+    @property
+    def has_sasl(self) -> bool:
+        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
+
+
+class SaslMechanism(Enum):
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+class AcknowledgementMode(Enum):
+    IMPLICIT = "implicit"
+    EXPLICIT = "explicit"
+
+
+class AcquireMode(Enum):
+    BATCH_OPTIMIZED = "batch_optimized"
+    RECORD_LIMIT = "record_limit"
+
+
+class Address(NamedTuple):
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """What is known of a setting beside its name and default."""
+
+    doc: str
+    minimum: int | None = None
+    maximum: int | None = None
+    aliases: tuple[str, ...] = ()
+    is_secret: bool = False
+
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    minimum: int | None = None,
+    maximum: int | None = None,
+    aliases: tuple[str, ...] = (),
+    is_secret: bool = False,
+) -> Any:
+    rule = Rule(doc, minimum, maximum, aliases, is_secret)
+    return field(default=default, repr=not is_secret, metadata={"rule": rule})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """What every client needs: where the brokers are, how to get in, how long to wait."""
+
+    bootstrap_servers: tuple[Address, ...] = setting(
+        (),
+        "Brokers to ask first, `host:port` with commas between them; the others are found through them.",
+        aliases=("metadata.broker.list",),
+    )
+    client_id: str = setting("headrace", "A name for this client in the brokers' logs, quotas and metrics.")
+    client_rack: str = setting("", "The rack or zone this client is in.")
+    request_timeout_ms: int = setting(
+        30_000,
+        "How long to wait for the answer to one request before its connection is given up.",
+        minimum=1,
+        maximum=INT_MAX,
+        aliases=("socket.timeout.ms",),
+    )
+    default_api_timeout_ms: int = setting(
+        60_000,
+        "How long a call may take with all its retries, where it is given no time of its own.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    retry_backoff_ms: int = setting(
+        100,
+        "First wait before a failed request is tried again; it doubles from try to try.",
+        minimum=1,
+        maximum=300_000,
+    )
+    retry_backoff_max_ms: int = setting(1_000, "Longest wait between two tries.", minimum=1, maximum=300_000)
+    reconnect_backoff_ms: int = setting(
+        50,
+        "First wait before a broker that could not be reached is tried again; it doubles from try to try.",
+        minimum=1,
+        maximum=3_600_000,
+    )
+    reconnect_backoff_max_ms: int = setting(
+        1_000, "Longest wait between two tries to reach a broker.", minimum=1, maximum=3_600_000
+    )
+    metadata_max_age_ms: int = setting(
+        300_000,
+        "How old the picture of brokers and partition leaders may get before it is fetched anew.",
+        minimum=1,
+        maximum=DAY_MS,
+        aliases=("topic.metadata.refresh.interval.ms",),
+    )
+    connections_max_idle_ms: int = setting(
+        540_000,
+        "A connection that was not used for this long is closed; -1 keeps it.",
+        minimum=-1,
+        maximum=INT_MAX,
+    )
+    socket_connection_setup_timeout_ms: int = setting(
+        10_000,
+        "How long a connection may take until it can be used: TCP, TLS, versions and SASL.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    receive_message_max_bytes: int = setting(
+        128 * 1024 * 1024,
+        "The largest answer taken from a broker; a larger one ends the connection.",
+        minimum=1024,
+        maximum=INT_MAX,
+    )
+    security_protocol: SecurityProtocol = setting(  # noqa: RUF009
+        SecurityProtocol.PLAINTEXT, "Whether the listener speaks TLS (`SSL`) and asks for a login (`SASL_`)."
+    )
+    ssl_truststore_location: str = setting(
+        "",
+        "PEM file with the certificates of the authorities to trust; without one, those of the system.",
+        aliases=("ssl.ca.location",),
+    )
+    ssl_truststore_certificates: str = setting(
+        "", "The same as PEM text in the setting itself.", aliases=("ssl.ca.pem",)
+    )
+    ssl_truststore_type: str = setting("PEM", "Only PEM.")
+    ssl_keystore_location: str = setting(
+        "", "PEM file with this client's private key and certificate chain, for mutual TLS."
+    )
+    ssl_keystore_type: str = setting("PEM", "Only PEM.")
+    ssl_keystore_certificate_chain: str = setting(
+        "", "This client's certificate chain as PEM text.", aliases=("ssl.certificate.pem",)
+    )
+    ssl_keystore_key: str = setting(
+        "", "This client's private key as PEM text.", aliases=("ssl.key.pem",), is_secret=True
+    )
+    ssl_certificate_location: str = setting("", "PEM file with this client's certificate chain alone.")
+    ssl_key_location: str = setting("", "PEM file with this client's private key alone.")
+    ssl_key_password: str = setting("", "Password of the private key.", is_secret=True)
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        "`https` holds the broker's certificate to the host name it was reached by; empty does not.",
+    )
+    enable_ssl_certificate_verification: bool = setting(
+        True, "`false` trusts any certificate. Only for trying things out: anybody can then be the broker."
+    )
+    sasl_mechanism: SaslMechanism = setting(  # noqa: RUF009
+        SaslMechanism.PLAIN, "How to log in, where security.protocol says SASL.", aliases=("sasl.mechanisms",)
+    )
+    sasl_username: str = setting("", "The name to log in with.")
+    sasl_password: str = setting("", "The password to log in with.", is_secret=True)
+    sasl_jaas_config: str = setting(
+        "",
+        "Java's way to give name and password: "
+        '`…ScramLoginModule required username="alice" password="secret";`',
+        is_secret=True,
+    )
+
+    @classmethod
+    def parse(cls, given: Mapping[str, Any] | None = None, /, **keywords: Any) -> Self:
+        """Settings from a mapping of Kafka's names, keyword arguments, or both; ConfigError for what is wrong."""
+        values: dict[str, Any] = {}
+        for key, value in [*(given or {}).items(), *keywords.items()]:
+            name = str(key).replace("_", ".")
+            rule_name = _NAMES.get(name)
+            if rule_name is None:
+                _refuse_or_pass_over(name, value)
+                continue
+            if value is None:
+                continue
+            if values.get(rule_name, value) != value:
+                raise ConfigError(f"{rule_name} is given twice, with two values; keep one of them")
+            values[rule_name] = value
+        own = {_dotted(each): each for each in fields(cls)}
+        settings = cls(
+            **{own[name].name: _convert(own[name], value) for name, value in values.items() if name in own}
+        )
+        settings._check()
+        return settings
+
+    @classmethod
+    def from_properties(cls, path: str | Path, **keywords: Any) -> Self:
+        """Settings from a Java properties file, as `--command-config` takes it; keyword arguments win over it."""
+        from headrace.client.properties import read_properties
+
+        given: dict[str, Any] = dict(read_properties(Path(path)))
+        spelled = {_NAMES.get(key.replace("_", "."), key.replace("_", ".")) for key in keywords}
+        return cls.parse({k: v for k, v in given.items() if _NAMES.get(k, k) not in spelled}, **keywords)
+
+    def _check(self) -> None:
+        """Rules that bind several settings together."""
+        if not self.bootstrap_servers:
+            raise ConfigError("bootstrap.servers is missing; set it to host:port of one or more brokers")
+        for first, most in (
+            ("retry_backoff_ms", "retry_backoff_max_ms"),
+            ("reconnect_backoff_ms", "reconnect_backoff_max_ms"),
+        ):
+            if getattr(self, first) > getattr(self, most):
+                # As in Java: the smaller of the two is then a wait that does not grow.
+                object.__setattr__(self, first, getattr(self, most))
+        for name in ("ssl_truststore_type", "ssl_keystore_type"):
+            _require_pem(name.replace("_", "."), getattr(self, name))
+        if self.ssl_endpoint_identification_algorithm not in ("", "https", "none"):
+            raise ConfigError(
+                f"ssl.endpoint.identification.algorithm={self.ssl_endpoint_identification_algorithm!r}; "
+                "allowed are https, and none or nothing to leave the host name unchecked"
+            )
+        if self.security_protocol.has_sasl:
+            self._check_sasl()
+
+    def _check_sasl(self) -> None:
+        if self.sasl_jaas_config:
+            username, password = _read_jaas(self.sasl_jaas_config, self.sasl_mechanism)
+            for name, value in (("sasl_username", username), ("sasl_password", password)):
+                if getattr(self, name) not in ("", value):
+                    raise ConfigError(
+                        f"{name.replace('_', '.')} differs from sasl.jaas.config; keep one of them"
+                    )
+                object.__setattr__(self, name, value)
+        for name in ("sasl_username", "sasl_password"):
+            if not getattr(self, name):
+                raise ConfigError(
+                    f"{name.replace('_', '.')} is missing; security.protocol={self.security_protocol.value} needs "
+                    "sasl.username and sasl.password, or sasl.jaas.config"
+                )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShareSettings(ClientSettings):
+    """What a share consumer needs beside: its group, how it acknowledges, how much it fetches."""
+
+    group_id: str = setting("", "The share group to join. Needed.")
+    share_acknowledgement_mode: AcknowledgementMode = setting(  # noqa: RUF009
+        AcknowledgementMode.IMPLICIT,
+        "`implicit` accepts what a poll returned at the next poll or commit; `explicit` leaves it to you.",
+    )
+    share_acquire_mode: AcquireMode = setting(  # noqa: RUF009
+        AcquireMode.BATCH_OPTIMIZED,
+        "`batch_optimized` acquires whole record batches and reads ahead; `record_limit` acquires never more than "
+        "max.poll.records, so that no record waits in a busy member.",
+    )
+    max_poll_records: int = setting(500, "The most records one poll returns.", minimum=1, maximum=INT_MAX)
+    max_poll_interval_ms: int = setting(
+        300_000,
+        "A member that does not poll for this long leaves the group and joins again at its next poll.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    fetch_min_bytes: int = setting(
+        1,
+        "The broker waits until it has this much, or fetch.max.wait.ms is over.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    fetch_max_bytes: int = setting(
+        52_428_800, "About the most bytes one fetch returns.", minimum=1, maximum=INT_MAX
+    )
+    fetch_max_wait_ms: int = setting(
+        500,
+        "How long the broker may hold a fetch back while it has too little.",
+        minimum=0,
+        maximum=INT_MAX,
+        aliases=("fetch.wait.max.ms",),
+    )
+    check_crcs: bool = setting(True, "Whether the checksum of every record batch is held against its bytes.")
+    auto_renew: bool = setting(
+        False, "Renews the locks of records that are handed out and not yet acknowledged (KIP-1222)."
+    )
+    auto_renew_max_ms: int = setting(
+        3_600_000,
+        "How long auto.renew keeps the lock of one record after it was handed out.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+    max_unacknowledged: int = setting(
+        0,
+        "How many records may be held unacknowledged over several polls; 0 is Java's rule, that all records of a "
+        "poll are acknowledged before the next one.",
+        minimum=0,
+        maximum=1_000_000,
+    )
+
+    def _check(self) -> None:
+        super(ShareSettings, self)._check()
+        if not self.group_id:
+            raise ConfigError("group.id is missing; set it to the name of the share group to join")
+        if self.max_unacknowledged and self.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT:
+            raise ConfigError(
+                f"max.unacknowledged={self.max_unacknowledged} needs share.acknowledgement.mode=explicit: "
+                "in implicit mode every poll acknowledges the records of the last one"
+            )
+        if self.auto_renew and self.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT:
+            raise ConfigError(
+                "auto.renew=true needs share.acknowledgement.mode=explicit: "
+                "locks are renewed until a record is acknowledged, which is yours to say"
+            )
+
+
+def rule_of(each: "Field[Any]") -> Rule:
+    rule: Rule = each.metadata["rule"]
+    return rule
+
+
+def _dotted(each: "Field[Any]") -> str:
+    return each.name.replace("_", ".")
+
+
+def _all_names() -> dict[str, str]:
+    names = {}
+    for each in fields(ShareSettings):
+        name = _dotted(each)
+        for spelling in (name, *rule_of(each).aliases):
+            names[spelling] = name
+    return names
+
+
+_NAMES = _all_names()
+"""Every spelling of a setting, and the name it stands for."""
+
+
+def _refuse_or_pass_over(name: str, value: object) -> None:
+    if name in NO_EFFECT:
+        return
+    if name in REFUSED_FOR_SHARE_GROUPS:
+        raise ConfigError(
+            f"{name}={value!r} cannot be set when using a share group: {REFUSED_FOR_SHARE_GROUPS[name]}"
+        )
+    if name in REFUSED:
+        raise ConfigError(f"{name} cannot be used: {REFUSED[name]}")  # the value may be a password
+    near = difflib.get_close_matches(name, _NAMES, n=1)
+    hint = f"; did you mean {near[0]}?" if near else "; docs/reference/client-settings.md lists them all"
+    raise ConfigError(f"unknown setting {name}{hint}")
+
+
+def _convert(each: "Field[Any]", value: Any) -> Any:
+    name, default, rule = _dotted(each), each.default, rule_of(each)
+    shown = "(hidden)" if rule.is_secret else repr(value)
+    if isinstance(default, Enum):
+        return _to_choice(name, value, type(default))
+    if isinstance(default, bool):
+        return _to_bool(name, value)
+    if isinstance(default, int):
+        return _to_int(name, value, rule)
+    if isinstance(default, tuple):
+        return _to_addresses(name, value)
+    if not isinstance(value, str):
+        raise ConfigError(f"{name}={shown} is not text")
+    return value if rule.is_secret else value.strip()
+
+
+def _to_choice(name: str, value: Any, kind: type[Enum]) -> Enum:
+    if isinstance(value, kind):
+        return value
+    wanted = str(value).strip().lower()
+    for choice in kind:
+        if choice.value.lower() == wanted:
+            return choice
+    allowed = ", ".join(str(choice.value) for choice in kind)
+    raise ConfigError(f"{name}={value!r}; allowed are {allowed}")
+
+
+def _to_bool(name: str, value: Any) -> bool:
+    text = str(value).strip().lower()
+    if text in _TRUE or text in _FALSE:
+        return text in _TRUE
+    raise ConfigError(f"{name}={value!r}; allowed are true and false")
+
+
+def _to_int(name: str, value: Any, rule: Rule) -> int:
+    try:
+        if isinstance(value, (bool, float)):
+            raise ValueError
+        number = int(value)
+    except (ValueError, TypeError):
+        raise ConfigError(
+            f"{name}={value!r} is not a whole number; allowed are {rule.minimum} to {rule.maximum}"
+        ) from None
+    assert rule.minimum is not None
+    assert rule.maximum is not None
+    if not rule.minimum <= number <= rule.maximum:
+        raise ConfigError(f"{name}={number}; allowed are {rule.minimum} to {rule.maximum}")
+    return number
+
+
+def _to_addresses(name: str, value: Any) -> tuple[Address, ...]:
+    parts = value.split(",") if isinstance(value, str) else value
+    if not isinstance(parts, (list, tuple, set, frozenset)):
+        raise ConfigError(
+            f"{name}={value!r}; expected host:port, several with commas between them or in a list"
+        )
+    addresses = tuple(_to_address(name, part) for part in parts if str(part).strip())
+    if not addresses:
+        raise ConfigError(f"{name}={value!r} names no broker; expected host:port")
+    return tuple(dict.fromkeys(addresses))
+
+
+def _to_address(name: str, part: Any) -> Address:
+    if isinstance(part, Address):
+        return part
+    text = str(part).strip()
+    text = re.sub(r"^[A-Za-z_]+://", "", text)  # PLAINTEXT://host:9092, as in the brokers' listeners
+    host, colon, port = text.rpartition(":")
+    host = host.strip("[]")
+    if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
+        raise ConfigError(f"{name}: {part!r} is no address; expected host:port, such as localhost:9092")
+    return Address(host, int(port))
+
+
+def _require_pem(name: str, value: str) -> None:
+    if value.upper() == "PEM":
+        return
+    raise ConfigError(
+        f"{name}={value!r}; only PEM is read. Convert a JKS or PKCS12 store: "
+        "keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then "
+        "openssl pkcs12 -in store.p12 -out store.pem"
+    )
+
+
+def _read_jaas(text: str, mechanism: SaslMechanism) -> tuple[str, str]:
+    """Name and password of a JAAS login, as Java's clients are given them."""
+    found = _JAAS_LOGIN.match(text)
+    wanted = "PlainLoginModule" if mechanism is SaslMechanism.PLAIN else "ScramLoginModule"
+    expected = (
+        f"expected `org.apache.kafka.common.security.{wanted.removesuffix('LoginModule').lower()}.{wanted} required "
+        'username="…" password="…";`'
+    )
+    if found is None:
+        raise ConfigError(f"sasl.jaas.config cannot be read; {expected}")
+    if found[1].rpartition(".")[2] != wanted:
+        raise ConfigError(
+            f"sasl.jaas.config names {found[1]}, which does not fit sasl.mechanism={mechanism.value}; {expected}"
+        )
+    options = {}
+    for key, double, single, bare in _JAAS_OPTION.findall(found[2]):
+        options[key] = bare or re.sub(r"\\(.)", r"\1", double or single)
+    if "username" not in options or "password" not in options:
+        raise ConfigError(f"sasl.jaas.config lacks username or password; {expected}")
+    return options["username"], options["password"]

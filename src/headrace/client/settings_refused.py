@@ -1,0 +1,64 @@
+"""Settings of other clients that a share client cannot use: why not, and what to do instead."""
+
+_GROUP_CONFIG = "`Admin.set_group_config(group, {{'{0}': …}})` or `headrace group config set GROUP {0}=…`"
+_MEMBER = "the broker decides it for all members of a share group; set the group's {0} instead, with "
+
+REFUSED_FOR_SHARE_GROUPS: dict[str, str] = {
+    "auto.offset.reset": "where a new share group starts is a property of the group; set its share.auto.offset.reset, "
+    "with " + _GROUP_CONFIG.format("share.auto.offset.reset"),
+    "isolation.level": "which records are seen is a property of the group; set its share.isolation.level, with "
+    + _GROUP_CONFIG.format("share.isolation.level"),
+    "session.timeout.ms": _MEMBER.format("share.session.timeout.ms")
+    + _GROUP_CONFIG.format("share.session.timeout.ms"),
+    "heartbeat.interval.ms": _MEMBER.format("share.heartbeat.interval.ms")
+    + _GROUP_CONFIG.format("share.heartbeat.interval.ms"),
+    "enable.auto.commit": "a share group keeps no committed offsets; share.acknowledgement.mode says how records are "
+    "acknowledged (implicit or explicit)",
+    "auto.commit.interval.ms": "a share group keeps no committed offsets; share.acknowledgement.mode says how records "
+    "are acknowledged (implicit or explicit)",
+    "enable.auto.offset.store": "a share group stores no offsets; share.acknowledgement.mode says how records are "
+    "acknowledged (implicit or explicit)",
+    "group.instance.id": "share groups have no static members; leave it out",
+    "group.protocol": "a share consumer has one protocol; leave it out",
+    "group.remote.assignor": "the broker's group.share.assignors decides; leave it out",
+    "partition.assignment.strategy": "the broker's group.share.assignors decides; leave it out",
+    "interceptor.classes": "share consumers have no interceptors; wrap poll in a function of yours",
+    "enable.partition.eof": "a share group has no position in a partition; leave it out",
+    "allow.auto.create.topics": "a share consumer creates no topics; create them with Admin.create_topic",
+}
+
+REFUSED: dict[str, str] = {
+    "key.deserializer": "give a callable: key_deserializer=lambda data: ...",
+    "value.deserializer": "give a callable: value_deserializer=lambda data: ...",
+    "ssl.truststore.password": "a PEM file of certificates has no password; leave it out. A JKS or PKCS12 store is "
+    "not read: convert it with `openssl pkcs12 -in store.p12 -nokeys -out store.pem`",
+    "ssl.keystore.password": "the password of a PEM key is ssl.key.password. A JKS or PKCS12 store is not read: "
+    "convert it with `openssl pkcs12 -in store.p12 -out store.pem`",
+    "ssl.engine.factory.class": "this client has no Java classes; give PEM files with ssl.truststore.location and "
+    "ssl.keystore.location",
+    "sasl.kerberos.service.name": "GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
+    "sasl.login.callback.handler.class": "this client has no Java classes; give sasl.username and sasl.password",
+    "sasl.client.callback.handler.class": "this client has no Java classes; give sasl.username and sasl.password",
+}
+
+NO_EFFECT: frozenset[str] = frozenset(
+    {
+        "api.version.request",
+        "auto.include.jmx.reporter",
+        "client.dns.lookup",
+        "enable.metrics.push",
+        "max.partition.fetch.bytes",
+        "metadata.recovery.strategy",
+        "metric.reporters",
+        "metrics.num.samples",
+        "metrics.recording.level",
+        "metrics.sample.window.ms",
+        "receive.buffer.bytes",
+        "send.buffer.bytes",
+        "socket.keepalive.enable",
+        "ssl.protocol",
+        "ssl.provider",
+    }
+)
+"""Taken and passed over: what they change in other clients is not there to be changed here."""
