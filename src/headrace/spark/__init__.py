@@ -1,1 +1,1 @@
-"""To be described by its owner."""
+"""Share groups on Spark: `spark.readStream.format("kafka-share")`."""

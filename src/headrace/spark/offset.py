@@ -1,0 +1,109 @@
+"""The offset that Spark logs: exactly the records of one micro-batch, and what is still owed to the broker.
+
+Theory of operation. A share group has no position that one could write down: which records a micro-batch holds is
+what the broker handed out. So the offset *is* the set of acquired runs. Spark writes it to its offset log before the
+micro-batch runs and gives it back after a crash, when the reader's memory is empty; everything that replay needs is
+in it:
+
+    {"v":1, "seq":17, "g":"<group>", "m":"<member id>", "t":{"<topic>":"<topic id>"},
+     "b":{"<topic>":{"<partition>":[[first,last,deliveries], ...]}},       the records of this micro-batch
+     "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}}}   processed before, not confirmed yet
+
+The outcome is written only where it is not ACCEPT (1). `seq` counts our offsets; Spark's batch id is another number,
+because Spark also makes batches without data. Group and topic ids are there because runs mean nothing without them:
+records of a topic that was deleted and made again have the same offsets, and must not be taken for processed.
+
+Spark compares offsets by their text, so equal offsets must have equal text: keys are in this order, topics and
+partitions are sorted, runs are joined (see `runs.py`).
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.errors import CheckpointError
+from headrace.spark.runs import Run, RunSet
+
+VERSION = 1
+_KEYS = {"v", "seq", "g", "m", "t", "b", "p"}
+
+
+@dataclass(frozen=True, slots=True)
+class AcquiredOffset:
+    """One entry of Spark's offset log. `topic_ids` are hexadecimal; they cover every topic of both sets."""
+
+    sequence: int
+    group: str
+    member: str = ""
+    topic_ids: Mapping[str, str] = field(default_factory=dict)
+    batch: RunSet = field(default_factory=RunSet)
+    processed: RunSet = field(default_factory=RunSet)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "v": VERSION,
+            "seq": self.sequence,
+            "g": self.group,
+            "m": self.member,
+            "t": {topic: self.topic_ids[topic] for topic in sorted(self.topic_ids)},
+            "b": _runs_to_json(self.batch),
+            "p": _runs_to_json(self.processed),
+        }
+
+    @classmethod
+    def from_json(cls, found: Mapping[str, Any]) -> "AcquiredOffset":
+        """CheckpointError, with the cure, for what another source or a newer version wrote."""
+        version = found.get("v")
+        if isinstance(version, int) and version > VERSION:
+            raise CheckpointError(
+                f"The checkpoint was written by a newer headrace (offset version {version}; this one reads up to "
+                f"{VERSION}). Install that version or a later one on the driver and on every executor."
+            )
+        if version != VERSION or set(found) != _KEYS:
+            raise CheckpointError(
+                f"The checkpoint holds an offset that is not of kafka-share: {json.dumps(found)[:200]}. A "
+                "checkpoint belongs to one kind of source: give this query a checkpointLocation of its own."
+            )
+        try:
+            return cls(
+                sequence=int(found["seq"]),
+                group=str(found["g"]),
+                member=str(found["m"]),
+                topic_ids=dict(found["t"]),
+                batch=_runs_from_json(found["b"]),
+                processed=_runs_from_json(found["p"]),
+            )
+        except (TypeError, ValueError, AttributeError) as error:
+            raise CheckpointError(
+                f"The checkpoint's offset is damaged ({error}): {json.dumps(found)[:200]}"
+            ) from None
+
+
+def _runs_to_json(runs: RunSet) -> dict[str, dict[str, list[list[int]]]]:
+    written: dict[str, dict[str, list[list[int]]]] = {}
+    for (topic, partition), run in runs:
+        entry = [run.first, run.last, run.delivery_count]
+        if run.outcome is not AcknowledgeType.ACCEPT:
+            entry.append(int(run.outcome))
+        written.setdefault(topic, {}).setdefault(str(partition), []).append(entry)
+    return written
+
+
+def _runs_from_json(found: Mapping[str, Mapping[str, list[list[int]]]]) -> RunSet:
+    return RunSet.of(
+        ((topic, int(partition)), _run_from_json(entry))
+        for topic, partitions in found.items()
+        for partition, entries in partitions.items()
+        for entry in entries
+    )
+
+
+def _run_from_json(entry: list[int]) -> Run:
+    first, last, delivery_count, *outcome = entry
+    if not 0 <= first <= last or len(outcome) > 1:
+        raise ValueError(f"{entry} is no run")
+    return Run(
+        first, last, delivery_count, AcknowledgeType(outcome[0]) if outcome else AcknowledgeType.ACCEPT
+    )

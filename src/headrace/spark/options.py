@@ -1,0 +1,314 @@
+"""The options of `format("kafka-share")`: one declared table, checked before anything connects.
+
+Names are those of Spark's Kafka source where the meaning is the same; Spark hands them over in lower case, so case
+does not matter. `kafka.*` goes to the client, whose own table checks it. What a share group cannot do is refused with
+the reason and the cure; names of the Flink proposal (FLIP-573) are understood.
+"""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from dataclasses import field as dataclass_field
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+from headrace.client.errors import ConfigError
+from headrace.client.settings import ShareSettings
+from headrace.spark.errors import OptionError
+from headrace.spark.settle import Acknowledge
+
+RECORDS_MAX = 10_000_000
+RUNS_PER_TRIGGER = 20_000
+"""A run is 20 to 25 bytes of offset text, which Spark keeps a hundred times over: 20,000 are half a megabyte."""
+
+OUTCOMES_FOLDER = "share-outcomes"
+
+
+def option(name: str, default: Any, doc: str, *, minimum: int = 0, maximum: int = RECORDS_MAX) -> Any:
+    return dataclass_field(
+        default=default, metadata={"name": name, "doc": doc, "minimum": minimum, "maximum": maximum}
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOptions:
+    """Everything that one query says about its source."""
+
+    client: ShareSettings
+    topics: tuple[str, ...]
+    acknowledge: Acknowledge = option(  # noqa: RUF009
+        "acknowledge",
+        Acknowledge.COMMIT,
+        "`commit`: locks are renewed while the micro-batch runs, and records are accepted when Spark has committed "
+        "it. `handoff`: records are accepted as soon as Spark's offset log holds them.",
+    )
+    starting_offsets: str | None = option(
+        "startingOffsets",
+        None,
+        "`earliest` or `latest`: where the group starts in partitions it has not read yet. Sets the group's "
+        "share.auto.offset.reset when the query starts without a checkpoint.",
+    )
+    records_per_trigger: int | None = option(
+        "maxRecordsPerTrigger", None, "The most records of one micro-batch.", minimum=1
+    )
+    bytes_per_trigger: int | None = option(
+        "maxBytesPerTrigger",
+        None,
+        "About the most bytes of one micro-batch, by the average size of the records seen so far.",
+        minimum=1,
+        maximum=1 << 50,
+    )
+    runs_per_trigger: int = option(
+        "maxRunsPerTrigger",
+        RUNS_PER_TRIGGER,
+        "The most runs of neighbouring records in one micro-batch: bounds the text of the offset.",
+        minimum=1,
+        maximum=200_000,
+    )
+    records_held: int | None = option(
+        "maxRecordsHeld",
+        None,
+        "The most records to hold locks on beyond the micro-batch that runs. By default as many as one micro-batch "
+        "takes, or what the group's window allows.",
+        minimum=1,
+    )
+    partitions_min: int | None = option(
+        "minPartitions",
+        None,
+        "Into how many tasks to cut a micro-batch, at least.",
+        minimum=1,
+        maximum=100_000,
+    )
+    records_per_partition: int | None = option(
+        "maxRecordsPerPartition", None, "The most records of one task.", minimum=1
+    )
+    include_headers: bool = option("includeHeaders", False, "Adds the column `headers`.")
+    fails_on_data_loss: bool = option(
+        "failOnDataLoss",
+        True,
+        "Whether a micro-batch whose records were removed from Kafka's log (retention, deleted topic) fails the "
+        "query, or goes on without them.",
+    )
+    checkpoint: str | None = option(
+        "checkpointLocation",
+        None,
+        "The query's checkpoint, as given to writeStream. Spark does not tell it to Python sources; the outcome log "
+        "and the guard against asynchronous progress tracking need it. A local or mounted path.",
+    )
+    dead_letter_topic: str | None = option(
+        "deadLetterTopic",
+        None,
+        "Where rejected records are copied to, with the reason in their headers. Needed for REJECT with "
+        "acknowledge=handoff.",
+    )
+    wait_ms: int = option(
+        "pollTimeoutMs",
+        500,
+        "How long a trigger waits for records before it reports that there are none.",
+        maximum=60_000,
+    )
+    read_timeout_ms: int = option(
+        "kafkaConsumer.pollTimeoutMs",
+        120_000,
+        "How long a task waits for the next records of its range before it fails.",
+        minimum=1,
+        maximum=3_600_000,
+    )
+
+    @property
+    def group(self) -> str:
+        return self.client.group_id
+
+    @property
+    def checkpoint_path(self) -> Path | None:
+        return None if self.checkpoint is None else local_path(self.checkpoint)
+
+    @property
+    def outcomes_path(self) -> Path | None:
+        path = self.checkpoint_path
+        return None if path is None else path / OUTCOMES_FOLDER
+
+    @classmethod
+    def parse(cls, given: Mapping[str, str]) -> "SourceOptions":
+        """OptionError, with the cure, for the first thing that is wrong."""
+        rest = {key.lower(): str(value).strip() for key, value in given.items()}
+        for ignored in _IGNORED:
+            rest.pop(ignored, None)
+        for name, why in _REFUSED.items():
+            if name.lower() in rest:
+                raise OptionError(f"{name}={rest[name.lower()]!r} cannot be used with kafka-share: {why}")
+        group = _only_one(rest, _GROUP_NAMES)
+        topics = _topics(_only_one(rest, ("subscribe", "topic")))
+        values: dict[str, Any] = {}
+        for each in fields(cls):
+            if "name" not in each.metadata:
+                continue
+            names = (each.metadata["name"], *_OTHER_NAMES.get(each.metadata["name"], ()))
+            text = _only_one(rest, names)
+            if text is not None:
+                values[each.name] = _convert(each.metadata, each.default, text)
+        client = _client(rest, group)
+        if rest:
+            raise OptionError(_unknown(next(iter(sorted(rest))), cls))
+        options = cls(client=client, topics=topics, **values)
+        options._check()
+        return options
+
+    def _check(self) -> None:
+        if self.starting_offsets not in (None, "earliest", "latest"):
+            raise OptionError(
+                f"startingOffsets={self.starting_offsets!r}; allowed are earliest and latest. A share group has no "
+                "position of its own for each query: to move it to offsets or a time, reset the group while it has no "
+                f"members, with `headrace group reset {self.group} --to-offset … --topic …`."
+            )
+        if self.checkpoint is not None:
+            local_path(self.checkpoint)
+        held, batch = self.records_held, self.records_per_trigger
+        if held is not None and batch is not None and held < batch:
+            raise OptionError(
+                f"maxRecordsHeld={held} is less than maxRecordsPerTrigger={batch}: such a micro-batch could never be "
+                "filled. Raise the one or lower the other."
+            )
+
+
+def option_names() -> list[str]:
+    """Every option beside kafka.*, as the documentation spells it."""
+    return [
+        "subscribe",
+        *(each.metadata["name"] for each in fields(SourceOptions) if "name" in each.metadata),
+    ]
+
+
+def local_path(location: str) -> Path:
+    """The folder that a checkpoint location names, when this process can reach it as a file."""
+    parts = urlsplit(location)
+    if len(parts.scheme) <= 1:
+        return Path(location)
+    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
+        return Path(unquote(parts.path))
+    raise OptionError(
+        f"checkpointLocation={location!r} is not a path that Python can open. Leave the option out of readStream "
+        "(then every outcome is ACCEPT), or give a mounted path. The checkpoint of writeStream may be anywhere."
+    )
+
+
+_GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id", "properties.group.id")
+_IGNORED = ("path",)
+_OTHER_NAMES = {"maxRecordsPerTrigger": ("maxOffsetsPerTrigger",)}
+_NO_BATCH = "a queue has no end to read to. Use readStream; Trigger.AvailableNow stops when it is drained."
+_START = (
+    "where a share group starts is a property of the group: startingOffsets=earliest or latest, or "
+    "`headrace group reset`."
+)
+_RETRIES = "the client's own retries do that: kafka.retry.backoff.ms, kafka.default.api.timeout.ms."
+_REFUSED = {
+    "assign": "the broker hands partitions to the members of a share group. Use subscribe; for one partition filter by "
+    "the column `partition`.",
+    "subscribePattern": "a share group subscribes to names. List the topics in subscribe, with commas between them.",
+    "endingOffsets": _NO_BATCH,
+    "endingOffsetsByTimestamp": _NO_BATCH,
+    "endingTimestamp": _NO_BATCH,
+    "startingOffsetsByTimestamp": _START,
+    "startingTimestamp": _START,
+    "startingOffsetsByTimestampStrategy": _START,
+    "groupIdPrefix": "a share group has one name that all its members know: kafka.group.id.",
+    "minOffsetsPerTrigger": "records would be locked while they wait for company. Use Trigger.ProcessingTime.",
+    "maxTriggerDelay": "it belongs to minOffsetsPerTrigger. Use Trigger.ProcessingTime.",
+    "fetchOffset.numRetries": _RETRIES,
+    "fetchOffset.retryIntervalMs": _RETRIES,
+    "asyncProgressTrackingEnabled": "records would be accepted before Spark's logs hold them, and lost in a crash. "
+    "Leave it out, here and in writeStream.",
+    "scan.share-group.lock-timeout": "the lock's duration is a property of the group: `headrace group config set GROUP "
+    "share.record.lock.duration.ms=60000`. The source renews locks by itself.",
+    "connector": 'it is Flink\'s; here the connector is format("kafka-share"). Leave it out.',
+    "format": "it is Flink's; the column `value` has the bytes: see headrace.spark.parse_json and parse_avro.",
+    "value.format": "it is Flink's; the column `value` has the bytes: see headrace.spark.parse_json and parse_avro.",
+    "key.format": "it is Flink's; the column `key` has the bytes.",
+    "kafka.enable.auto.commit": "the source acknowledges records by itself; option `acknowledge` says when.",
+    "kafka.auto.offset.reset": _START,
+    "kafka.key.deserializer": "the column `key` has the bytes; cast or parse it in Spark.",
+    "kafka.value.deserializer": "the column `value` has the bytes; cast or parse it in Spark.",
+    "kafka.share.acknowledgement.mode": "the source acknowledges records by itself; option `acknowledge` says when.",
+    "kafka.auto.renew": "the source renews locks by itself.",
+    "kafka.max.unacknowledged": "use maxRecordsHeld.",
+}
+
+
+def _only_one(rest: dict[str, str], names: tuple[str, ...]) -> str | None:
+    """Takes an option out by any of its names; two of them must not differ."""
+    found = {name: rest.pop(name.lower()) for name in names if name.lower() in rest}
+    if len(set(found.values())) > 1:
+        given = " and ".join(f"{name}={value!r}" for name, value in found.items())
+        raise OptionError(f"{given} contradict each other: they are names of one option. Keep one of them.")
+    return next(iter(found.values()), None)
+
+
+def _topics(text: str | None) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in (text or "").split(",") if topic.strip()))
+    if not topics:
+        raise OptionError(
+            'subscribe is missing. Name the topics, with commas between them: .option("subscribe", "orders")'
+        )
+    return topics
+
+
+def _client(rest: dict[str, str], group: str | None) -> ShareSettings:
+    if not group:
+        raise OptionError(
+            'kafka.group.id is missing. Name the share group: .option("kafka.group.id", "mailers")'
+        )
+    given: dict[str, str] = {}
+    for prefix in ("properties.", "kafka."):
+        for key in [key for key in rest if key.startswith(prefix)]:
+            name, value = key.removeprefix(prefix), rest.pop(key)
+            if given.get(name, value) != value:
+                raise OptionError(
+                    f"kafka.{name} and properties.{name} contradict each other. Keep one of them."
+                )
+            given[name] = value
+    if "bootstrap.servers" not in given:
+        raise OptionError(
+            "kafka.bootstrap.servers is missing. Say where Kafka is: "
+            '.option("kafka.bootstrap.servers", "localhost:9092")'
+        )
+    try:
+        return ShareSettings.parse({**given, "group.id": group, "share.acknowledgement.mode": "explicit"})
+    except ConfigError as error:
+        raise OptionError(f"kafka.{error}") from None
+
+
+def _convert(rule: Mapping[str, Any], default: Any, text: str) -> Any:
+    name = rule["name"]
+    if isinstance(default, bool):
+        if text.lower() not in ("true", "false"):
+            raise OptionError(f"{name}={text!r}; allowed are true and false.")
+        return text.lower() == "true"
+    if isinstance(default, Acknowledge):
+        if text.lower() not in list(Acknowledge):
+            raise OptionError(f"{name}={text!r}; allowed are {' and '.join(Acknowledge)}.")
+        return Acknowledge(text.lower())
+    if name in ("startingOffsets", "checkpointLocation", "deadLetterTopic"):
+        if not text:
+            raise OptionError(f"{name} is empty. Give it a value or leave it out.")
+        return text if name != "startingOffsets" else text.lower()
+    try:
+        number = int(text)
+    except ValueError:
+        number = None
+    if number is None or not rule["minimum"] <= number <= rule["maximum"]:
+        raise OptionError(
+            f"{name}={text!r}; allowed are whole numbers from {rule['minimum']} to {rule['maximum']}."
+        )
+    return number
+
+
+def _unknown(name: str, cls: type) -> str:
+    known = {each.lower(): each for each in [*option_names(), "kafka.bootstrap.servers", "kafka.group.id"]}
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    hint = (
+        f" Did you mean {known[near[0]]}?"
+        if near
+        else f" Known are {', '.join(sorted(known.values()))}, and kafka.*."
+    )
+    return f"{name} is no option of kafka-share.{hint}"

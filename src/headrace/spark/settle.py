@@ -1,0 +1,168 @@
+"""The settle rules: what becomes of every acquired record, as a pure state machine. No I/O, no clock, no threads.
+
+Theory of operation. The `Ledger` knows, for the records that concern this query now:
+
+    fresh       we hold the lock, no micro-batch has them yet
+    planned     they are in the offset that `plan` gave to Spark last; Spark may have logged it, run it, committed it
+    held        the locks that we hold on planned records (a lock may be lost, and the record may come again)
+    processed   the journal: a committed (or, with handoff, logged) micro-batch holds them, so they have had or will
+                have their effect, and the broker has not confirmed that it will not deliver them again
+
+and turns each event into acknowledgements to send. Two rules carry the guarantees:
+
+1. ACCEPT or REJECT is sent only for a record of the journal. So nothing is lost: whatever Spark has not made durable
+   is redelivered when its lock ends.
+2. A record leaves the journal only when the broker has confirmed that it is settled: by an acknowledgement's answer, by
+   the share-partition's start offset having passed it, or by persisted state. A record of the journal that comes
+   again is acknowledged again and not processed again. So nothing is processed twice by one query.
+
+With `commit`, planned records enter the journal when Spark has committed the micro-batch (`settle`). With `handoff`,
+when Spark's offset log durably holds it (`hand_off`): from then on Spark replays it from there, whatever becomes of
+the locks. A RELEASE gives the record back unprocessed: it never enters the journal, and if its lock was lost it has
+been given back already.
+
+`fresh` and `held` describe locks and are lost with the process; `planned` and `processed` are in the offset, so
+`recover` gets them back.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.offset import AcquiredOffset
+from headrace.spark.runs import Place, Run, RunSet
+
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+
+
+class Acknowledge(StrEnum):
+    """When records are acknowledged: option `acknowledge`."""
+
+    COMMIT = "commit"
+    HANDOFF = "handoff"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much one micro-batch may hold."""
+
+    records_max: int | None = None
+    runs_max: int | None = None
+
+
+class Ledger:
+    """What is held, planned and owed. Where a method returns a RunSet, it is what to acknowledge, by outcome."""
+
+    def __init__(self, mode: Acknowledge, *, sequence: int = 0) -> None:
+        self.mode = mode
+        self.sequence = sequence
+        """Of the offset that was planned or recovered last."""
+        self.is_settled = True
+        """Whether that offset is known to be committed, and has been acted on."""
+        self.is_handed_off = False
+        self.fresh = RunSet()
+        self.planned = RunSet()
+        self.held = RunSet()
+        self.processed = RunSet()
+
+    def recover(self, offset: AcquiredOffset) -> None:
+        """Takes over a logged offset after a restart. What is held already stays held, for whom it concerns."""
+        holding = self.fresh.replaced_by(self.held)
+        self.sequence = offset.sequence
+        self.is_settled = self.is_handed_off = False
+        self.planned, self.processed = offset.batch, offset.processed
+        self.fresh = self.held = RunSet()
+        self._sort(holding)
+
+    def acquired(self, runs: RunSet) -> RunSet:
+        """The broker delivered these to us, with locks."""
+        return self._sort(runs)
+
+    def lost(self, runs: RunSet) -> None:
+        """Our locks on these ended, or were never there: somebody will get them again."""
+        self.fresh = self.fresh.minus(runs)
+        self.held = self.held.minus(runs)
+
+    def plan(self, limits: Limits) -> RunSet | None:
+        """The records of the next micro-batch, or None when there are none. Only after the last one was settled."""
+        assert self.is_settled, "the last micro-batch is not settled"
+        taken = self.fresh.take(records_max=limits.records_max, runs_max=limits.runs_max)
+        if not taken:
+            return None
+        self.sequence += 1
+        self.is_settled = self.is_handed_off = False
+        self.planned = self.held = taken
+        self.fresh = self.fresh.minus(taken)
+        return taken
+
+    def hand_off(self) -> RunSet:
+        """Spark's offset log durably holds the planned micro-batch."""
+        if self.mode is Acknowledge.COMMIT or self.is_handed_off or self.is_settled:
+            return RunSet()
+        self.is_handed_off = True
+        return self._process(self.planned)
+
+    def settle(self, outcomes: RunSet) -> RunSet:
+        """Spark has committed the planned micro-batch. `outcomes` are those that differ from ACCEPT.
+
+        An outcome counts for a record only if it is about the delivery that was processed.
+        """
+        if self.is_settled:
+            return RunSet()
+        self.is_settled = True
+        if self.mode is Acknowledge.HANDOFF:
+            owed = RunSet() if self.is_handed_off else self._process(self.planned)
+            self.is_handed_off = True
+        else:
+            decided = _decide(self.planned, outcomes)
+            returned = decided.of_outcome(RELEASE)
+            owed = self._process(decided.minus(returned))
+            held = self.held.within(returned)
+            released = _same_delivery(held, returned)
+            owed = owed.replaced_by(released.with_outcome(RELEASE))
+            self.fresh = self.fresh.replaced_by(held.minus(released))
+        self.planned = self.held = RunSet()
+        return owed
+
+    def confirmed(self, runs: RunSet) -> None:
+        """The broker has settled these for good: accepted, rejected, or passed by the start offset."""
+        self.processed = self.processed.minus(runs)
+
+    def passed(self, place: Place, start_offset: int) -> None:
+        """The share-partition starts at `start_offset` now: nothing before it will be delivered again."""
+        self.confirmed(self.processed.below(place, start_offset))
+
+    def _sort(self, runs: RunSet) -> RunSet:
+        """Puts newly held records where they belong; returns those that were processed before."""
+        again = self.processed.within(runs)
+        rest = runs.minus(again)
+        planned = rest.within(self.planned) if not self.is_settled else RunSet()
+        self.held = self.held.replaced_by(planned)
+        self.fresh = self.fresh.minus(again).replaced_by(rest.minus(planned))
+        return again
+
+    def _process(self, runs: RunSet) -> RunSet:
+        """Into the journal; returns what can be acknowledged at once, because we hold it."""
+        self.processed = self.processed.replaced_by(runs)
+        owed = runs.within(self.held)
+        self.held = self.held.minus(owed)
+        return owed
+
+
+def _decide(planned: RunSet, outcomes: RunSet) -> RunSet:
+    """The planned runs with their outcomes."""
+    return planned.replaced_by(_same_delivery(outcomes.within(planned), planned))
+
+
+def _same_delivery(runs: RunSet, other: RunSet) -> RunSet:
+    """Those of `runs` that `other` has with the same delivery count."""
+    counts: dict[int, list[tuple[Place, Run]]] = {}
+    for place, run in other:
+        counts.setdefault(run.delivery_count, []).append((place, run))
+    kept = [
+        (place, run)
+        for delivery_count, alike in counts.items()
+        for place, run in runs.within(RunSet.of(alike))
+        if run.delivery_count == delivery_count
+    ]
+    return RunSet.of(kept)

@@ -1,0 +1,75 @@
+"""Cutting a micro-batch into tasks. Pure: the same runs and the same wishes give the same tasks, also in a replay."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from headrace.spark.runs import Run, RunSet
+
+ROWS_PER_TASK = 50_000
+"""Below this a task costs more to start than to run; above it another core helps."""
+
+GAP_MAX = 1_000
+"""Records between two runs that are read and thrown away rather than asked around: a request costs about as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Runs of one partition that one task reads."""
+
+    topic: str
+    topic_id: str
+    partition: int
+    runs: tuple[Run, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """How the user wants a micro-batch cut; `cores` is what there is to run tasks on."""
+
+    partitions_min: int | None = None
+    records_per_partition: int | None = None
+    cores: int = 1
+
+
+def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tuple[Piece, ...]]:
+    """The pieces of each task: tasks of equal size, each of as few partitions as can be."""
+    if not runs:
+        return []
+    rows_max = _rows_per_task(runs.record_count, wishes)
+    tasks: list[list[Piece]] = [[]]
+    room = rows_max
+    for topic, partition in runs.places:
+        left = list(reversed(runs.at((topic, partition))))
+        while left:
+            if not room:
+                tasks.append([])
+                room = rows_max
+            taken: list[Run] = []
+            while left and room:
+                run = left.pop()
+                if run.size > room:
+                    left.append(run._replace(first=run.first + room))
+                    run = run._replace(last=run.first + room - 1)
+                taken.append(run)
+                room -= run.size
+            tasks[-1].append(Piece(topic, topic_ids[topic], partition, tuple(taken)))
+    return [tuple(pieces) for pieces in tasks]
+
+
+def hulls(runs: tuple[Run, ...], gap_max: int = GAP_MAX) -> Iterator[tuple[Run, ...]]:
+    """Groups of runs that are read in one go, because little lies between them."""
+    group: list[Run] = []
+    for run in runs:
+        if group and run.first - group[-1].last - 1 > gap_max:
+            yield tuple(group)
+            group = []
+        group.append(run)
+    if group:
+        yield tuple(group)
+
+
+def _rows_per_task(rows: int, wishes: Wishes) -> int:
+    tasks = wishes.partitions_min or min(wishes.cores, -(-rows // ROWS_PER_TASK))
+    if wishes.records_per_partition:
+        tasks = max(tasks, -(-rows // wishes.records_per_partition))
+    return -(-rows // max(1, tasks))

@@ -1,0 +1,238 @@
+"""The settle rules under any order of deliveries, lost locks, lost answers, commits and crashes.
+
+The machine plays the broker (records, locks, acknowledgements that arrive or do not), another member of the group, and
+Spark (an offset log, a commit log, an outcome log; kill -9 at any moment). What it holds true: a record that we
+settled at the broker is in a logged micro-batch, and settled as was decided there; a record is in two micro-batches
+only if it was released between them; and in the end every record is settled.
+"""
+
+import json
+from dataclasses import dataclass
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.offset import AcquiredOffset
+from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.settle import Acknowledge, Ledger, Limits
+
+RECORDS = 8
+PLACE: Place = ("orders", 0)
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+OUTCOMES = st.dictionaries(
+    st.integers(0, RECORDS - 1), st.sampled_from([ACCEPT, RELEASE, REJECT]), max_size=4
+)
+
+
+@dataclass
+class Record:
+    """As the broker knows it."""
+
+    delivery_count: int = 0
+    lock: int | None = None
+    """Which lock holds it: a number per delivery."""
+    settled_by: str | None = None
+    settled_as: AcknowledgeType | None = None
+
+
+@dataclass(frozen=True)
+class Sent:
+    """An acknowledgement on its way, with the locks it is about."""
+
+    outcome: AcknowledgeType
+    locks: dict[int, int | None]
+    life: int
+
+
+class SettleMachine(RuleBasedStateMachine):
+    @initialize(mode=st.sampled_from(Acknowledge))
+    def begin(self, mode: Acknowledge) -> None:
+        self.mode = mode
+        self.records = [Record() for _ in range(RECORDS)]
+        self.locks = 0
+        self.mine: set[int] = set()
+        """Numbers of the locks that belong to our member, whichever of its lives took them."""
+        self.sent: list[Sent] = []
+        self.life = 0
+        self.log: list[dict[str, object]] = []
+        self.committed = 0
+        self.outcomes: dict[int, AcknowledgeType] = {}
+        """Of the micro-batch that was run last: durable before its commit."""
+        self.history: dict[int, list[tuple[int, AcknowledgeType]]] = {offset: [] for offset in range(RECORDS)}
+        """For each record: the micro-batches that hold it, and what was decided of it there."""
+        self.ledger = Ledger(mode)
+
+    # the broker
+
+    @rule(offsets=st.sets(st.integers(0, RECORDS - 1), min_size=1))
+    def deliver(self, offsets: set[int]) -> None:
+        given = [offset for offset in sorted(offsets) if self.is_available(offset)]
+        runs = []
+        for offset in given:
+            record = self.records[offset]
+            record.delivery_count += 1
+            record.lock = self.locks = self.locks + 1
+            self.mine.add(record.lock)
+            runs.append((PLACE, Run(offset, offset, record.delivery_count)))
+        self.send(self.ledger.acquired(RunSet.of(runs)))
+
+    @rule(offset=st.integers(0, RECORDS - 1), is_noticed=st.booleans())
+    def expire(self, offset: int, is_noticed: bool) -> None:
+        if self.records[offset].lock is not None:
+            self.records[offset].lock = None
+        if is_noticed:
+            self.ledger.lost(RunSet.of([(PLACE, Run(offset, offset, 0))]))
+
+    @rule(offset=st.integers(0, RECORDS - 1), is_accepted=st.booleans())
+    def another_member_takes_it(self, offset: int, is_accepted: bool) -> None:
+        if self.is_available(offset):
+            self.records[offset].delivery_count += 1
+            if is_accepted:
+                self.records[offset].settled_by = "another"
+
+    @rule(index=st.integers(0, 5), arrives=st.booleans(), is_answered=st.booleans())
+    def acknowledgement(self, index: int, arrives: bool, is_answered: bool) -> None:
+        if index >= len(self.sent):
+            return
+        sent = self.sent.pop(index)
+        is_good = arrives and self.apply(sent)
+        if is_good and is_answered and sent.life == self.life and sent.outcome is not RELEASE:
+            self.ledger.confirmed(RunSet.of((PLACE, Run(offset, offset, 0)) for offset in sent.locks))
+
+    @rule()
+    def start_offset_is_read(self) -> None:
+        self.ledger.passed(PLACE, self.start_offset())
+
+    # Spark
+
+    @precondition(lambda self: self.committed == len(self.log))
+    @rule(records_max=st.integers(1, RECORDS), is_logged=st.booleans())
+    def trigger(self, records_max: int, is_logged: bool) -> None:
+        """latestOffset(start), and if there is data the offset log and partitions()."""
+        if self.ledger.sequence != len(self.log):
+            self.ledger.recover(self.last())
+        self.send(self.ledger.settle(self.logged_outcomes()))
+        batch = self.ledger.plan(Limits(records_max=records_max))
+        if batch is None:
+            return
+        if not is_logged:
+            self.crash()
+            return
+        offset = AcquiredOffset(self.ledger.sequence, "g", batch=batch, processed=self.ledger.processed)
+        self.log.append(json.loads(json.dumps(offset.to_json())))
+        for _, run in batch:
+            for at in range(run.first, run.last + 1):
+                self.history[at].append((len(self.log), ACCEPT))
+        self.send(self.ledger.hand_off())
+
+    @precondition(lambda self: self.committed < len(self.log))
+    @rule(chosen=OUTCOMES)
+    def the_micro_batch_writes_outcomes(self, chosen: dict[int, AcknowledgeType]) -> None:
+        if self.mode is Acknowledge.COMMIT:
+            self.outcomes = chosen
+
+    @precondition(lambda self: self.committed < len(self.log))
+    @rule()
+    def the_micro_batch_commits(self) -> None:
+        self.committed = len(self.log)
+        for offset, entries in self.history.items():
+            if entries and entries[-1][0] == self.committed:
+                entries[-1] = (self.committed, self.outcomes.get(offset, ACCEPT))
+
+    @rule()
+    def crash(self) -> None:
+        """The reader dies. If a logged micro-batch is not committed, Spark replays it before anything else."""
+        self.life += 1
+        self.ledger = Ledger(self.mode)
+        if self.committed < len(self.log):
+            self.outcomes = {}
+            self.ledger.recover(self.last())
+            self.send(self.ledger.hand_off())
+
+    # what must hold
+
+    @invariant()
+    def nothing_is_lost(self) -> None:
+        for offset, record in enumerate(getattr(self, "records", ())):
+            if record.settled_by == "ours":
+                entries = self.history[offset]
+                assert entries, f"{offset} was settled and never logged"
+                assert self.mode is Acknowledge.HANDOFF or entries[-1][0] <= self.committed
+                assert record.settled_as is entries[-1][1], (
+                    f"{offset} was settled as {record.settled_as}, not {entries}"
+                )
+
+    @invariant()
+    def nothing_is_processed_twice(self) -> None:
+        for offset, entries in getattr(self, "history", {}).items():
+            for _, outcome in entries[:-1]:
+                assert outcome is RELEASE, f"{offset} is in micro-batches {entries}"
+
+    def teardown(self) -> None:
+        """When all goes well from here on, every record is settled and the journal is empty."""
+        if not hasattr(self, "records"):
+            return
+        for _ in range(3 * RECORDS):
+            while self.sent:
+                self.acknowledgement(0, True, True)
+            if all(record.settled_by for record in self.records) and self.committed == len(self.log):
+                break
+            for offset in range(RECORDS):
+                self.expire(offset, True)
+            self.deliver(set(range(RECORDS)))
+            if self.committed < len(self.log):
+                self.outcomes = {}
+                self.the_micro_batch_commits()
+            self.trigger(RECORDS, True)
+            self.nothing_is_lost()
+            self.nothing_is_processed_twice()
+        self.nothing_is_lost()
+        assert all(record.settled_by for record in self.records)
+        self.start_offset_is_read()
+        assert not self.ledger.processed
+
+    # helpers
+
+    def is_available(self, offset: int) -> bool:
+        return self.records[offset].lock is None and self.records[offset].settled_by is None
+
+    def start_offset(self) -> int:
+        return next((at for at, record in enumerate(self.records) if not record.settled_by), RECORDS)
+
+    def last(self) -> AcquiredOffset:
+        return AcquiredOffset.from_json(self.log[-1])
+
+    def logged_outcomes(self) -> RunSet:
+        if not self.log:
+            return RunSet()
+        return RunSet.of(
+            (PLACE, Run(at, at, run.delivery_count, self.outcomes[at]))
+            for _, run in self.last().batch
+            for at in range(run.first, run.last + 1)
+            if at in self.outcomes
+        )
+
+    def send(self, owed: RunSet) -> None:
+        for _, run in owed:
+            locks = {at: self.records[at].lock for at in range(run.first, run.last + 1)}
+            self.sent.append(Sent(run.outcome, locks, self.life))
+
+    def apply(self, sent: Sent) -> bool:
+        """All or nothing, as the broker does it."""
+        held = [
+            self.records[at].lock == lock and lock in self.mine and not self.records[at].settled_by
+            for at, lock in sent.locks.items()
+        ]
+        if not all(held):
+            return False
+        for at in sent.locks:
+            self.records[at].lock = None
+            if sent.outcome is not RELEASE:
+                self.records[at].settled_by, self.records[at].settled_as = "ours", sent.outcome
+        return True
+
+
+SettleMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
+TestSettle = SettleMachine.TestCase

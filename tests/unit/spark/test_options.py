@@ -1,0 +1,141 @@
+"""The options: what is understood, what is refused, and whether the refusal says what to do."""
+
+import pytest
+
+from headrace.spark.errors import OptionError
+from headrace.spark.options import SourceOptions, option_names
+from headrace.spark.settle import Acknowledge
+
+LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders", "kafka.group.id": "g"}
+
+
+def refused(**given: str) -> str:
+    with pytest.raises(OptionError) as caught:
+        SourceOptions.parse({**LEAST, **{key.replace("__", "."): value for key, value in given.items()}})
+    return str(caught.value)
+
+
+def test_the_least_that_is_needed() -> None:
+    options = SourceOptions.parse(LEAST)
+    assert options.topics == ("orders",)
+    assert options.group == "g"
+    assert options.acknowledge is Acknowledge.COMMIT
+    assert options.fails_on_data_loss
+    assert options.outcomes_path is None
+
+
+@pytest.mark.parametrize("missing", LEAST)
+def test_what_is_missing_is_named_with_an_example(missing: str) -> None:
+    with pytest.raises(OptionError, match=rf"^{missing} is missing.*option\("):
+        SourceOptions.parse({key: value for key, value in LEAST.items() if key != missing})
+
+
+def test_case_does_not_matter_and_spaces_are_cut() -> None:
+    options = SourceOptions.parse({**LEAST, "MAXRECORDSPERTRIGGER": " 7 ", "subscribe": "b, a ,b"})
+    assert options.records_per_trigger == 7
+    assert options.topics == ("b", "a")
+
+
+def test_sparks_name_for_the_limit_is_understood() -> None:
+    assert SourceOptions.parse({**LEAST, "maxoffsetspertrigger": "9"}).records_per_trigger == 9
+
+
+def test_two_names_of_one_option_must_not_differ() -> None:
+    text = refused(maxRecordsPerTrigger="1", maxOffsetsPerTrigger="2")
+    assert "maxRecordsPerTrigger='1' and maxOffsetsPerTrigger='2' contradict" in text
+
+
+def test_the_group_has_one_name_under_every_spelling() -> None:
+    given = {key: value for key, value in LEAST.items() if key != "kafka.group.id"}
+    for name in ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id", "properties.group.id"):
+        assert SourceOptions.parse({**given, name: "mailers"}).group == "mailers"
+    assert "contradict" in refused(kafka__share__group__id="other")
+
+
+def test_flinks_names_are_understood() -> None:
+    options = SourceOptions.parse(
+        {
+            "topic": "orders",
+            "properties.bootstrap.servers": "h:1",
+            "scan.share-group.id": "g",
+            "properties.client.id": "x",
+        }
+    )
+    assert options.topics == ("orders",)
+    assert options.client.client_id == "x"
+
+
+def test_kafka_options_go_to_the_client_and_its_errors_keep_their_prefix() -> None:
+    assert SourceOptions.parse({**LEAST, "kafka.fetch.max.wait.ms": "50"}).client.fetch_max_wait_ms == 50
+    assert refused(kafka__fetch__max__wait__ms="soon").startswith("kafka.fetch.max.wait.ms='soon'")
+    assert "share.isolation.level" in refused(kafka__isolation__level="read_committed")
+
+
+@pytest.mark.parametrize(
+    ("name", "cure"),
+    [
+        ("assign", "subscribe"),
+        ("subscribePattern", "subscribe"),
+        ("endingOffsets", "AvailableNow"),
+        ("endingTimestamp", "AvailableNow"),
+        ("startingTimestamp", "headrace group reset"),
+        ("startingOffsetsByTimestamp", "startingOffsets"),
+        ("groupIdPrefix", "kafka.group.id"),
+        ("minOffsetsPerTrigger", "ProcessingTime"),
+        ("fetchOffset.numRetries", "kafka.retry.backoff.ms"),
+        ("asyncProgressTrackingEnabled", "Leave it out"),
+        ("scan.share-group.lock-timeout", "share.record.lock.duration.ms"),
+        ("connector", "Leave it out"),
+        ("kafka.auto.offset.reset", "startingOffsets"),
+        ("kafka.enable.auto.commit", "acknowledge"),
+    ],
+)
+def test_what_a_share_group_cannot_do_is_refused_with_the_cure(name: str, cure: str) -> None:
+    with pytest.raises(OptionError) as caught:
+        SourceOptions.parse({**LEAST, name.lower(): "v"})
+    assert name in str(caught.value)
+    assert cure in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "allowed"),
+    [
+        ("acknowledge", "never", "commit and handoff"),
+        ("maxRecordsPerTrigger", "0", "from 1 to"),
+        ("maxRecordsPerTrigger", "many", "whole numbers"),
+        ("minPartitions", "-1", "from 1 to"),
+        ("includeHeaders", "maybe", "true and false"),
+        ("startingOffsets", '{"orders":{"0":5}}', "headrace group reset g"),
+        ("checkpointLocation", "s3a://bucket/x", "mounted path"),
+        ("checkpointLocation", "", "empty"),
+    ],
+)
+def test_a_bad_value_is_named_with_what_is_allowed(name: str, value: str, allowed: str) -> None:
+    text = refused(**{name: value})
+    assert name in text
+    assert allowed in text
+
+
+def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
+    assert "Did you mean minPartitions?" in refused(minPartition="2")
+    assert "Known are" in refused(zzzz="2")
+
+
+def test_a_batch_that_could_never_be_filled_is_refused() -> None:
+    assert "maxRecordsHeld=5 is less than maxRecordsPerTrigger=6" in refused(
+        maxRecordsHeld="5", maxRecordsPerTrigger="6"
+    )
+
+
+@pytest.mark.parametrize(
+    "location", ["/data/check point", "file:///data/check%20point", "file:/data/check point"]
+)
+def test_the_checkpoint_may_be_a_path_or_a_file_address(location: str) -> None:
+    path = SourceOptions.parse({**LEAST, "checkpointLocation": location}).outcomes_path
+    assert str(path) == "/data/check point/share-outcomes"
+
+
+def test_every_option_is_listed_once() -> None:
+    names = option_names()
+    assert len(names) == len({name.lower() for name in names})
+    assert "acknowledge" in names

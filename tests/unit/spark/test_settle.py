@@ -1,0 +1,127 @@
+"""The settle rules one by one; tests/property/test_spark_settle.py plays them in any order."""
+
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.offset import AcquiredOffset
+from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.settle import Acknowledge, Ledger, Limits
+
+PLACE: Place = ("orders", 0)
+ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+
+
+def runs(*entries: tuple[int, ...]) -> RunSet:
+    return RunSet.of((PLACE, Run(*entry)) for entry in entries)
+
+
+def planned(mode: Acknowledge = Acknowledge.COMMIT) -> Ledger:
+    """Records 0 to 9 are in the micro-batch that runs."""
+    ledger = Ledger(mode)
+    assert not ledger.acquired(runs((0, 9, 1)))
+    assert ledger.plan(Limits()) == runs((0, 9, 1))
+    return ledger
+
+
+def test_nothing_is_acknowledged_before_the_commit() -> None:
+    assert not planned().hand_off()
+
+
+def test_a_committed_micro_batch_is_accepted_and_forgotten_once_confirmed() -> None:
+    ledger = planned()
+    assert ledger.settle(RunSet()) == runs((0, 9, 1))
+    assert ledger.processed == runs((0, 9, 1))
+    ledger.confirmed(runs((0, 9, 0)))
+    assert not ledger.processed
+
+
+def test_settling_twice_does_nothing_the_second_time() -> None:
+    ledger = planned()
+    ledger.settle(RunSet())
+    assert not ledger.settle(RunSet())
+
+
+def test_with_handoff_it_is_accepted_as_soon_as_it_is_logged() -> None:
+    ledger = planned(Acknowledge.HANDOFF)
+    assert ledger.hand_off() == runs((0, 9, 1))
+    assert not ledger.hand_off()
+    assert not ledger.settle(RunSet())
+    assert ledger.processed == runs((0, 9, 1))
+
+
+def test_a_lost_lock_is_not_acknowledged_until_the_record_comes_again() -> None:
+    ledger = planned()
+    ledger.lost(runs((4, 5, 0)))
+    assert ledger.settle(RunSet()) == runs((0, 3, 1), (6, 9, 1))
+    assert ledger.acquired(runs((4, 5, 2))) == runs((4, 5, 1))
+    assert ledger.plan(Limits()) is None
+
+
+def test_a_record_that_comes_again_while_its_micro_batch_runs_is_settled_with_it() -> None:
+    ledger = planned()
+    ledger.lost(runs((0, 9, 0)))
+    assert not ledger.acquired(runs((0, 9, 2)))
+    assert ledger.settle(RunSet()) == runs((0, 9, 1))
+
+
+def test_outcomes_are_sent_and_a_release_is_not_owed() -> None:
+    ledger = planned()
+    owed = ledger.settle(runs((2, 2, 1, RELEASE), (3, 4, 1, REJECT)))
+    assert owed == runs((0, 1, 1), (2, 2, 1, RELEASE), (3, 4, 1, REJECT), (5, 9, 1))
+    assert ledger.processed == runs((0, 1, 1), (3, 4, 1, REJECT), (5, 9, 1))
+
+
+def test_a_released_record_whose_lock_was_lost_is_new_when_it_comes_again() -> None:
+    ledger = planned()
+    ledger.lost(runs((2, 2, 0)))
+    ledger.settle(runs((2, 2, 1, RELEASE)))
+    assert not ledger.acquired(runs((2, 2, 2)))
+    assert ledger.plan(Limits()) == runs((2, 2, 2))
+
+
+def test_a_released_record_that_came_again_meanwhile_is_kept_for_the_next_micro_batch() -> None:
+    ledger = planned()
+    ledger.lost(runs((2, 2, 0)))
+    ledger.acquired(runs((2, 2, 2)))
+    assert ledger.settle(runs((2, 2, 1, RELEASE))) == runs((0, 1, 1), (3, 9, 1))
+    assert ledger.plan(Limits()) == runs((2, 2, 2))
+
+
+def test_an_outcome_of_an_older_delivery_does_not_count() -> None:
+    ledger = Ledger(Acknowledge.COMMIT)
+    ledger.acquired(runs((0, 0, 3)))
+    ledger.plan(Limits())
+    assert ledger.settle(runs((0, 0, 2, REJECT))) == runs((0, 0, 3))
+
+
+def test_a_rejected_record_that_comes_again_is_rejected_again() -> None:
+    ledger = planned()
+    ledger.lost(runs((3, 3, 0)))
+    ledger.settle(runs((3, 3, 1, REJECT)))
+    assert ledger.acquired(runs((3, 3, 2))) == runs((3, 3, 1, REJECT))
+
+
+def test_the_journal_forgets_what_the_start_offset_has_passed() -> None:
+    ledger = planned()
+    ledger.settle(RunSet())
+    ledger.passed(PLACE, 4)
+    assert ledger.processed == runs((4, 9, 1))
+    ledger.passed(("orders", 1), 100)
+    ledger.passed(PLACE, -1)
+    assert ledger.processed == runs((4, 9, 1))
+
+
+def test_after_a_restart_the_journal_is_that_of_the_offset() -> None:
+    ledger = Ledger(Acknowledge.COMMIT)
+    ledger.acquired(runs((0, 20, 2)))
+    ledger.recover(AcquiredOffset(5, "g", batch=runs((10, 14, 1)), processed=runs((0, 4, 1))))
+    owed = ledger.settle(RunSet())
+    assert owed == runs((10, 14, 1))
+    assert ledger.plan(Limits()) == runs((5, 9, 2), (15, 20, 2))
+    assert ledger.sequence == 6
+
+
+def test_limits_leave_the_rest_for_the_next_micro_batch() -> None:
+    ledger = Ledger(Acknowledge.COMMIT)
+    ledger.acquired(runs((0, 9, 1)))
+    assert ledger.plan(Limits(records_max=4)) == runs((0, 3, 1))
+    ledger.settle(RunSet())
+    assert ledger.plan(Limits(records_max=4)) == runs((4, 7, 1))

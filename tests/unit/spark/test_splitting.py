@@ -1,0 +1,82 @@
+"""Cutting a micro-batch into tasks: every record in one task, tasks of equal size, few of them."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.spark.runs import Run, RunSet
+from headrace.spark.splitting import ROWS_PER_TASK, Piece, Wishes, hulls, split
+
+IDS = {"a": "id-a", "b": "id-b"}
+
+
+def rows(task: tuple[Piece, ...]) -> int:
+    return sum(run.size for piece in task for run in piece.runs)
+
+
+def one_run(count: int) -> RunSet:
+    return RunSet.of([(("a", 0), Run(0, count - 1, 1))])
+
+
+def test_nothing_makes_no_task() -> None:
+    assert split(RunSet(), IDS, Wishes()) == []
+
+
+def test_a_small_micro_batch_is_one_task_however_many_cores_there_are() -> None:
+    assert len(split(one_run(100), IDS, Wishes(cores=16))) == 1
+
+
+def test_a_large_one_is_cut_for_the_cores_there_are() -> None:
+    assert [rows(task) for task in split(one_run(4 * ROWS_PER_TASK), IDS, Wishes(cores=2))] == [
+        2 * ROWS_PER_TASK
+    ] * 2
+
+
+def test_one_partition_can_be_cut_into_many_tasks() -> None:
+    tasks = split(one_run(100), IDS, Wishes(partitions_min=8))
+    assert len(tasks) == 8
+    assert max(map(rows, tasks)) == 13
+
+
+def test_no_task_has_more_records_than_allowed() -> None:
+    tasks = split(one_run(100), IDS, Wishes(partitions_min=2, records_per_partition=30))
+    assert [rows(task) for task in tasks] == [25, 25, 25, 25]
+
+
+def test_small_partitions_share_a_task() -> None:
+    runs = RunSet.of((("a", partition), Run(0, 9, 1)) for partition in range(20))
+    (task,) = split(runs, IDS, Wishes(cores=4))
+    assert [piece.partition for piece in task] == list(range(20))
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([("a", 0), ("a", 1), ("b", 0)]),
+            st.integers(0, 500),
+            st.integers(0, 60),
+            st.integers(1, 2),
+        ),
+        max_size=12,
+    ),
+    st.integers(1, 9),
+    st.none() | st.integers(1, 40),
+)
+def test_every_record_is_in_exactly_one_task(
+    given_runs: list[tuple[tuple[str, int], int, int, int]], partitions_min: int, records_max: int | None
+) -> None:
+    runs = RunSet.of((place, Run(first, first + more, count)) for place, first, more, count in given_runs)
+    tasks = split(runs, IDS, Wishes(partitions_min, records_max))
+    pieces = [piece for task in tasks for piece in task]
+    found = RunSet.of(((piece.topic, piece.partition), run) for piece in pieces for run in piece.runs)
+    assert found == runs
+    assert sum(map(rows, tasks)) == runs.record_count
+    assert all(map(rows, tasks))
+    assert all(rows(task) <= (records_max or runs.record_count) for task in tasks)
+    assert all(piece.topic_id == IDS[piece.topic] for piece in pieces)
+
+
+def test_runs_with_little_between_them_are_read_in_one_go() -> None:
+    runs = (Run(0, 9, 1), Run(15, 20, 2), Run(22, 22, 1), Run(40, 50, 1))
+    assert list(hulls(runs, gap_max=5)) == [runs[:3], runs[3:]]
+    assert list(hulls(runs, gap_max=100)) == [runs]
+    assert list(hulls((), gap_max=5)) == []
