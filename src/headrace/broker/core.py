@@ -20,7 +20,7 @@ from headrace.broker.groups.coordinator import GroupCoordinator
 from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.later import Later
-from headrace.broker.metrics import Metrics
+from headrace.broker.metrics import Counter, Metrics
 from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
 from headrace.broker.runner import Runner
@@ -36,6 +36,7 @@ from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
 from headrace.log.partition_log import PartitionLog
 from headrace.log.producers import Origin
+from headrace.wire.apis import NAMES
 from headrace.wire.batches import NO_PRODUCER_ID
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
@@ -44,6 +45,13 @@ from headrace.wire.records import NewRecord, build_batch
 logger = logging.getLogger("headrace.broker")
 
 LOUD_INTERVAL_MS = 5000
+FAILURES = {
+    0: "FailedProduceRequestsPerSec",
+    1: "FailedFetchRequestsPerSec",
+    78: "FailedShareFetchRequestsPerSec",
+    79: "FailedShareAcknowledgementRequestsPerSec",
+}
+"""Requests refused as a whole, by API key; the names are Kafka's (BrokerTopicMetrics)."""
 
 
 class BrokerCore:
@@ -62,6 +70,8 @@ class BrokerCore:
         self.timers = Timers()
         self.parked = Parked()
         self.metrics = Metrics()
+        self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
+        self._requests: dict[int, Counter] = {}
         self.host = ""
         self.port = 0
         self.node_id = settings.int("node.id")
@@ -93,6 +103,7 @@ class BrokerCore:
         self.topics = Topics(self.metadata, self.logs, settings, clock)
         self.topics.on_changed.append(self._wake_topic)
         self.topics.on_deleted.append(self._wake_topic)
+        self.topics.on_deleted.append(lambda topic: self.metrics.forget(topic=topic.name))
         if not self.logs.was_clean:
             self.topics.recover()
         self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
@@ -110,6 +121,7 @@ class BrokerCore:
     def handle(self, request: Message, call: Call) -> Message | Later[Message] | None:
         """The response, a Later of it, or None where the client asked for no answer (produce with acks=0)."""
         handler = handler_of(request.API_KEY)
+        self._count_request(request.API_KEY)
         try:
             result: Message | Later[Message] | None = handler.handle(self, request, call)
         except CloseConnection:
@@ -118,8 +130,17 @@ class BrokerCore:
             result = self.failed(request, call, error)
         return result
 
+    def _count_request(self, api_key: int) -> None:
+        counter = self._requests.get(api_key)
+        if counter is None:
+            name = "".join(word.capitalize() for word in NAMES[api_key].split("_"))
+            counter = self._requests[api_key] = self.metrics.counter("RequestsPerSec", request=name)
+        counter.value += 1
+
     def failed(self, request: Message, call: Call, error: Exception) -> Message:
         """The answer to a request that failed as a whole."""
+        if request.API_KEY in FAILURES:
+            self.metrics.count(FAILURES[request.API_KEY])
         code, text = ErrorCode.UNKNOWN_SERVER_ERROR, None
         if isinstance(error, KafkaError):
             code, text = error.code, error.message

@@ -20,6 +20,7 @@ from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
+from headrace.broker.share.intervene import release_record
 from headrace.broker.share.view import group_view
 from headrace.log.disk import Disk, OsDisk
 from headrace.log.memory_disk import MemoryDisk
@@ -118,6 +119,11 @@ class Broker:
         """
         core = self.core
         return self.call(lambda: group_view(core, group_id))
+
+    def release_record(self, group_id: str, topic: str, partition: int, offset: int) -> str:
+        """Takes an acquired record from a holder that is stuck, as if it had released it; returns the holder's id."""
+        core = self.core
+        return self.call(lambda: release_record(core, group_id, topic, partition, offset))
 
     def call(self, function: Callable[[], T]) -> T:
         """Runs a function on the broker's thread and returns what it returns."""

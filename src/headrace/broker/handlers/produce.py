@@ -129,6 +129,10 @@ def _append(
     log = partition.log
     appended = log.append(records, now_ms=core.clock.wall_ms())
     core.appended(partition)
+    if not appended.is_duplicate:
+        name = partition.topic.name
+        core.metrics.count("MessagesInPerSec", appended.last_offset - appended.base_offset + 1, topic=name)
+        core.metrics.count("BytesInPerSec", len(records), topic=name)
     return PartitionProduceResponse(
         index=partition.index,
         base_offset=appended.base_offset,

@@ -8,7 +8,9 @@ comes back or frees room. Nobody asks the group coordinator: sessions work for a
 """
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -54,6 +56,9 @@ class ShareLeader:
         self.sessions = ShareSessions(core.settings.int("group.share.max.share.sessions"))
         self._left: dict[str, set[str]] = {}
         """Groups whose members closed their sessions properly, by the connection they had opened them on."""
+        self.handed: Counter[tuple[str, str]] = Counter()
+        """Records given to each (group, member) that has a session; `answered` likewise. For views."""
+        self.answered: Counter[tuple[str, str]] = Counter()
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
         core.metrics.gauge("ShareSessionsCount", lambda: len(self.sessions))
@@ -152,6 +157,7 @@ class ShareLeader:
         except Stale as stale:
             self._unload(loaded)
             raise stale.error from stale
+        self.answered[group_id, member_id] += sum(last - first + 1 for first, last, _ in batches)
 
     def find(self, place: TopicPartition) -> "Partition":
         topic = self._core.topics.by_id(place[0])
@@ -188,6 +194,8 @@ class ShareLeader:
     def _close(self, session: ShareSession) -> None:
         """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15)."""
         self.sessions.remove(session)
+        for counts in (self.handed, self.answered):
+            del counts[session.group_id, session.member_id]  # a Counter does not mind if it is not there
         self._left.setdefault(session.connection_id, set()).add(session.group_id)
         for loaded in self.loaded(session.group_id):
             if session.member_id in loaded.engine.holders:
@@ -297,6 +305,8 @@ class _Fetch:
 
     def _acquire(self) -> None:
         request = self._request
+        began_ns = perf_counter_ns()
+        served = 0
         records_left = request.max_records
         max_bytes = min(request.max_bytes, self._core.settings.int("fetch.max.bytes"))
         ready = [loaded for loaded in self._load_all() if loaded.readable_bytes(1)]
@@ -317,11 +327,19 @@ class _Fetch:
                 continue
             place = loaded.key.topic_id, loaded.key.partition
             if handed is not None:
+                served += 1
                 records_left -= handed.record_count
+                self._leader.handed[self._session.group_id, self._session.member_id] += handed.record_count
                 self._answer.handed(place, handed)
                 self._session.served(place)
             elif loaded.engine.start_offset != before:
                 self._answer.trimmed(place)
+        group_id = self._session.group_id
+        if self._places:
+            ratio = 100 * served / len(self._places)
+            self._core.metrics.observe("RequestTopicPartitionsFetchRatio", ratio, group=group_id)
+        spent_ms = (perf_counter_ns() - began_ns) / 1_000_000
+        self._core.metrics.observe("TopicPartitionsAcquireTimeMs", spent_ms, group=group_id)
 
     def _park(self) -> Later[ShareFetchResponse]:
         later: Later[ShareFetchResponse] = Later()

@@ -196,7 +196,10 @@ class LoadedPartition:
             kind = ACKNOWLEDGED_AS.get(change.cause)
             if kind is not None:
                 self._core.metrics.count(
-                    "RecordAcknowledgementsPerSec", change.last - change.first + 1, ack_type=kind
+                    "RecordAcknowledgementsPerSec",
+                    change.last - change.first + 1,
+                    group=self.key.group_id,
+                    ack_type=kind,
                 )
 
     def release_member(self, member: str) -> None:
