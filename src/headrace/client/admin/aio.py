@@ -1,0 +1,258 @@
+"""`AsyncAdmin`: looks after topics, groups and their offsets, on any Kafka, ours or Apache's.
+
+    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+        await admin.create_topic("orders", partitions=4)
+        await admin.set_group_config("kitchen", {"share.auto.offset.reset": "earliest"})
+        for place, offset in (await admin.share_group_offsets("kitchen")).items():
+            print(place, offset.start_offset, offset.lag)
+
+Errors are exceptions named after Kafka's codes (`headrace.client.errors`), all of them `KafkaError`s; their text says
+what to do. A call for several things tries all of them; if one thing fails its own error is raised, and if several
+things were asked for, a `SomeFailedError` whose `errors` names each that failed. What passes by itself is tried again
+for `default.api.timeout.ms`. One admin may be used by many tasks at the same time.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Self
+
+from headrace.client.admin import cluster_info, configs, groups, offsets, share_offsets, share_state, topics
+from headrace.client.admin.call import Call
+from headrace.client.admin.configs import Resource, Value
+from headrace.client.admin.offsets import At
+from headrace.client.admin.results import (
+    ClusterDescription,
+    ConfigEntry,
+    ConsumerGroup,
+    Features,
+    GroupListing,
+    GroupState,
+    GroupType,
+    ListedOffset,
+    OffsetChange,
+    Place,
+    ShareGroup,
+    ShareGroupOffset,
+    ShareStateRecord,
+    TopicDescription,
+    parse_choice,
+)
+from headrace.client.admin.share_offsets import To, Topics
+from headrace.client.cluster import Cluster
+from headrace.client.errors import IllegalStateError, error_for
+from headrace.client.settings import ClientSettings
+from headrace.share.view import SharePartitionState
+from headrace.wire.errors import ErrorCode
+
+
+class AsyncAdmin:
+    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both."""
+
+    def __init__(
+        self, settings: Mapping[str, Any] | ClientSettings | None = None, /, **keywords: Any
+    ) -> None:
+        if isinstance(settings, ClientSettings):
+            if keywords:
+                raise TypeError("give the settings as one object or as keyword arguments, not both")
+            self._settings = settings
+        else:
+            self._settings = ClientSettings.parse(settings, **keywords)
+        self._cluster: Cluster | None = None
+        self._is_closed = False
+
+    async def start(self) -> Self:
+        """Connects. BrokerNotAvailableError names the addresses when none could be reached in time."""
+        if self._is_closed:
+            raise IllegalStateError("this admin client is closed; make a new one")
+        if self._cluster is None:
+            cluster = Cluster(self._settings)
+            await cluster.start()
+            self._cluster = cluster
+        return self
+
+    async def close(self) -> None:
+        """Closes its connections; does nothing the second time."""
+        self._is_closed = True
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return await self.start()
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    def _call(self) -> Call:
+        if self._is_closed:
+            raise IllegalStateError("this admin client is closed; make a new one")
+        if self._cluster is None:
+            raise IllegalStateError(
+                "this admin client is not connected; use `async with AsyncAdmin(...)` or await start()"
+            )
+        return Call(self._cluster, self._settings)
+
+    async def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        *,
+        replication_factor: int = -1,
+        configs: Mapping[str, Value] | None = None,
+    ) -> TopicDescription:
+        """Makes a topic, and returns when all its partitions have leaders.
+
+        A replication factor (or partition count) of -1 is the brokers' default.
+        """
+        return await topics.create_topic(
+            self._call(),
+            name,
+            partitions=partitions,
+            replication_factor=replication_factor,
+            configs=configs or {},
+        )
+
+    async def create_partitions(self, topic: str, total: int) -> None:
+        """Grows a topic to `total` partitions. A topic never shrinks."""
+        await topics.create_partitions(self._call(), topic, total)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Deletes topics with all their records, and what share groups know of them."""
+        await topics.delete_topics(self._call(), _several(names))
+
+    async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
+        """All topics by name; Kafka's own ones only with `internal`."""
+        return await topics.list_topics(self._call(), internal=internal)
+
+    async def describe_topics(
+        self, names: Iterable[str], *, offsets: bool = False
+    ) -> dict[str, TopicDescription]:
+        """Topics with leaders and replicas of their partitions; with `offsets` also where their logs begin and end."""
+        return await topics.describe_topics(self._call(), _several(names), offsets=offsets)
+
+    async def topic_config(self, topic: str) -> dict[str, ConfigEntry]:
+        """Every config of a topic, whether it was set or not."""
+        return await configs.describe_config(self._call(), Resource.TOPIC, topic)
+
+    async def set_topic_config(self, topic: str, changes: Mapping[str, Value | None]) -> None:
+        """Sets configs, all or none of them; None puts one back to its default. Others stay as they are."""
+        await configs.set_config(self._call(), Resource.TOPIC, topic, changes)
+
+    async def list_groups(
+        self,
+        *,
+        type: GroupType | str | Iterable[GroupType | str] | None = None,
+        state: GroupState | str | Iterable[GroupState | str] | None = None,
+    ) -> list[GroupListing]:
+        """Groups by id, of one type or state or of several: `list_groups(type="share", state="Empty")`."""
+        return await groups.list_groups(
+            self._call(),
+            types=[parse_choice(GroupType, one) for one in _several(type)],
+            states=[parse_choice(GroupState, one) for one in _several(state)],
+        )
+
+    async def find_group(self, group_id: str) -> GroupListing:
+        """Type and state of one group; GroupIdNotFoundError if there is none."""
+        return await groups.find_group(self._call(), group_id)
+
+    async def describe_share_group(self, group_id: str) -> ShareGroup:
+        """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if it is none."""
+        return await groups.describe_share_group(self._call(), group_id)
+
+    async def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+        """Members, committed offsets and lag of a consumer group, of either protocol."""
+        return await groups.describe_consumer_group(self._call(), group_id)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Deletes groups of any type, which must have no members, with their offsets and state."""
+        await groups.delete_groups(self._call(), _several(group_ids))
+
+    async def group_config(self, group_id: str) -> dict[str, ConfigEntry]:
+        """Every config of a group, whether it was set or not; a group need not exist to have configs."""
+        return await configs.describe_config(self._call(), Resource.GROUP, group_id)
+
+    async def set_group_config(self, group_id: str, changes: Mapping[str, Value | None]) -> None:
+        """Sets configs, all or none of them; None puts one back to its default. Brokers act on it at once."""
+        await configs.set_config(self._call(), Resource.GROUP, group_id, changes)
+
+    async def share_group_offsets(
+        self, group_id: str, topics: Topics | None = None
+    ) -> dict[Place, ShareGroupOffset]:
+        """Where a share group stands, with its lag: in all its topics, or in those named.
+
+        `topics` holds names, or (topic, partition) pairs for single partitions.
+        """
+        return await share_offsets.share_group_offsets(self._call(), group_id, topics)
+
+    async def alter_share_group_offsets(
+        self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
+    ) -> dict[Place, OffsetChange]:
+        """Moves the start offsets of a share group that has no members, and forgets what it had settled there.
+
+        `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a zone (the first record of that time or later), or
+        a mapping of (topic, partition) to an offset in its log. Without `topics` all topics of the group are moved.
+        A group that does not exist is made. `dry_run` checks and plans the same, and changes nothing.
+        """
+        return await share_offsets.alter_share_group_offsets(
+            self._call(), group_id, to=to, topics=topics, dry_run=dry_run
+        )
+
+    async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
+        """Makes a share group that has no members forget topics; it would start there as a new group does."""
+        await share_offsets.delete_share_group_offsets(self._call(), group_id, topics)
+
+    async def share_state(
+        self, group_id: str, topics: Topics | None = None
+    ) -> dict[Place, SharePartitionState]:
+        """The windows of a share group as last written to `__share_group_state`: runs of records by state.
+
+        Locks are never written: offsets in a window that no run covers have perhaps been acquired. The embedded
+        broker's own `Broker.share_state` knows. Needs READ on that topic.
+        """
+        return await share_state.share_state(self._call(), group_id, topics)
+
+    async def share_state_records(
+        self, group_id: str, topics: Topics | None = None
+    ) -> list[ShareStateRecord]:
+        """The records in `__share_group_state` themselves: snapshots, updates, tombstones, oldest first."""
+        return await share_state.share_state_records(self._call(), group_id, topics)
+
+    async def list_offsets(
+        self, wanted: Mapping[Place, At], *, committed: bool = False
+    ) -> dict[Place, ListedOffset]:
+        """The offset at a named place or time, for each partition.
+
+        With `committed`, LATEST is the end of what is committed, before any open transaction.
+        """
+        return await offsets.list_offsets(self._call(), wanted, committed=committed)
+
+    async def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int]:
+        """Deletes the records before an offset (OffsetSpec.LATEST: all of them); returns where the logs begin now."""
+        return await offsets.delete_records(self._call(), before)
+
+    async def cluster(self) -> ClusterDescription:
+        """Id, controller and brokers of the cluster."""
+        return await cluster_info.describe_cluster(self._call())
+
+    async def features(self) -> Features:
+        """Versions of the cluster's features; share groups need `share.version` 1 or higher."""
+        return await cluster_info.describe_features(self._call())
+
+    async def broker_config(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
+        """Every config of one broker; of the first one unless its id is given."""
+        call = self._call()
+        nodes = {node.node_id for node in (await cluster_info.describe_cluster(call)).nodes}
+        asked = min(nodes) if node_id is None else node_id
+        if asked not in nodes:
+            raise error_for(
+                ErrorCode.BROKER_NOT_AVAILABLE,
+                f"the cluster has no broker {asked}, only {', '.join(map(str, sorted(nodes)))}",
+                about="broker config",
+            )
+        return await configs.describe_config(call, Resource.BROKER, str(asked), node_id=asked)
+
+
+def _several(given: Any) -> list[Any]:
+    """One thing or many: a single name is not taken for a list of letters."""
+    if given is None:
+        return []
+    return [given] if isinstance(given, str) else list(given)
