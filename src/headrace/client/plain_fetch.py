@@ -1,0 +1,301 @@
+"""Reads a range of offsets of one partition by plain Fetch, outside any group. Spark's executors live on it.
+
+    async for header, batch in read_range(cluster, "orders", 0, first=100, last=199): ...
+
+Batches come whole and in order, as they are stored: the first and the last may reach beyond the range, and it is for
+the reader to leave out the offsets it did not ask for. The next fetch is under way while the batches of the last one
+are worked on, so about twice `max_bytes` may be in memory. A change of leader is followed; as long as the log gives
+nothing, tries are spaced by retry.backoff.ms and end after default.api.timeout.ms.
+"""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator, Iterable, Mapping
+
+from headrace.client.cluster import Cluster, Partition, Topic
+from headrace.client.errors import OffsetOutOfRangeError, error_for, is_retriable
+from headrace.wire.batches import HEADER_SIZE, LENGTH_MIN, MAGIC, BatchHeader, is_intact, read_header
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
+from headrace.wire.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
+from headrace.wire.records import read_marker
+
+LATEST = -1
+EARLIEST = -2
+MAX_BYTES = 8 * 1024 * 1024
+WAIT_MS = 500
+UNKNOWN_TRIES = 3
+"""A topic made just now may be unknown to a broker for a moment; one that stays unknown is not there."""
+_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_CONSUMER = -1
+"""Where replicas give their node id, clients give this."""
+
+
+async def read_range(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    first: int,
+    last: int,
+    *,
+    committed: bool = False,
+    max_bytes: int = MAX_BYTES,
+    check_crcs: bool = True,
+) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+    """The batches with offsets from `first` to `last`; control batches are left out, and where the log ends it ends.
+
+    `committed` leaves out what belongs to aborted or open transactions. OffsetOutOfRangeError (with
+    `log_start_offset`) when retention has taken `first` away, CorruptRecordError when a checksum does not fit.
+    """
+    reader = _RangeReader(cluster, topic, partition, committed=committed, max_bytes=max_bytes)
+    upcoming = asyncio.create_task(reader.fetch(first))
+    try:
+        while True:
+            data, end = await upcoming
+            batches = reader.whole_batches(memoryview(data.records or b""))
+            following = batches[-1][0].next_offset if batches else first
+            is_last = following > last or following >= end
+            if not is_last:
+                upcoming = asyncio.create_task(reader.fetch(following))
+            for header, batch in reader.visible(batches, data.aborted_transactions or ()):
+                if header.last_offset < first or header.base_offset > last:
+                    continue
+                if check_crcs and not is_intact(batch, 0, header):
+                    raise reader.corrupt(header, "fails its checksum")
+                yield header, batch
+            if is_last:
+                return
+            first = following
+    finally:
+        upcoming.cancel()
+        await asyncio.gather(upcoming, return_exceptions=True)
+
+
+async def list_offsets(
+    cluster: Cluster, wanted: Mapping[tuple[str, int], int], *, committed: bool = False
+) -> dict[tuple[str, int], int]:
+    """The offset at EARLIEST, LATEST or a timestamp (ms) of each (topic, partition); -1 where there is none.
+
+    One request per leader, all at the same time. With `committed`, LATEST is the end of what is committed.
+    """
+    patience = _Patience(cluster)
+    found: dict[tuple[str, int], int] = {}
+    missing = dict(wanted)
+    while missing:
+        by_leader: dict[int, dict[tuple[str, int], int]] = {}
+        error: KafkaError | None = None
+        for place in missing:
+            try:
+                leader = (await _find(cluster, *place))[1].leader_id
+            except KafkaError as trouble:
+                error = trouble
+            else:
+                by_leader.setdefault(leader, {})[place] = missing[place]
+        asked = [_ask_offsets(cluster, leader, places, committed) for leader, places in by_leader.items()]
+        for answer in await asyncio.gather(*asked):
+            for place, offset in answer.items():
+                if isinstance(offset, KafkaError):
+                    error = offset
+                else:
+                    found[place] = offset
+                    del missing[place]
+        if error is not None:
+            await patience.after(error, {topic for topic, _ in missing})
+    return found
+
+
+class _Patience:
+    """How long a read goes on without getting anywhere."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._tries = 0
+        self._deadline = self._now() + cluster.settings.default_api_timeout_ms / 1000
+
+    async def after(self, error: KafkaError, topics: Iterable[str]) -> None:
+        """Waits and looks the leaders up anew, or raises the error: it does not pass, or has not passed in time."""
+        settings = self._cluster.settings
+        wait_ms = min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(self._tries, 30))
+        wait_s = wait_ms * random.uniform(0.8, 1.2) / 1000
+        is_hopeless = not is_retriable(error.code)
+        if error.code in _UNKNOWN and self._tries >= UNKNOWN_TRIES:
+            is_hopeless = True
+        if is_hopeless or self._now() + wait_s > self._deadline:
+            raise error
+        self._tries += 1
+        await asyncio.sleep(wait_s)
+        try:
+            await self._cluster.refresh(topics)
+        except KafkaError as trouble:
+            if not is_retriable(trouble.code):
+                raise
+
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
+
+
+class _RangeReader:
+    """Fetches from one partition, wherever its leader is, and knows the transactions that were aborted."""
+
+    def __init__(
+        self, cluster: Cluster, topic: str, partition: int, *, committed: bool, max_bytes: int
+    ) -> None:
+        self._cluster = cluster
+        self._topic = topic
+        self._partition = partition
+        self._committed = committed
+        self._max_bytes = max_bytes
+        self._aborted: set[int] = set()
+
+    async def fetch(self, offset: int) -> tuple[PartitionData, int]:
+        """What the log has from `offset` on (nothing only at its end), and where the readable part of it ends."""
+        patience = _Patience(self._cluster)
+        while True:
+            try:
+                topic, partition = await _find(self._cluster, self._topic, self._partition)
+                data = await self._ask(topic, partition, offset)
+            except KafkaError as error:
+                await patience.after(error, [self._topic])
+                continue
+            if data is None:
+                continue  # the answer named a new leader
+            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                raise await self._out_of_range(offset)
+            end = data.last_stable_offset if self._committed else data.high_watermark
+            if data.records or offset >= end:
+                return data, end
+            stalled = error_for(ErrorCode.OFFSET_NOT_AVAILABLE, about=f"{self._about}, offset {offset}")
+            await patience.after(stalled, [self._topic])
+
+    async def _ask(self, topic: Topic, partition: Partition, offset: int) -> PartitionData | None:
+        asked = FetchPartition(
+            partition=self._partition,
+            fetch_offset=offset,
+            current_leader_epoch=partition.leader_epoch,
+            partition_max_bytes=self._max_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=int(self._committed),
+            topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],
+            rack_id=self._cluster.settings.client_rack,
+        )
+        response: FetchResponse = await self._cluster.send(partition.leader_id, request)
+        if response.error_code:
+            raise error_for(response.error_code, about=self._about)
+        data = response.responses[0].partitions[0]
+        if not data.error_code or data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return data
+        hint = data.current_leader
+        if self._cluster.learn_leader(
+            topic.topic_id, self._partition, hint.leader_id, hint.leader_epoch, response.node_endpoints
+        ):
+            return None
+        raise error_for(data.error_code, about=self._about)
+
+    def visible(
+        self, batches: list[tuple[BatchHeader, memoryview]], aborted: Iterable[AbortedTransaction]
+    ) -> list[tuple[BatchHeader, memoryview]]:
+        """Without control batches and, where only committed records are wanted, without aborted ones."""
+        starts = sorted((each.first_offset, each.producer_id) for each in aborted)
+        position = 0
+        kept = []
+        for header, batch in batches:
+            while position < len(starts) and starts[position][0] <= header.last_offset:
+                self._aborted.add(starts[position][1])
+                position += 1
+            if header.is_control:
+                marker = read_marker(batch)
+                if marker is not None and not marker.is_commit:
+                    self._aborted.discard(header.producer_id)
+            elif not (self._committed and header.is_transactional and header.producer_id in self._aborted):
+                kept.append((header, batch))
+        return kept
+
+    def whole_batches(self, records: memoryview) -> list[tuple[BatchHeader, memoryview]]:
+        """The batches of an answer; the last one may be cut off where the answer's limit was reached."""
+        batches: list[tuple[BatchHeader, memoryview]] = []
+        position, end = 0, len(records)
+        while end - position >= HEADER_SIZE:
+            header = read_header(records, position)
+            if header.magic != MAGIC or header.length < LENGTH_MIN:
+                raise self.corrupt(header, "is no record batch of format 2")
+            if position + header.size > end:
+                break
+            batches.append((header, records[position : position + header.size]))
+            position += header.size
+        if not batches and end:
+            raise error_for(ErrorCode.CORRUPT_MESSAGE, "not one whole record batch came", about=self._about)
+        return batches
+
+    def corrupt(self, header: BatchHeader, what: str) -> KafkaError:
+        offsets = f"the batch of offsets {header.base_offset} to {header.last_offset}"
+        return error_for(ErrorCode.CORRUPT_MESSAGE, f"{offsets} {what}", about=self._about)
+
+    async def _out_of_range(self, offset: int) -> KafkaError:
+        place = self._topic, self._partition
+        starts = await list_offsets(self._cluster, {place: EARLIEST})
+        error = error_for(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} is not in the log, which starts at {starts[place]}",
+            about=self._about,
+        )
+        assert isinstance(error, OffsetOutOfRangeError)
+        error.log_start_offset = starts[place]
+        return error
+
+    @property
+    def _about(self) -> str:
+        return f"partition {self._topic}-{self._partition}"
+
+
+async def _find(cluster: Cluster, name: str, index: int) -> tuple[Topic, Partition]:
+    """The topic and the partition with its leader, from the last metadata or new one."""
+    for is_fresh in (False, True):
+        if is_fresh:
+            await cluster.refresh([name])
+        topic = cluster.topic(name)
+        partition = topic.partitions.get(index) if topic is not None else None
+        if topic is not None and partition is not None and partition.leader_id in cluster.nodes:
+            return topic, partition
+    about = f"partition {name}-{index}"
+    if topic is None or partition is None:
+        code = cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        raise error_for(code, about=about)
+    raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, about=about)
+
+
+async def _ask_offsets(
+    cluster: Cluster, leader: int, places: Mapping[tuple[str, int], int], committed: bool
+) -> dict[tuple[str, int], int | KafkaError]:
+    by_topic: dict[str, list[ListOffsetsPartition]] = {}
+    for (topic, partition), timestamp in places.items():
+        by_topic.setdefault(topic, []).append(
+            ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
+        )
+    request = ListOffsetsRequest(
+        replica_id=_CONSUMER,
+        isolation_level=int(committed),
+        topics=[ListOffsetsTopic(name=name, partitions=asked) for name, asked in by_topic.items()],
+        timeout_ms=cluster.settings.request_timeout_ms,
+    )
+    try:
+        response: ListOffsetsResponse = await cluster.send(leader, request)
+    except KafkaError as error:
+        return dict.fromkeys(places, error)
+    answer: dict[tuple[str, int], int | KafkaError] = {}
+    for answered in response.topics:
+        for each in answered.partitions:
+            about = f"partition {answered.name}-{each.partition_index}"
+            answer[answered.name, each.partition_index] = (
+                error_for(each.error_code, about=about) if each.error_code else each.offset
+            )
+    return answer

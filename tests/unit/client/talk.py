@@ -1,0 +1,87 @@
+"""What tests of the client need around it: topics made and records written through the client's own connections."""
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headrace import Broker
+from headrace.client.cluster import ANY, Cluster, Topic
+from headrace.client.settings import ClientSettings
+from headrace.wire.batches import Compression
+from headrace.wire.messages.create_topics_request import (
+    CreatableTopic,
+    CreatableTopicConfig,
+    CreateTopicsRequest,
+)
+from headrace.wire.messages.delete_records_request import (
+    DeleteRecordsPartition,
+    DeleteRecordsRequest,
+    DeleteRecordsTopic,
+)
+from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.records import NewRecord, build_batch
+
+T = TypeVar("T")
+FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 40}
+
+
+def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 30.0) -> T:
+    async def bounded() -> T:
+        async with asyncio.timeout(timeout_s):
+            return await coroutine
+
+    return asyncio.run(bounded())
+
+
+def settings_for(broker: Broker | str, **keywords: Any) -> ClientSettings:
+    servers = broker if isinstance(broker, str) else broker.bootstrap_servers
+    return ClientSettings.parse(**{"bootstrap_servers": servers, **FAST, **keywords})
+
+
+async def create_topic(
+    cluster: Cluster, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+) -> Topic:
+    asked = CreatableTopic(
+        name=name,
+        num_partitions=partitions,
+        replication_factor=1,
+        configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
+    )
+    answer = await cluster.send(ANY, CreateTopicsRequest(topics=[asked]))
+    assert not answer.topics[0].error_code, answer
+    await cluster.refresh([name])
+    topic = cluster.topic(name)
+    assert topic is not None
+    return topic
+
+
+async def produce(
+    cluster: Cluster,
+    topic: Topic,
+    values: Sequence[bytes],
+    *,
+    partition: int = 0,
+    compression: Compression = Compression.NONE,
+    timestamp: int = 1_000,
+) -> int:
+    """Writes one batch and returns the offset of its first record."""
+    batch = build_batch([NewRecord(None, value, (), timestamp) for value in values], compression=compression)
+    data = TopicProduceData(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        partition_data=[PartitionProduceData(index=partition, records=batch)],
+    )
+    request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
+    answer = await cluster.send(topic.partitions[partition].leader_id, request)
+    written = answer.responses[0].partition_responses[0]
+    assert not written.error_code, written
+    return int(written.base_offset)
+
+
+async def delete_records(cluster: Cluster, topic: Topic, before: int) -> None:
+    partition = DeleteRecordsPartition(partition_index=0, offset=before)
+    request = DeleteRecordsRequest(
+        topics=[DeleteRecordsTopic(name=topic.name, partitions=[partition])], timeout_ms=10_000
+    )
+    answer = await cluster.send(topic.partitions[0].leader_id, request)
+    assert not answer.topics[0].partitions[0].error_code, answer

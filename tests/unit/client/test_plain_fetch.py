@@ -1,0 +1,270 @@
+"""Ranges of offsets are read whole and in order, from a real broker in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+from confluent_kafka import Producer
+
+from headrace import Broker
+from headrace.client.cluster import Cluster, Topic
+from headrace.client.errors import (
+    CorruptRecordError,
+    OffsetOutOfRangeError,
+    RequestTimeoutError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.client.plain_fetch import EARLIEST, LATEST, list_offsets, read_range
+from headrace.wire.batches import BatchHeader, Compression
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.fetch_request import FetchRequest
+from headrace.wire.messages.fetch_response import (
+    FetchableTopicResponse,
+    FetchResponse,
+    LeaderIdAndEpoch,
+    NodeEndpoint,
+    PartitionData,
+)
+from headrace.wire.messages.metadata_request import MetadataRequest
+from headrace.wire.messages.metadata_response import (
+    MetadataResponse,
+    MetadataResponseBroker,
+    MetadataResponsePartition,
+    MetadataResponseTopic,
+)
+from headrace.wire.records import NewRecord, build_batch, read_records
+from tests.unit.client.misbehaving import Relay, ScriptedBroker
+from tests.unit.client.talk import create_topic, delete_records, produce, run, settings_for
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+async def values(
+    batches: AsyncIterator[tuple[BatchHeader, memoryview]], first: int, last: int
+) -> list[bytes]:
+    """The values of exactly the offsets asked for; fails when offsets do not rise."""
+    found = []
+    previous = -1
+    async for _, batch in batches:
+        for record in read_records(batch):
+            assert record.offset > previous
+            previous = record.offset
+            if first <= record.offset <= last:
+                assert record.value is not None
+                found.append(record.value)
+    return found
+
+
+def numbered(start: int, count: int) -> list[bytes]:
+    return [b"%d" % number for number in range(start, start + count)]
+
+
+async def filled(cluster: Cluster, name: str, *, batches: int = 10, size: int = 10) -> Topic:
+    topic = await create_topic(cluster, name)
+    for index in range(batches):
+        await produce(cluster, topic, numbered(index * size, size))
+    return topic
+
+
+def test_a_range_over_several_batches_comes_whole_and_in_order(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await filled(cluster, unique)
+            assert await values(read_range(cluster, unique, 0, 15, 74), 15, 74) == numbered(15, 60)
+
+    run(scenario())
+
+
+def test_only_batches_that_touch_the_range_are_given(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await filled(cluster, unique)
+            headers = [header async for header, _ in read_range(cluster, unique, 0, 15, 34)]
+            assert [header.base_offset for header in headers] == [10, 20, 30]
+
+    run(scenario())
+
+
+def test_a_small_limit_takes_many_fetches_and_gives_the_same(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await filled(cluster, unique)
+            batches = read_range(cluster, unique, 0, 0, 99, max_bytes=100)
+            assert await values(batches, 0, 99) == numbered(0, 100)
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("compression", list(Compression))
+def test_every_compression_is_read(broker: Broker, unique: str, compression: Compression) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            topic = await create_topic(cluster, unique)
+            await produce(cluster, topic, [b"x" * 1000] * 5, compression=compression)
+            assert await values(read_range(cluster, unique, 0, 0, 4), 0, 4) == [b"x" * 1000] * 5
+
+    run(scenario())
+
+
+def test_a_range_beyond_the_end_of_the_log_stops_there(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await filled(cluster, unique, batches=1)
+            assert await values(read_range(cluster, unique, 0, 5, 1_000), 5, 1_000) == numbered(5, 5)
+
+    run(scenario())
+
+
+def test_offsets_that_retention_took_are_refused_with_the_start_of_the_log(
+    broker: Broker, unique: str
+) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            topic = await filled(cluster, unique)
+            await delete_records(cluster, topic, 30)
+            with pytest.raises(OffsetOutOfRangeError, match="starts at 30") as caught:
+                await values(read_range(cluster, unique, 0, 5, 50), 5, 50)
+            assert caught.value.log_start_offset == 30
+
+    run(scenario())
+
+
+def test_a_topic_that_is_not_there_is_named(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            with pytest.raises(UnknownTopicOrPartitionError, match=f"{unique}-0.*Create the topic"):
+                await values(read_range(cluster, unique, 0, 0, 1), 0, 1)
+
+    run(scenario())
+
+
+def test_only_committed_records_are_read_where_they_are_wanted(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await create_topic(cluster, unique)
+            await asyncio.to_thread(write_transactions, broker.bootstrap_servers, unique)
+            assert await values(read_range(cluster, unique, 0, 0, 99), 0, 99) == [
+                b"aborted",
+                b"good",
+                b"open",
+            ]
+            committed = read_range(cluster, unique, 0, 0, 99, committed=True)
+            assert await values(committed, 0, 99) == [b"good"]
+
+    run(scenario())
+
+
+def write_transactions(bootstrap_servers: str, topic: str) -> None:
+    """An aborted transaction, a committed one, and one that stays open."""
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for value in (b"aborted", b"good", b"open"):
+        producer.begin_transaction()
+        producer.produce(topic, value, partition=0)
+        producer.flush()
+        if value == b"aborted":
+            producer.abort_transaction()
+        elif value == b"good":
+            producer.commit_transaction()
+
+
+def test_offsets_are_listed_by_place_and_by_time(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            topic = await create_topic(cluster, unique, partitions=2)
+            await produce(cluster, topic, [b"a", b"b"], timestamp=1_000)
+            await produce(cluster, topic, [b"c"], timestamp=2_000)
+            place = unique, 0
+            latest = {place: LATEST, (unique, 1): LATEST}
+            assert await list_offsets(cluster, latest) == {place: 3, (unique, 1): 0}
+            assert await list_offsets(cluster, {place: EARLIEST}) == {place: 0}
+            assert await list_offsets(cluster, {place: 1_500}) == {place: 2}
+            assert await list_offsets(cluster, {place: 9_000}) == {place: -1}
+
+    run(scenario())
+
+
+def test_offsets_of_an_unknown_topic_are_refused(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            with pytest.raises(UnknownTopicOrPartitionError, match=unique):
+                await list_offsets(cluster, {(unique, 0): LATEST})
+
+    run(scenario())
+
+
+def test_a_damaged_batch_is_refused_with_its_offsets(unique: str) -> None:
+    """The relay turns one letter of what comes back, as a bad network card would."""
+
+    async def scenario() -> None:
+        async with Relay() as relay:
+            with relay.behind():
+                relay.change = lambda data: data.replace(b"whole", b"wHole")
+                async with Cluster(settings_for(relay.address)) as cluster:
+                    topic = await create_topic(cluster, unique)
+                    await produce(cluster, topic, [b"whole"])
+                    with pytest.raises(CorruptRecordError, match="offsets 0 to 0 fails its checksum"):
+                        await values(read_range(cluster, unique, 0, 0, 0), 0, 0)
+                    unchecked = read_range(cluster, unique, 0, 0, 0, check_crcs=False)
+                    assert await values(unchecked, 0, 0) == [b"wHole"]
+
+    run(scenario())
+
+
+def test_a_new_leader_that_an_answer_names_is_asked_without_new_metadata(unique: str) -> None:
+    """Broker 1 says that broker 2 leads now (KIP-951)."""
+
+    async def scenario() -> None:
+        topic_id = bytes(range(16))
+
+        def metadata(request: MetadataRequest, _: int) -> MetadataResponse:
+            partition = MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=4)
+            return MetadataResponse(
+                brokers=[MetadataResponseBroker(node_id=1, host="127.0.0.1", port=old.port)],
+                topics=[MetadataResponseTopic(name=unique, topic_id=topic_id, partitions=[partition])],
+            )
+
+        def moved(_: FetchRequest, __: int) -> FetchResponse:
+            partition = PartitionData(
+                partition_index=0,
+                error_code=ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=5),
+            )
+            return FetchResponse(
+                responses=[FetchableTopicResponse(topic_id=topic_id, partitions=[partition])],
+                node_endpoints=[NodeEndpoint(node_id=2, host="127.0.0.1", port=new.port)],
+            )
+
+        def records(request: FetchRequest, _: int) -> FetchResponse:
+            assert request.topics[0].partitions[0].current_leader_epoch == 5
+            batch = build_batch([NewRecord(None, b"from the new leader")])
+            partition = PartitionData(partition_index=0, high_watermark=1, records=batch)
+            return FetchResponse(
+                responses=[FetchableTopicResponse(topic_id=topic_id, partitions=[partition])]
+            )
+
+        old = ScriptedBroker({"metadata": metadata, "fetch": moved})
+        new = ScriptedBroker({"fetch": records})
+        async with old, new, Cluster(settings_for(old.address)) as cluster:
+            found = await values(read_range(cluster, unique, 0, 0, 0), 0, 0)
+            assert found == [b"from the new leader"]
+            assert [name for name, _ in old.asked].count("metadata") == 1
+
+    run(scenario())
+
+
+def test_a_broker_that_stays_away_ends_the_read_in_time(unique: str) -> None:
+    async def scenario(broker: Broker) -> None:
+        settings = settings_for(broker, default_api_timeout_ms=200)
+        async with Cluster(settings) as cluster:
+            await filled(cluster, unique, batches=1)
+            await asyncio.to_thread(broker.stop)
+            with pytest.raises((ConnectionError, RequestTimeoutError)):
+                await values(read_range(cluster, unique, 0, 0, 9), 0, 9)
+
+    with Broker() as broker:
+        run(scenario(broker))
