@@ -6,9 +6,11 @@ few and small ones). Where a batch keeps only some of its records (compaction), 
 """
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import IntEnum
 from functools import cache
+from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
 from headrace.wire.batches import (
@@ -161,13 +163,36 @@ def read_marker(batch: Buffer) -> Marker | None:
 
 def read_records(batch: Buffer) -> list[Record]:
     """The records of the (first) batch. KafkaError(CORRUPT_MESSAGE) when they are not what its header says."""
+    with _as_corrupt_message():
+        return list(_open(batch))
+
+
+def read_chunks(batch: Buffer, size: int = 256) -> Iterator[list[Record]]:
+    """The same in lists of at most `size`.
+
+    For readers that let go of each list: Python's collector of cycles then never walks over thousands of live records,
+    which makes large batches more than twice as fast.
+    """
+    with _as_corrupt_message():
+        # The compiled batch is its own iterator and refuses a second iter(), which islice would ask for.
+        records = iter(iter(_open(batch)).__next__, None)
+        while chunk := list(islice(records, size)):
+            yield chunk
+
+
+def _open(batch: Buffer) -> Any:
     header = read_header(batch)
     if header.compression:
         batch = _plain(header, _payload(header, batch))
     elif len(batch) > header.size:
         batch = batch[: header.size]
+    return _reader()(bytes(batch))
+
+
+@contextmanager
+def _as_corrupt_message() -> Iterator[None]:
     try:
-        return list(_reader()(bytes(batch)))
+        yield
     except (_corrupt_record(), ValueError, IndexError) as error:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Records cannot be read: {error}") from None
 

@@ -1,0 +1,91 @@
+"""Record batches to Arrow: the right rows with the right types, in batches of bounded size."""
+
+from datetime import UTC, datetime
+
+import pyarrow as pa
+import pytest
+
+from headrace.spark.columns import ROWS_PER_BATCH, ColumnBuilder, schema_text
+from headrace.spark.runs import Run
+from headrace.wire.batches import Compression, read_header, stamp_append_time
+from headrace.wire.records import Headers, NewRecord, build_batch
+
+
+def build(runs: tuple[Run, ...], *batches: bytes, include_headers: bool = False) -> list[pa.RecordBatch]:
+    builder = ColumnBuilder("orders", 3, runs, include_headers=include_headers)
+    built = [table for batch in batches for table in builder.add(read_header(batch), batch)]
+    return [*built, *builder.rest()]
+
+
+def batch(count: int, *, base_offset: int = 0, headers: Headers = (), compression: int = 0) -> bytes:
+    records = [NewRecord(b"k%d" % index, b"v%d" % index, headers, 1_000 + index) for index in range(count)]
+    return build_batch(records, base_offset=base_offset, compression=compression)
+
+
+def test_a_row_has_sparks_kafka_columns_and_the_delivery_count() -> None:
+    (table,) = build((Run(7, 7, 2),), batch(1, base_offset=7))
+    assert table.to_pylist() == [
+        {
+            "key": b"k0",
+            "value": b"v0",
+            "topic": "orders",
+            "partition": 3,
+            "offset": 7,
+            "timestamp": datetime.fromtimestamp(1, UTC),
+            "timestampType": 0,
+            "deliveryCount": 2,
+        }
+    ]
+    assert table.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
+    assert table.schema.names == [
+        column.split()[0] for column in schema_text(include_headers=False).split(", ")
+    ]
+
+
+def test_only_records_of_the_runs_come_out() -> None:
+    (table,) = build((Run(2, 3, 1), Run(5, 11, 4)), batch(10), batch(10, base_offset=10))
+    assert table.column("offset").to_pylist() == [2, 3, 5, 6, 7, 8, 9, 10, 11]
+    assert table.column("deliveryCount").to_pylist() == [1, 1, 4, 4, 4, 4, 4, 4, 4]
+
+
+def test_nothing_wanted_gives_no_batch() -> None:
+    assert build((Run(50, 60, 1),), batch(10)) == []
+
+
+def test_null_keys_and_values_stay_null() -> None:
+    (table,) = build((Run(0, 0, 1),), build_batch([NewRecord(None, None)]))
+    assert table.column("key").to_pylist() == [None]
+    assert table.column("value").to_pylist() == [None]
+
+
+def test_headers_come_with_their_nulls_and_none_is_null_as_in_sparks_own_source() -> None:
+    (table,) = build(
+        (Run(0, 1, 1),),
+        batch(1, headers=[("a", b"1"), ("a", None)]),
+        batch(1, base_offset=1),
+        include_headers=True,
+    )
+    assert table.column("headers").to_pylist() == [
+        [{"key": "a", "value": b"1"}, {"key": "a", "value": None}],
+        None,
+    ]
+
+
+def test_the_brokers_append_time_counts_where_the_topic_says_so() -> None:
+    stamped = bytearray(batch(2))
+    stamp_append_time(stamped, 0, 5_000)
+    (table,) = build((Run(0, 1, 1),), bytes(stamped))
+    assert table.column("timestamp").to_pylist() == [datetime.fromtimestamp(5, UTC)] * 2
+    assert table.column("timestampType").to_pylist() == [1, 1]
+
+
+@pytest.mark.parametrize("compression", Compression)
+def test_every_codec_is_opened(compression: Compression) -> None:
+    (table,) = build((Run(0, 999, 1),), batch(1_000, compression=compression))
+    assert table.column("value").to_pylist() == [b"v%d" % index for index in range(1_000)]
+
+
+def test_arrow_batches_are_of_bounded_size() -> None:
+    tables = build((Run(0, 99_999, 1),), batch(25_000))
+    assert sum(table.num_rows for table in tables) == 25_000
+    assert max(table.num_rows for table in tables) <= ROWS_PER_BATCH + 256
