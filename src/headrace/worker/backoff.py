@@ -1,0 +1,46 @@
+"""How long a record waits before it is tried again, and how often it is tried at all."""
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Delays that grow from `first` seconds by `factor` up to `most`, each moved by up to `jitter` of itself.
+
+        @queue.task("emails", retries=Backoff(first=1.0, factor=2.0, most=60.0, tries=8))
+
+    `tries` counts every run, the first one too. None takes the group's `share.delivery.count.limit` (5 unless it was
+    changed). The record's lock is held and renewed while it waits, so a retry costs no delivery.
+    """
+
+    first: float = 1.0
+    factor: float = 2.0
+    most: float = 60.0
+    jitter: float = 0.1
+    tries: int | None = None
+
+    def __post_init__(self) -> None:
+        _require(math.isfinite(self.first) and self.first >= 0, "first", self.first, "0 or more seconds")
+        _require(math.isfinite(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
+        _require(
+            math.isfinite(self.most) and self.most >= self.first,
+            "most",
+            self.most,
+            f"first ({self.first}) or more",
+        )
+        _require(0 <= self.jitter <= 1, "jitter", self.jitter, "between 0 and 1")
+        _require(self.tries is None or self.tries >= 1, "tries", self.tries, "1 or more, or None")
+
+    def delay_ms(self, attempts: int, chance: float) -> int:
+        """The wait after this many failed attempts; `chance` in [0, 1) chooses within the jitter."""
+        try:
+            delay = min(self.most, self.first * self.factor ** max(0, attempts - 1))
+        except OverflowError:  # after some hundred attempts
+            delay = self.most
+        return round(1000 * delay * (1 + self.jitter * (2 * chance - 1)))
+
+
+def _require(holds: bool, name: str, value: object, wanted: str) -> None:
+    if not holds:
+        raise ValueError(f"Backoff({name}={value}) is not possible: {name} must be {wanted}")

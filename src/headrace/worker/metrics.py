@@ -1,0 +1,47 @@
+"""What a worker has counted: plain numbers, ready for whatever exports them."""
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+RUN_SECONDS_BOUNDS = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 3600.0)
+
+
+@dataclass(slots=True)
+class TaskMetrics:
+    """Of one task. Counters only grow; `running`, `waiting` and `held` are of now."""
+
+    received: int = 0
+    """Deliveries taken in; a record that comes again counts again."""
+    succeeded: int = 0
+    failed: int = 0
+    """Runs that ended with an exception, asked for another try, or ran out of time."""
+    retried: int = 0
+    """Records put aside for another try here."""
+    rejected: int = 0
+    """Records given up because the function said so (`Reject`)."""
+    unreadable: int = 0
+    """Records given up because their value was no body of this task."""
+    dead_lettered: int = 0
+    """Records whose copy the dead-letter topic has acknowledged, or that were left to the broker's own dead letters."""
+    discarded: int = 0
+    """Records given up while there was no dead-letter topic for them."""
+    released: int = 0
+    lost: int = 0
+    """Deliveries whose lock ended before they were settled; another worker may have run them too."""
+    timed_out: int = 0
+    abandoned: int = 0
+    """Runs that could not be stopped when they should have been."""
+    running: int = 0
+    waiting: int = 0
+    """Records that wait for another try."""
+    held: int = 0
+    """All records whose locks this worker holds."""
+    runs: int = 0
+    run_seconds: float = 0.0
+    run_seconds_counts: list[int] = field(default_factory=lambda: [0] * (len(RUN_SECONDS_BOUNDS) + 1))
+    """Runs by how long they took: one count for each of RUN_SECONDS_BOUNDS, and one for longer ones."""
+
+    def note_run(self, seconds: float) -> None:
+        self.runs += 1
+        self.run_seconds += seconds
+        self.run_seconds_counts[bisect_left(RUN_SECONDS_BOUNDS, seconds)] += 1

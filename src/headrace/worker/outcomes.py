@@ -1,0 +1,111 @@
+"""How one run of a task's function ended, as data that can cross a process's border.
+
+`Retry` and `Reject` are what a function raises to say what shall become of its record. Any other exception means
+"again later". `outcome_of` turns an exception into an Outcome: its class, its text and a hash of where it came from,
+so that dead letters of one cause can be counted together.
+"""
+
+import hashlib
+import math
+import traceback
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import PurePath
+
+TEXT_MAX = 1_000
+TRACE_MAX = 16_000
+
+
+class Retry(Exception):
+    """Raised by a task: try this record again, after so many seconds (None: as the task's Backoff says).
+
+        raise Retry(after=30, reason="the mail server is away")
+
+    It counts as an attempt. The record's lock is held meanwhile; see docs/how-to/workers.md for what long waits cost.
+    """
+
+    def __init__(self, after: float | None = None, reason: str | None = None) -> None:
+        if after is not None and not (math.isfinite(after) and after >= 0):
+            raise ValueError(f"Retry(after={after}) is not possible: give seconds, 0 or more, or None")
+        super().__init__(reason or "asked for another try")
+        self.after = after
+
+
+class Reject(Exception):
+    """Raised by a task: this record can never succeed; dead-letter it now.
+
+    raise Reject("no such account")
+    """
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+
+
+class BodyError(ValueError):
+    """A record's value cannot be read as the task's body. The record is dead-lettered: another try cannot help."""
+
+
+class Result(Enum):
+    DONE = "done"
+    FAILED = "failed"
+    RETRY_ASKED = "retry asked"
+    REJECTED = "rejected"
+    UNREADABLE = "unreadable"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    result: Result
+    message: str = ""
+    exception: str = ""
+    """The exception's class with its module; empty where none was raised."""
+    traceback_hash: str = ""
+    """The same for all failures of one class that came by the same way through the code, whatever the line numbers."""
+    trace: str = ""
+    retry_after_s: float | None = None
+
+
+DONE = Outcome(Result.DONE)
+RESULTS: dict[type[BaseException], Result] = {
+    Retry: Result.RETRY_ASKED,
+    Reject: Result.REJECTED,
+    BodyError: Result.UNREADABLE,
+}
+
+
+def outcome_of(error: BaseException) -> Outcome:
+    kind = type(error)
+    result = next((result for known, result in RESULTS.items() if isinstance(error, known)), Result.FAILED)
+    trace = "".join(traceback.format_exception(error)) if result is Result.FAILED else ""
+    return Outcome(
+        result=result,
+        message=_text_of(error),
+        exception=f"{kind.__module__}.{kind.__qualname__}"
+        if kind.__module__ != "builtins"
+        else kind.__qualname__,
+        traceback_hash=_hash(error),
+        trace=trace[-TRACE_MAX:],
+        retry_after_s=error.after if isinstance(error, Retry) else None,
+    )
+
+
+def timed_out(seconds: float) -> Outcome:
+    return Outcome(
+        Result.FAILED, message=f"took longer than its timeout of {seconds:g} s", exception="TimeoutError"
+    )
+
+
+def _text_of(error: BaseException) -> str:
+    """The error's own words, cut to a size that fits a header; a broken __str__ must not break the worker."""
+    try:
+        text = str(error)
+    except Exception:
+        text = "(its text could not be read)"
+    return text if len(text) <= TEXT_MAX else text[: TEXT_MAX - 1] + "…"
+
+
+def _hash(error: BaseException) -> str:
+    frames = traceback.extract_tb(error.__traceback__, limit=64)
+    # Without line numbers: an edit elsewhere in the file does not make a new cause of an old one.
+    way = [type(error).__qualname__, *(f"{PurePath(frame.filename).name}:{frame.name}" for frame in frames)]
+    return hashlib.sha256("\n".join(way).encode()).hexdigest()[:16]

@@ -1,0 +1,232 @@
+"""Where functions run: on the event loop, on threads, or in other processes.
+
+Each pool starts a call and returns a `Call`, whose future gets the Outcome. `stop` ends it as far as that can be done:
+a coroutine is cancelled, a process is killed and replaced, a thread goes on until its function returns (Python cannot
+end it). Threads and processes are daemons, so a worker that must go does not wait for them for ever. The number of
+calls at a time is the caller's affair; a pool makes as many threads or processes as it is asked for at once.
+"""
+
+import asyncio
+import contextlib
+import importlib
+import multiprocessing
+import queue
+import signal
+import sys
+import threading
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Protocol
+
+from headrace.worker.outcomes import DONE, Outcome, Result, outcome_of
+
+STOP_S = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    future: "asyncio.Future[Outcome]"
+    stop: Callable[[], bool]
+    """Ends the call; False where it cannot be ended."""
+
+
+class CallPool(Protocol):
+    def start(self, arguments: tuple[Any, ...]) -> Call: ...
+
+    def close(self) -> None:
+        """Ends threads and processes that have nothing to do, and kills processes that have."""
+
+
+class LoopPool:
+    def __init__(self, function: Callable[..., Coroutine[Any, Any, Any]]) -> None:
+        self._function = function
+        self._loop = asyncio.get_running_loop()
+
+    def start(self, arguments: tuple[Any, ...]) -> Call:
+        task = self._loop.create_task(self._call(arguments))
+        return Call(task, task.cancel)
+
+    async def _call(self, arguments: tuple[Any, ...]) -> Outcome:
+        try:
+            await self._function(*arguments)
+        except (asyncio.CancelledError, GeneratorExit):
+            raise
+        except BaseException as error:  # a SystemExit in a task would end the loop with all others on it
+            return outcome_of(error)
+        return DONE
+
+    def close(self) -> None:
+        pass
+
+
+class ThreadPool:
+    """Threads for calls that give their own Outcome: `ThreadPool(partial(run, function))` for a task's function."""
+
+    def __init__(self, call: Callable[[tuple[Any, ...]], Outcome], name: str = "headrace-task") -> None:
+        self._call = call
+        self._name = name
+        self._loop = asyncio.get_running_loop()
+        self._calls: queue.SimpleQueue[tuple[tuple[Any, ...], asyncio.Future[Outcome]] | None] = (
+            queue.SimpleQueue()
+        )
+        self._threads = 0
+        self._busy = 0
+
+    def start(self, arguments: tuple[Any, ...]) -> Call:
+        self._busy += 1
+        if self._busy > self._threads:
+            self._threads += 1
+            name = f"{self._name}-{self._threads}"
+            threading.Thread(target=self._work, name=name, daemon=True).start()
+        future: asyncio.Future[Outcome] = self._loop.create_future()
+        self._calls.put((arguments, future))
+        return Call(future, lambda: False)
+
+    def close(self) -> None:
+        for _ in range(self._threads):
+            self._calls.put(None)
+
+    def _work(self) -> None:
+        while (call := self._calls.get()) is not None:
+            arguments, future = call
+            try:
+                outcome = self._call(arguments)
+            except Exception as error:  # a body that cannot be pickled
+                outcome = outcome_of(error)
+            with contextlib.suppress(RuntimeError):  # the loop has gone, and with it everyone who would care
+                self._loop.call_soon_threadsafe(self._ended, future, outcome)
+
+    def _ended(self, future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+        self._busy -= 1
+        if not future.done():
+            future.set_result(outcome)
+
+
+class ProcessPool:
+    """Processes that each run one call at a time, and are used again. The function is found by its name over there."""
+
+    def __init__(self, module: str, qualname: str) -> None:
+        self._place = (module, qualname)
+        self._threads = ThreadPool(_call_child, name="headrace-process")
+        self._idle: list[_Child] = []
+        self._all: set[_Child] = set()
+
+    def start(self, arguments: tuple[Any, ...]) -> Call:
+        child = self._idle.pop() if self._idle else _Child(*self._place)
+        self._all.add(child)
+        call = self._threads.start((child, arguments))
+        call.future.add_done_callback(lambda _: self._give_back(child))
+        return Call(call.future, child.kill)
+
+    def _give_back(self, child: "_Child") -> None:
+        if child.is_usable:
+            self._idle.append(child)
+        else:
+            self._all.discard(child)
+
+    def close(self) -> None:
+        for child in list(self._all):
+            child.kill()
+        self._threads.close()
+
+
+def _call_child(arguments: tuple[Any, ...]) -> Outcome:
+    child: _Child = arguments[0]
+    return child.call(arguments[1])
+
+
+class _Child:
+    """One other process and the pipe to it. It is started by its first call, on a thread."""
+
+    def __init__(self, module: str, qualname: str) -> None:
+        self._place = (module, qualname)
+        self._process: multiprocessing.process.BaseProcess | None = None
+        self._connection: Connection | None = None
+        self._lock = threading.Lock()
+        self.is_usable = True
+
+    def call(self, arguments: tuple[Any, ...]) -> Outcome:
+        connection = self._start()
+        if connection is None:
+            return Outcome(Result.FAILED, "the process was stopped before it began", "ProcessDied")
+        try:
+            connection.send(arguments)
+            outcome: Outcome = connection.recv()
+        except (EOFError, OSError):
+            self.kill()
+            return Outcome(Result.FAILED, f"the process that ran it {self._end()}", "ProcessDied")
+        return outcome
+
+    def kill(self) -> bool:
+        with self._lock:
+            self.is_usable = False
+            if self._process is not None:
+                self._process.kill()
+        return True
+
+    def _start(self) -> Connection | None:
+        with self._lock:
+            if not self.is_usable:
+                return None
+            if self._connection is None:
+                # spawn: a fork would take over the locks of our threads in whatever state they are.
+                context = multiprocessing.get_context("spawn")
+                self._connection, theirs = context.Pipe()
+                self._process = context.Process(
+                    target=serve_calls, args=(theirs, *self._place), name="headrace-task", daemon=True
+                )
+                self._process.start()
+                theirs.close()
+            return self._connection
+
+    def _end(self) -> str:
+        assert self._process is not None
+        assert self._connection is not None
+        self._connection.close()
+        self._process.join(STOP_S)
+        code = self._process.exitcode
+        if code is None:
+            return "does not end"
+        return (
+            f"was ended by {signal.Signals(-code).name}"
+            if code < 0
+            else f"ended by itself with status {code}"
+        )
+
+
+def serve_calls(connection: Connection, module: str, qualname: str) -> None:
+    """The other process: runs what it is sent until the pipe ends."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl+C reaches every process; the worker decides what it means
+    try:
+        function = find_function(module, qualname)
+    except Exception as error:
+        broken = outcome_of(error)
+        function = None
+    while True:
+        try:
+            arguments = connection.recv()
+        except (EOFError, OSError):
+            return
+        except Exception as error:  # the body's class cannot be unpickled here
+            connection.send(outcome_of(error))
+            continue
+        connection.send(run(function, arguments) if function is not None else broken)
+
+
+def find_function(module: str, qualname: str) -> Callable[..., Any]:
+    found: Any = sys.modules.get(module) or importlib.import_module(module)
+    for part in qualname.split("."):
+        found = getattr(found, part)
+    function: Callable[..., Any] = getattr(found, "function", found)  # a Task stands where the function was
+    return function
+
+
+def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+    try:
+        function(*arguments)
+    except BaseException as error:
+        return outcome_of(error)
+    return DONE

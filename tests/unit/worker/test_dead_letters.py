@@ -1,0 +1,87 @@
+"""Dead letters: KIP-1191's headers first, ours after them, the record's own before them."""
+
+from headrace.worker.dead_letters import Origin, build_dead_letter, describe
+from headrace.worker.outcomes import Reject, outcome_of
+from headrace.worker.scheduler import Cause
+
+ORIGIN = Origin(
+    topic="emails",
+    partition=2,
+    offset=41,
+    timestamp_ms=1_700_000_000_000,
+    group_id="mailers",
+    delivery_count=3,
+    attempts=5,
+    task="mail.send",
+    worker="host-1",
+)
+FAILED = outcome_of(ValueError("no such mailbox"))
+
+
+def build(**changes):
+    given = {
+        "key": b"k",
+        "value": b"v",
+        "headers": [("trace", b"1")],
+        "cause": Cause.EXHAUSTED,
+        "outcome": FAILED,
+    }
+    return build_dead_letter(ORIGIN, **{**given, **changes})
+
+
+def test_key_value_and_headers_of_the_record_are_copied():
+    letter = build()
+
+    assert (letter.key, letter.value, letter.headers[0]) == (b"k", b"v", ("trace", b"1"))
+
+
+def test_the_first_facts_are_those_of_kip_1191_in_its_order():
+    assert build().headers[1:7] == (
+        ("__dlq.errors.topic", b"emails"),
+        ("__dlq.errors.partition", b"2"),
+        ("__dlq.errors.offset", b"41"),
+        ("__dlq.errors.group", b"mailers"),
+        ("__dlq.errors.delivery.count", b"3"),
+        ("__dlq.errors.message", b"Failed as often as it may: ValueError: no such mailbox"),
+    )
+
+
+def test_our_facts_say_what_a_broker_cannot_know():
+    facts = dict(build().headers)
+
+    assert facts["headrace.dlq.cause"] == b"exhausted"
+    assert facts["headrace.dlq.attempts"] == b"5"
+    assert facts["headrace.dlq.task"] == b"mail.send"
+    assert facts["headrace.dlq.worker"] == b"host-1"
+    assert facts["headrace.dlq.timestamp"] == b"1700000000000"
+    assert facts["headrace.dlq.exception"] == b"ValueError: no such mailbox"
+    assert facts["headrace.dlq.traceback.hash"] == FAILED.traceback_hash.encode()
+
+
+def test_a_record_that_died_before_carries_only_its_last_death():
+    first = build()
+    second = build(headers=first.headers, cause=Cause.REJECTED, outcome=outcome_of(Reject("closed")))
+
+    assert [name for name, _ in second.headers].count("__dlq.errors.topic") == 1
+    assert dict(second.headers)["headrace.dlq.cause"] == b"rejected"
+    assert second.headers[0] == ("trace", b"1")
+
+
+def test_a_copy_that_would_be_too_large_leaves_the_value_where_it_is():
+    letter = build(copies_value=False)
+
+    assert (letter.key, letter.value) == (b"k", None)
+    assert dict(letter.headers)["headrace.dlq.copied"] == b"false"
+    assert "trace" not in dict(letter.headers)
+
+
+def test_a_record_nobody_ran_has_no_exception():
+    facts = dict(build(cause=Cause.LAST_DELIVERY, outcome=None).headers)
+
+    assert "headrace.dlq.exception" not in facts
+    assert b"Delivered as often as it may" in facts["__dlq.errors.message"]
+
+
+def test_every_cause_has_a_sentence():
+    assert len({describe(cause, FAILED) for cause in Cause}) == len(Cause)
+    assert describe(Cause.REJECTED, outcome_of(Reject("why not"))) == "Rejected by the task: why not"
