@@ -1,0 +1,138 @@
+"""The outcome log: what was decided of single records, durable before Spark commits the micro-batch.
+
+One file for each micro-batch, `<checkpoint>/share-outcomes/<batch id>.json`, put in place whole (temporary file, fsync,
+rename). It holds the exceptions; every record that it does not name is accepted. Entries are keyed by delivery count,
+so that they say nothing about a later delivery of the same record.
+
+Who writes: the wrapper around foreachBatch (`process`) or the sink `kafka-share-ack`, on the driver, after the user's
+own work and before Spark's commit log; a replayed micro-batch replaces its file. Who reads: the reader, when it settles.
+It clears the folder when the next micro-batch is durably logged (before any of its tasks run), because by then
+everything that is still owed is in that offset.
+"""
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.errors import OutcomeError
+from headrace.spark.runs import Place, Run, RunSet
+
+VERSION = 1
+REASON_LENGTH_MAX = 1_000
+_NAMES = {
+    "accept": AcknowledgeType.ACCEPT,
+    "release": AcknowledgeType.RELEASE,
+    "reject": AcknowledgeType.REJECT,
+}
+
+
+class Outcome(NamedTuple):
+    """What was decided of neighbouring records of one delivery, and why."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    delivery_count: int
+    type: AcknowledgeType
+    reason: str = ""
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition
+
+    @property
+    def run(self) -> Run:
+        return Run(self.first, self.last, self.delivery_count, self.type)
+
+
+def parse_type(value: Any) -> AcknowledgeType:
+    """ "accept", "release" or "reject" in any case; nothing is "accept"."""
+    if value is None:
+        return AcknowledgeType.ACCEPT
+    found = _NAMES.get(str(value).strip().lower())
+    if found is None:
+        raise OutcomeError(f"outcome {value!r}; allowed are accept, release and reject.")
+    return found
+
+
+def join(outcomes: Iterable[Outcome]) -> list[Outcome]:
+    """Neighbours that are alike become one; accepted ones are left out, being the default."""
+    joined: list[Outcome] = []
+    for each in sorted(outcomes):
+        if each.type is AcknowledgeType.ACCEPT:
+            continue
+        each = each._replace(reason=each.reason[:REASON_LENGTH_MAX])
+        before = joined[-1] if joined else None
+        if before is not None and before.last + 1 == each.first and _alike(before) == _alike(each):
+            joined[-1] = before._replace(last=each.last)
+        else:
+            joined.append(each)
+    return joined
+
+
+def to_runs(outcomes: Iterable[Outcome]) -> RunSet:
+    return RunSet.of((each.place, each.run) for each in outcomes)
+
+
+class OutcomeLog:
+    """The folder of outcome files of one query."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def write(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
+        """Replaces what was said of this micro-batch before. Durable when it returns."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        text = json.dumps({"v": VERSION, "outcomes": [list(each) for each in join(outcomes)]})
+        temporary = self.path / f".{batch_id}.{os.getpid()}.tmp"
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.rename(self.path / f"{batch_id}.json")
+        _sync_folder(self.path)
+
+    def read(self) -> list[Outcome]:
+        """Of all files that are there, the later micro-batches last."""
+        found: list[Outcome] = []
+        for path in sorted(self.path.glob("[0-9]*.json"), key=lambda path: int(path.stem)):
+            try:
+                content = json.loads(path.read_text(encoding="utf-8"))
+                if content["v"] > VERSION:
+                    raise OutcomeError(
+                        f"{path} was written by a newer headrace. Install that version on the driver."
+                    )
+                found += [_outcome(*entry) for entry in content["outcomes"]]
+            except (ValueError, KeyError, TypeError, IndexError) as error:
+                raise OutcomeError(
+                    f"{path} is damaged ({error}). Which records of its micro-batch were released or rejected is not "
+                    "known any more; delete the file to have them all accepted."
+                ) from None
+        return found
+
+    def clear(self) -> None:
+        """What the files say is in a durable offset by now, or will be written anew."""
+        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp")]:
+            path.unlink(missing_ok=True)
+
+
+def _outcome(
+    topic: str, partition: int, first: int, last: int, count: int, type: int, reason: str
+) -> Outcome:
+    return Outcome(topic, partition, first, last, count, AcknowledgeType(type), reason)
+
+
+def _alike(each: Outcome) -> tuple[Any, ...]:
+    return each.topic, each.partition, each.delivery_count, each.type, each.reason
+
+
+def _sync_folder(path: Path) -> None:
+    folder = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
