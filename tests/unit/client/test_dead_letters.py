@@ -1,0 +1,277 @@
+"""Goal: dead letters are counted by cause and sent back once. Method: the real broker in process, letters as Kafka's
+broker and our worker write them."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import pytest
+
+from headrace import Broker
+from headrace.client.cluster import Cluster
+from headrace.client.dead_letters import LetterStatus, read_dead_letter, read_dead_letters, redrive
+from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
+from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_produce import produce
+from headrace.client.settings import ClientSettings
+from headrace.wire.records import NewRecord, Record, read_records
+
+T = TypeVar("T")
+SOURCE, DEAD = "orders", "dlq.orders"
+REJECTED, EXHAUSTED = "Offset rejected by client.", "Offset delivery count exceeded the threshold."
+
+
+class World:
+    def __init__(self, cluster: Cluster, broker: Broker) -> None:
+        self.cluster = cluster
+        self.broker = broker
+
+    async def send(self, topic: str, *records: NewRecord, partition: int = 0) -> int:
+        return await produce(self.cluster, topic, partition, records)
+
+    async def records(self, topic: str, partition: int = 0) -> list[Record]:
+        ends = await list_offsets(self.cluster, {(topic, partition): LATEST})
+        last = ends[topic, partition] - 1
+        if last < 0:
+            return []
+        return [
+            record
+            async for _, batch in read_range(self.cluster, topic, partition, 0, last)
+            for record in read_records(batch)
+        ]
+
+    async def statuses(self) -> list[LetterStatus]:
+        return [letter.status for letter in (await read_dead_letters(self.cluster, DEAD)).letters]
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker() as broker:
+        broker.call(lambda: broker.core.topics.create(SOURCE, partitions=2, configs={}))
+        broker.call(lambda: broker.core.topics.create(DEAD, partitions=1, configs={}))
+        yield broker
+
+
+@pytest.fixture
+def play(broker: Broker) -> Callable[[Callable[[World], Awaitable[T]]], T]:
+    def run(story: Callable[[World], Awaitable[T]]) -> T:
+        async def go() -> T:
+            settings = ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)
+            async with Cluster(settings) as cluster:
+                return await story(World(cluster, broker))
+
+        return asyncio.run(go())
+
+    return run
+
+
+Play = Callable[[Callable[[World], Awaitable[Any]]], Any]
+
+
+def letter(
+    message: str = REJECTED,
+    *,
+    at: tuple[str, int, int] = (SOURCE, 1, 0),
+    value: bytes | None = b"body",
+    ours: Mapping[str, str] | None = None,
+    time: int = 1000,
+) -> NewRecord:
+    facts: dict[str, object] = {
+        "topic": at[0], "partition": at[1], "offset": at[2], "group": "g", "delivery.count": 5, "message": message,
+    }  # fmt: skip
+    headers: list[tuple[str, bytes | None]] = [("own", b"kept")]
+    headers += [(f"__dlq.errors.{name}", str(fact).encode()) for name, fact in facts.items()]
+    headers += [(f"headrace.dlq.{name}", fact.encode()) for name, fact in (ours or {}).items()]
+    return NewRecord(None if value is None else b"key", value, headers, time)
+
+
+def test_letters_are_counted_by_cause_the_most_frequent_first(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(), letter(EXHAUSTED), letter(), NewRecord(b"no", b"letter"))
+        listing = await read_dead_letters(world.cluster, DEAD)
+        assert [(cause.text, cause.count, cause.waiting) for cause in listing.causes()] == [
+            (REJECTED, 2, 2),
+            (EXHAUSTED, 1, 1),
+        ]
+        first = listing.letters[0]
+        assert (first.source_topic, first.source_partition, first.source_offset) == (SOURCE, 1, 0)
+        assert (first.group_id, first.delivery_count, first.is_copied) == ("g", 5, True)
+
+    play(story)
+
+
+def test_a_workers_letters_with_one_traceback_have_one_cause_whatever_their_words(play: Play) -> None:
+    def failed(text: str, trace: str) -> NewRecord:
+        ours = {"cause": "exhausted", "exception": f"ValueError: {text}", "traceback.hash": trace}
+        return letter(f"Failed as often as it may: ValueError: {text}", ours=ours)
+
+    async def story(world: World) -> None:
+        await world.send(DEAD, failed("order 1", "aa"), failed("order 2", "aa"), failed("order 3", "bb"))
+        causes = (await read_dead_letters(world.cluster, DEAD)).causes()
+        assert [(cause.count, cause.exception) for cause in causes] == [(2, "ValueError"), (1, "ValueError")]
+
+    play(story)
+
+
+def test_a_dry_run_says_what_would_go_where_and_sends_nothing(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(), letter())
+        planned = await redrive(world.cluster, DEAD)
+        assert (planned.is_dry_run, planned.chosen, planned.targets) == (True, 2, {SOURCE: 2})
+        assert await world.records(SOURCE, 1) == []
+        assert len(await world.records(DEAD)) == 2
+
+    play(story)
+
+
+def test_a_letter_goes_back_to_its_partition_without_the_headers_of_its_death(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(ours={"cause": "rejected"}))
+        result = await redrive(world.cluster, DEAD, dry_run=False)
+        assert (result.redriven, result.targets) == (1, {SOURCE: 1})
+        (back,) = await world.records(SOURCE, 1)
+        assert (back.key, back.value) == (b"key", b"body")
+        assert back.headers == [
+            ("own", b"kept"),
+            ("headrace.redrive.from", f"{DEAD}-0@0".encode()),
+            ("headrace.redrive.count", b"1"),
+        ]
+
+    play(story)
+
+
+def test_no_letter_is_sent_twice(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, *(letter() for _ in range(450)))
+        assert (await redrive(world.cluster, DEAD, dry_run=False)).redriven == 450
+        again = await redrive(world.cluster, DEAD, dry_run=False, again=True)
+        assert (again.chosen, again.redriven) == (0, 0)
+        assert len(await world.records(SOURCE, 1)) == 450
+        assert set(await world.statuses()) == {LetterStatus.REDRIVEN}
+
+    play(story)
+
+
+def test_two_redrives_at_the_same_time_share_the_letters(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, *(letter() for _ in range(300)))
+        one, other = await asyncio.gather(
+            redrive(world.cluster, DEAD, dry_run=False), redrive(world.cluster, DEAD, dry_run=False)
+        )
+        assert one.redriven + other.redriven == 300
+        assert one.taken + other.taken == one.chosen + other.chosen - 300
+        assert len(await world.records(SOURCE, 1)) == 300
+
+    play(story)
+
+
+def test_letters_can_be_sent_by_cause_and_the_oldest_first(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(
+            DEAD,
+            letter(time=30, value=b"late"),
+            letter(EXHAUSTED, value=b"other"),
+            letter(time=20, value=b"early"),
+        )
+        cause = (await read_dead_letters(world.cluster, DEAD)).letters[0].cause
+        assert (await redrive(world.cluster, DEAD, cause=cause, limit=1, dry_run=False)).redriven == 1
+        assert [record.value for record in await world.records(SOURCE, 1)] == [b"early"]
+        assert (await redrive(world.cluster, DEAD, cause=cause, dry_run=False)).redriven == 1
+        assert await world.statuses() == [
+            LetterStatus.REDRIVEN,
+            LetterStatus.WAITING,
+            LetterStatus.REDRIVEN,
+        ]
+
+    play(story)
+
+
+def test_a_letter_without_content_is_sent_with_what_the_source_still_has(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(SOURCE, NewRecord(b"k", b"original", [("own", b"x")]), partition=1)
+        await world.send(DEAD, letter(value=None))
+        assert (await redrive(world.cluster, DEAD, dry_run=False)).redriven == 1
+        back = (await world.records(SOURCE, 1))[1]
+        assert (back.key, back.value, back.headers[0]) == (b"k", b"original", ("own", b"x"))
+
+    play(story)
+
+
+def test_a_letter_whose_record_is_gone_stays_and_is_counted(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(
+            DEAD, letter(value=None, at=(SOURCE, 1, 99)), letter(at=("deleted", 0, 0)), letter(value=b"here")
+        )
+        result = await redrive(world.cluster, DEAD, dry_run=False)
+        assert (result.redriven, result.gone) == (1, 2)
+        assert "deleted" in result.errors[0]
+        assert await world.statuses() == [LetterStatus.WAITING, LetterStatus.WAITING, LetterStatus.REDRIVEN]
+
+    play(story)
+
+
+def test_a_topic_that_refuses_the_record_gives_the_claim_back(play: Play) -> None:
+    async def story(world: World) -> None:
+        topics = world.broker.core.topics
+        world.broker.call(lambda: topics.create("small", partitions=1, configs={"max.message.bytes": "300"}))
+        await world.send(DEAD, letter(value=bytes(5000), at=("small", 0, 0)))
+        result = await redrive(world.cluster, DEAD, dry_run=False)
+        assert (result.redriven, result.refused) == (0, 1)
+        assert await world.statuses() == [LetterStatus.WAITING]
+
+    play(story)
+
+
+def test_an_interrupted_redrive_is_shown_and_repeated_only_when_asked_for(play: Play) -> None:
+    claim = b'{"action": "claim", "id": "another", "offsets": [[0, 0]]}'
+
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter())
+        await world.send(DEAD, NewRecord(b"mark", claim, [("headrace.redrive", b"claim")]))
+        assert await world.statuses() == [LetterStatus.CLAIMED]
+        assert (await redrive(world.cluster, DEAD, dry_run=False)).chosen == 0
+        assert (await redrive(world.cluster, DEAD, dry_run=False, again=True)).redriven == 1
+        assert await world.statuses() == [LetterStatus.REDRIVEN]
+
+    play(story)
+
+
+@pytest.mark.parametrize("said", [b"", b"{}", b"[]", b'{"action": "done", "id": 1, "offsets": "all"}'])
+def test_marks_that_nobody_of_us_wrote_change_nothing(play: Play, said: bytes) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(), NewRecord(b"mark", said, [("headrace.redrive", b"done")]))
+        assert await world.statuses() == [LetterStatus.WAITING]
+
+    play(story)
+
+
+def test_of_more_letters_than_it_may_hold_the_newest_are_read_and_the_rest_is_counted(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, *(letter(value=b"%d" % number) for number in range(10)))
+        listing = await read_dead_letters(world.cluster, DEAD, letters_max=4)
+        assert ([one.offset for one in listing.letters], listing.passed_over) == ([6, 7, 8, 9], 6)
+
+    play(story)
+
+
+def test_one_letter_can_be_read_with_its_content(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(value=b"a"), letter(value=b"b"))
+        assert (await read_dead_letter(world.cluster, DEAD, 0, 1)).value == b"b"
+        with pytest.raises(OffsetOutOfRangeError):
+            await read_dead_letter(world.cluster, DEAD, 0, 9)
+
+    play(story)
+
+
+def test_what_cannot_be_is_refused_by_name(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter())
+        with pytest.raises(ValueError, match="limit=0 is not possible"):
+            await redrive(world.cluster, DEAD, limit=0)
+        with pytest.raises(ValueError, match="has the cause 'nonsense'"):
+            await redrive(world.cluster, DEAD, cause="nonsense")
+        with pytest.raises(UnknownTopicOrPartitionError, match="'nothing'"):
+            await read_dead_letters(world.cluster, "nothing")
+
+    play(story)
