@@ -39,6 +39,8 @@ ANY = -(2**31)
 NO_LEADER = -1
 GROUP_COORDINATOR = 0
 METADATA_TRIES = 3
+HANG_UPS_MAX = 3
+"""A broker that stops may hang up once; one that does it again and again expects another security.protocol."""
 _TICK_S_MAX = 30.0
 _COORDINATOR_MAY_COME = (
     ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -119,6 +121,7 @@ class Cluster:
         raised at once.
         """
         deadline = _now() + self.settings.default_api_timeout_ms / 1000
+        hang_ups = 0
         try:
             while True:
                 try:
@@ -127,6 +130,9 @@ class Cluster:
                 except (AuthenticationError, UnsupportedVersionError):
                     raise
                 except KafkaError as error:
+                    hang_ups += getattr(error, "hung_up", False)
+                    if hang_ups >= HANG_UPS_MAX:
+                        raise
                     if _now() >= deadline:
                         raise self._unreachable(error) from None
         except BaseException:

@@ -11,7 +11,9 @@ whether the broker did what was asked is unknown, and it is for the caller to kn
 
 import asyncio
 import os
+import random
 import socket
+import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
@@ -23,7 +25,9 @@ from headrace.client.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from headrace.client.settings import Address, ClientSettings
+from headrace.client.incoming import IncomingFrames
+from headrace.client.security import authenticate, explain_tls
+from headrace.client.settings import Address, ClientSettings, SecurityProtocol
 from headrace.version import __version__
 from headrace.wire.apis import (
     API_VERSIONS,
@@ -35,7 +39,6 @@ from headrace.wire.apis import (
 )
 from headrace.wire.codec import MalformedMessage, read_message, write_message
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.frames import FrameBuffer
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
@@ -43,6 +46,8 @@ from headrace.wire.messages.api_versions_response import ApiVersionsResponse
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 CORRELATION_ID_MAX = 2**31 - 1
+RELOGIN_AT = 0.85, 0.95
+"""After which part of a session's life we log in again; Java's rule."""
 
 
 class _Waiting(NamedTuple):
@@ -54,7 +59,7 @@ class _Waiting(NamedTuple):
     timer: asyncio.TimerHandle
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """An open connection. `versions` holds the broker's lowest and highest version of each API."""
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
@@ -65,26 +70,38 @@ class Connection(asyncio.Protocol):
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        self._frames = FrameBuffer(settings.receive_message_max_bytes)
+        self._incoming = IncomingFrames(settings.receive_message_max_bytes)
         self._waiting: dict[int, _Waiting] = {}
         self._chosen: dict[int, int] = {}
         self._correlation_id = 0
         self._why_closed: KafkaError | None = None
         self._closed: asyncio.Future[None] = self._loop.create_future()
+        self._is_proven = False
+        self._relogin: asyncio.TimerHandle | None = None
+        self._logging_in: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, address: Address, settings: ClientSettings) -> "Connection":
-        """A connection that is ready for use. BrokerNotAvailableError when there is no broker to be reached."""
+    async def open(
+        cls, address: Address, settings: ClientSettings, *, tls: ssl.SSLContext | None = None
+    ) -> "Connection":
+        """A connection that is ready for use: TLS agreed on, versions known, logged in.
+
+        BrokerNotAvailableError when there is no broker to be reached, AuthenticationError when it lets us not in.
+        """
         connection = cls(address, settings)
         timeout_s = settings.socket_connection_setup_timeout_ms / 1000
         try:
             async with asyncio.timeout(timeout_s):
-                await connection._connect()
+                await connection._connect(tls)
                 await connection._learn_versions()
+                if settings.security_protocol.has_sasl:
+                    await connection._log_in()
         except BaseException as error:
             connection._end(None)
-            if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
-                raise connection._unavailable(f"no connection within {timeout_s:g} s") from None
+            if isinstance(error, ConnectionLost):
+                raise connection._unavailable(error.text, hung_up=error.hung_up) from None
+            if isinstance(error, TimeoutError):
+                raise connection._unavailable(f"it could not be used within {timeout_s:g} s") from None
             raise
         return connection
 
@@ -125,6 +142,8 @@ class Connection(asyncio.Protocol):
         ConnectionLost or RequestTimeoutError say that the outcome is unknown; UnsupportedVersionError that nothing
         was sent. `timeout_ms` is request.timeout.ms unless given.
         """
+        if self._logging_in is not None:
+            await asyncio.shield(self._logging_in)
         if version is None:
             version = self.version_of(request.API_KEY, version_max=version_max)
         return await self._post(request, version, timeout_ms or self._settings.request_timeout_ms)
@@ -155,18 +174,25 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._incoming.space()
+
+    def buffer_updated(self, nbytes: int) -> None:
         try:
-            for frame in self._frames.feed(data):
+            for frame in self._incoming.filled(nbytes):
                 self._answer(frame)
-        except (MalformedMessage, KeyError) as error:
-            self._end(self._no_kafka(error, data))
+        except MalformedMessage as error:
+            self._end(self._no_kafka(error))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._closed.done():
             self._closed.set_result(None)
-        why = f"the broker closed the connection{f' ({error})' if error else ''}"
-        self._end(self._lost(why))
+        if isinstance(error, ssl.SSLError):
+            self._end(explain_tls(error, about=self._about))
+        elif self._is_proven:
+            self._end(self._lost(f"the broker closed the connection{f' ({error})' if error else ''}"))
+        else:
+            self._end(self._lost(self._hung_up_text(), hung_up=True))
 
     def _answer(self, frame: bytes) -> None:
         if len(frame) < 4:
@@ -191,6 +217,8 @@ class Connection(asyncio.Protocol):
             raise MalformedMessage(
                 f"the answer to {NAMES[api_key]} v{version} cannot be read: {error}"
             ) from None
+        if api_key != API_VERSIONS:  # which every listener answers, whatever it wants to hear next
+            self._is_proven = True
         answer.set_result(response)
 
     def _timed_out(self, correlation_id: int, timeout_ms: float) -> None:
@@ -217,14 +245,21 @@ class Connection(asyncio.Protocol):
                 each.timer.cancel()
                 if not each.answer.done():
                     each.answer.set_exception(self._why_closed)
+            if self._relogin is not None:
+                self._relogin.cancel()
             if self._transport is not None:
                 self._transport.abort() if why else self._transport.close()
             if self.on_closed is not None:
                 self.on_closed(self)
 
-    async def _connect(self) -> None:
+    async def _connect(self, tls: ssl.SSLContext | None) -> None:
+        host, port = self.address
         try:
-            await self._loop.create_connection(lambda: self, self.address.host, self.address.port)
+            await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+        except (ConnectionResetError, ssl.SSLEOFError):
+            raise self._unavailable(self._hung_up_text(), hung_up=True) from None
+        except ssl.SSLError as error:
+            raise explain_tls(error, about=self._about) from None
         except OSError as error:
             raise self._unavailable(_reason(error)) from None
 
@@ -240,24 +275,57 @@ class Connection(asyncio.Protocol):
             raise error_for(response.error_code, about=self._about)
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
 
+    async def _log_in(self) -> None:
+        """Also while the connection is in use (KIP-368): then requests wait, and those under way are answered."""
+        timeout_ms = self._settings.socket_connection_setup_timeout_ms
+
+        async def ask(request: Message) -> Any:
+            return await self._post(request, self.version_of(request.API_KEY), timeout_ms)
+
+        lifetime_ms = await authenticate(ask, self._settings, about=self._about)
+        if lifetime_ms > 0:
+            wait_s = lifetime_ms * random.uniform(*RELOGIN_AT) / 1000
+            self._relogin = self._loop.call_later(wait_s, self._log_in_again)
+
+    def _log_in_again(self) -> None:
+        self._logging_in = self._loop.create_task(self._log_in())
+        self._logging_in.add_done_callback(self._logged_in_again)
+
+    def _logged_in_again(self, task: "asyncio.Task[None]") -> None:
+        self._logging_in = None
+        error = None if task.cancelled() else task.exception()
+        if isinstance(error, KafkaError):
+            self._end(error)
+
     @property
     def _about(self) -> str:
         return f"broker at {self.address}"
 
-    def _unavailable(self, why: str) -> BrokerNotAvailableError:
+    def _unavailable(self, why: str, *, hung_up: bool = False) -> BrokerNotAvailableError:
         error = error_for(ErrorCode.BROKER_NOT_AVAILABLE, why, about=self._about)
         assert isinstance(error, BrokerNotAvailableError)
+        error.hung_up = hung_up
         return error
 
-    def _lost(self, why: str | None = None) -> ConnectionLost:
+    def _lost(self, why: str | None = None, *, hung_up: bool = False) -> ConnectionLost:
         if why is None and self._why_closed is not None:
             why = self._why_closed.message
         error = error_for(ErrorCode.NETWORK_EXCEPTION, why, about=self._about)
         assert isinstance(error, ConnectionLost)
+        error.hung_up = hung_up
         return error
 
-    def _no_kafka(self, error: Exception, data: bytes) -> ConnectionLost:
-        return self._lost(f"what came is no answer of a Kafka broker: {error}")
+    def _hung_up_text(self) -> str:
+        """A listener that hears another protocol than its own says nothing and hangs up."""
+        protocol = self._settings.security_protocol
+        others = " or ".join(each.value for each in SecurityProtocol if each is not protocol)
+        return (
+            f"it closed the connection before it answered anything. security.protocol is {protocol.value}; "
+            f"the listener may want {others}, or be no Kafka at all"
+        )
+
+    def _no_kafka(self, error: Exception) -> ConnectionLost:
+        return self._lost(f"what came is no answer of a Kafka broker: {error}", hung_up=not self._is_proven)
 
     def _unsupported(
         self, api_key: int, ours: tuple[int, int], theirs: tuple[int, int]

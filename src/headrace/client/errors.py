@@ -225,11 +225,21 @@ class ShareSessionLimitReachedError(BrokerError): ...
 
 
 class BrokerNotAvailableError(BrokerError, ConnectionError):
-    """No connection could be made, so nothing was sent. Check the address and whether the broker runs."""
+    """No connection could be made, so nothing was sent. Check the address and whether the broker runs.
+
+    `hung_up`: somebody was there and ended the talk before it began, as for a wrong security.protocol.
+    """
+
+    hung_up: bool = False
 
 
 class ConnectionLost(BrokerError, ConnectionError):
-    """The connection ended before the answer came. Whether the broker did what was asked is unknown."""
+    """The connection ended before the answer came. Whether the broker did what was asked is unknown.
+
+    `hung_up`: it ended before anything was answered on it, as for a wrong security.protocol.
+    """
+
+    hung_up: bool = False
 
 
 class RequestTimeoutError(BrokerError, TimeoutError):

@@ -10,6 +10,7 @@ import random
 from collections.abc import Iterable
 
 from headrace.client.connection import Connection
+from headrace.client.security import tls_context
 from headrace.client.settings import Address, ClientSettings
 from headrace.wire.errors import KafkaError
 
@@ -34,6 +35,7 @@ class Links:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
+        self._tls = tls_context(settings)
         self._links: dict[Address, _Link] = {}
         self._closing: set[asyncio.Task[None]] = set()
 
@@ -97,7 +99,7 @@ class Links:
     async def _open(self, link: _Link) -> Connection:
         try:
             await asyncio.sleep(max(0.0, link.retry_at - _now()))
-            connection = await Connection.open(link.address, self._settings)
+            connection = await Connection.open(link.address, self._settings, tls=self._tls)
         except KafkaError as error:
             self._failed(link, error)
             raise

@@ -34,7 +34,8 @@ class ApacheKafka:
 
     `settings` go to every node's server.properties and win over ours. `folder` keeps the data there
     instead of in a temporary one. `fast_groups` lets classic groups form without the usual three seconds' wait.
-    `java_options` are for the JVM, beside the heap.
+    `java_options` are for the JVM, beside the heap. `listeners` adds listeners beside the plain one, as names and
+    their security protocols; `address_of(name)` is where they are. `scram_users` are made before the first start.
     """
 
     def __init__(
@@ -46,20 +47,28 @@ class ApacheKafka:
         heap: str = "512m",
         java_options: Sequence[str] = (),
         fast_groups: bool = True,
+        listeners: Mapping[str, str] | None = None,
+        scram_users: Mapping[str, str] | None = None,
     ) -> None:
         self.settings = dict(settings or {})
+        self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
+        self._scram_users = dict(scram_users or {})
         self._nodes = nodes
         self._java_options = (f"-Xmx{heap}", f"-Xms{heap}", *java_options)
         self._fast_groups = fast_groups
         self._is_temporary = folder is None
         self._given_folder = folder
         self._folder: Path | None = None
-        self._ports: list[int] = []
+        self._ports: list[dict[str, int]] = []
         self._processes: list[ChildProcess] = []
 
     @property
     def bootstrap_servers(self) -> str:
-        return ",".join(f"127.0.0.1:{port}" for port in self._ports)
+        return self.address_of("PLAINTEXT")
+
+    def address_of(self, listener: str) -> str:
+        """Bootstrap servers by the name of a listener."""
+        return ",".join(f"127.0.0.1:{ports[listener]}" for ports in self._ports)
 
     @property
     def folder(self) -> Path:
@@ -121,19 +130,21 @@ class ApacheKafka:
         return range(1, self._nodes + 1)
 
     def _prepare(self) -> None:
-        ports = free_ports(2 * self._nodes)
-        self._ports, controller_ports = ports[: self._nodes], ports[self._nodes :]
+        free = iter(free_ports((1 + len(self._listeners)) * self._nodes))
+        self._ports = [{name: next(free) for name in self._listeners} for _ in self._node_ids()]
+        controller_ports = list(free)
         controllers = zip(self._node_ids(), controller_ports, strict=True)
         voters = ",".join(f"{node}@127.0.0.1:{port}" for node, port in controllers)
         cluster_id = new_cluster_id()  # never begins with a dash, which the tool would take for an option
-        for node, port, controller_port in zip(self._node_ids(), self._ports, controller_ports, strict=True):
+        for node, ports, controller_port in zip(self._node_ids(), self._ports, controller_ports, strict=True):
             home = self.folder / f"node-{node}"
             (home / "data").mkdir(parents=True)
+            advertised = ",".join(f"{name}://127.0.0.1:{port}" for name, port in ports.items())
             properties = {
                 **self._settings_of_every_node(),
                 "node.id": node,
-                "listeners": f"PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller_port}",
-                "advertised.listeners": f"PLAINTEXT://127.0.0.1:{port}",
+                "listeners": f"{advertised},CONTROLLER://127.0.0.1:{controller_port}",
+                "advertised.listeners": advertised,
                 "controller.quorum.voters": voters,
                 "log.dirs": home / "data",
                 **self.settings,
@@ -143,12 +154,13 @@ class ApacheKafka:
             self._format(home, cluster_id)
 
     def _settings_of_every_node(self) -> dict[str, object]:
+        protocols = ",".join(f"{name}:{protocol}" for name, protocol in self._listeners.items())
         replicas = min(self._nodes, 3)
         in_sync = min(self._nodes, 2)
         return {
             "process.roles": "broker,controller",
             "controller.listener.names": "CONTROLLER",
-            "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT",
+            "listener.security.protocol.map": f"{protocols},CONTROLLER:PLAINTEXT",
             "offsets.topic.replication.factor": replicas,
             "transaction.state.log.replication.factor": replicas,
             "transaction.state.log.min.isr": in_sync,
@@ -160,6 +172,9 @@ class ApacheKafka:
     def _format(self, home: Path, cluster_id: str) -> None:
         command = java_command("kafka.tools.StorageTool", *FAST_START)
         command += ["format", "--cluster-id", cluster_id, "--config", str(home / "server.properties")]
+        for name, password in self._scram_users.items():
+            for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
+                command += ["--add-scram", f"{mechanism}=[name={name},password={password}]"]
         answer = subprocess.run(command, capture_output=True, text=True, timeout=START_TIMEOUT_S)
         if answer.returncode != 0:
             raise StartFailed(f"formatting {home / 'data'} failed:\n{answer.stdout}\n{answer.stderr}")
