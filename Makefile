@@ -43,7 +43,7 @@ crash: $(SET_UP) ## power lost at every write in turn, on a disk in memory
 chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 	$(PYTEST) tests/chaos --rounds $(ROUNDS) --timeout 0
 
-bench: $(SET_UP) kafka-jars ## the same client against both brokers, alternating; prints ratios
+bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, alternating; prints ratios
 	$(BIN)/python -m bench
 
 docs: $(SET_UP) ## write the generated pages of docs/
@@ -80,6 +80,7 @@ pins: $(SET_UP) ## pin the newest packages that fit; UPGRADE= keeps what still f
 	$(COMPILE) $(UPGRADE) --extra web pyproject.toml -o requirements/base.txt
 	$(COMPILE) $(UPGRADE) requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
 	$(COMPILE) $(UPGRADE) requirements/jvm.in -c requirements/base.txt -c requirements/dev.txt -o requirements/jvm.txt
+	$(COMPILE) $(UPGRADE) requirements/peers.in -o requirements/peers.txt
 UPGRADE ?= --upgrade
 
 clean: ## remove .venv and every cache in this folder

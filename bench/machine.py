@@ -1,10 +1,12 @@
 """What the operating system knows: a process' memory and processor time, and how quiet the machine is."""
 
+import contextlib
 import os
 import platform
 import subprocess
 import tempfile
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from statistics import median
 
@@ -24,6 +26,29 @@ def memory_peak_mb(pid: int) -> float:
     """The most resident memory a process ever had; where the system does not say, what it has now."""
     status = Path(f"/proc/{pid}/status")
     return _status_kb(status, "VmHWM") * 1024 / 1e6 if status.exists() else memory_mb(pid)
+
+
+def descendants(pid: int) -> list[int]:
+    """The process and all that it and its children started; itself alone where the system has no /proc."""
+    found = [pid]
+    for one in found:
+        for children in Path(f"/proc/{one}/task").glob("*/children"):
+            with contextlib.suppress(OSError):
+                found += map(int, children.read_text().split())
+    return found
+
+
+def memory_shared_out_mb(pids: Iterable[int]) -> float:
+    """Resident memory of processes together, pages they share counted once between them (PSS)."""
+    total = 0.0
+    for pid in pids:
+        rollup = Path(f"/proc/{pid}/smaps_rollup")
+        if rollup.exists():
+            shown = next(line for line in rollup.read_text().splitlines() if line.startswith("Pss:"))
+            total += int(shown.split()[1]) * 1024 / 1e6
+        else:
+            total += memory_mb(pid)
+    return total
 
 
 def _status_kb(status: Path, name: str) -> int:

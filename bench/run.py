@@ -62,17 +62,17 @@ def run(
 
 def _start_warm(apache: Apache, plan: Plan, tasks: Sequence[Task]) -> Running:
     """Apache Kafka with its code compiled for what is coming."""
-    _say("starting apache")
+    say("starting apache")
     running = apache.start(Policy.PAGE_CACHE)
     if any(task.name in NEEDS_PRELOAD for task in tasks):
         preload(running, plan.load)
-    _say("warming apache up")
+    say("warming apache up")
     for task in tasks:
         task.run(running, replace(plan.load, seconds=plan.warm_s))
     return running
 
 
-def _in_turn(items: Sequence[T], round_number: int) -> list[T]:
+def in_turn(items: Sequence[T], round_number: int) -> list[T]:
     return list(items) if round_number % 2 == 0 else list(reversed(items))
 
 
@@ -84,12 +84,12 @@ def _measure_starts(plan: Plan, folder: Path, results: Results) -> None:
     policy = Policy.PAGE_CACHE
     for round_number in range(-1, plan.starts):
         is_counted = round_number >= 0
-        _say(f"start {round_number + 1} of {plan.starts}" if is_counted else "a start that does not count")
+        say(f"start {round_number + 1} of {plan.starts}" if is_counted else "a start that does not count")
         results.spins_s.append(spin_s())
         home = folder / f"start-{round_number}"
         ours = Headrace(home, bytecode=folder / BYTECODE)
         brokers: tuple[BrokerProcess, BrokerProcess] = (ours, Apache(home))
-        for broker in _in_turn(brokers, round_number):
+        for broker in in_turn(brokers, round_number):
             try:
                 running = broker.start(policy)
                 if is_counted:
@@ -115,10 +115,10 @@ def _measure_tasks(
         for round_number in range(-1, plan.rounds):
             is_counted = round_number >= 0
             what = f"round {round_number + 1} of {plan.rounds}" if is_counted else "warming both up"
-            _say(f"{policy.label}: {what}")
+            say(f"{policy.label}: {what}")
             results.spins_s.append(spin_s())
             for task in tasks:
-                for running in _in_turn((ours, apache), round_number):
+                for running in in_turn((ours, apache), round_number):
                     values = task.run(running, plan.load)
                     if is_counted:
                         _add_all(results, policy, running.name, values)
@@ -132,5 +132,5 @@ def _add_all(results: Results, policy: Policy, broker: str, values: Values) -> N
         results.add(line, policy.label, broker, value)
 
 
-def _say(what: str) -> None:
+def say(what: str) -> None:
     print(what, file=sys.stderr, flush=True)

@@ -1,0 +1,234 @@
+"""Runs the contenders in turn: enqueue, start the worker, wait until the journal is full, stop it, check."""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import Protocol
+
+from bench.brokers import Headrace, Policy
+from bench.clients.figures import Figures
+from bench.contest import Contest, Measure
+from bench.machine import descendants, memory_shared_out_mb
+from bench.queues import peers
+from bench.queues.jobs.work import CONCURRENCY, JOURNAL, SERVER
+from bench.queues.journal import jobs_noted, rate, read, require_exact
+from bench.run import in_turn
+from bench.tasks import ROOT
+from headrace.testing.child_process import ChildProcess
+
+NO_OPS, WAITS = 3000, 1000
+RUN_TIMEOUT_S = 60
+# Taskiq does not end by itself after SIGTERM; what is acknowledged by then is acknowledged, which `left` shows.
+STOP_TIMEOUT_S = 3
+OURS = "headrace, asyncio, fsync"
+NO_OP = Measure("no-op jobs", "jobs/s", True)
+WAIT = Measure("jobs that wait 5 ms", "jobs/s", True)
+ENQUEUE = Measure("enqueue, one after the other", "jobs/s", True)
+WORKER_MEMORY = Measure("memory of the worker", "MB", False)
+SERVER_MEMORY = Measure("memory of the server", "MB", False)
+SETTING = f"{CONCURRENCY} at once"
+
+
+class Server(Protocol):
+    """Where a queue keeps its jobs."""
+
+    address: str
+
+    @property
+    def pid(self) -> int: ...
+
+    def empty(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A queue on a server: `worker` is its own command, `module` the one of bench.queues.jobs that enqueues."""
+
+    name: str
+    server: str
+    python: Path
+    module: str
+    worker: Sequence[str]
+
+
+class Failed(Exception):
+    """A contender's own process failed or did not get done in time; the message ends with what it printed."""
+
+
+def run_queues(contest: Contest, folder: Path, *, rounds: int, say: Callable[[str], None]) -> None:
+    """Fills `contest`. Where the peers cannot be installed, ours run alone, and the table's reader is told."""
+    contenders = ours()
+    try:
+        contenders += theirs(peers.environment())
+        peers.redis_server()
+    except peers.Missing as missing:
+        say(f"NOTE: the peers are left out: {missing}")
+        contenders = ours()
+    servers: dict[str, Server] = {}
+    try:
+        for name in dict.fromkeys(contender.server for contender in contenders):
+            servers[name] = _start(name, folder / name.replace(" ", "-"), folder)
+        for round_number in range(rounds):
+            for contender in in_turn(contenders, round_number):
+                say(f"queues: round {round_number + 1} of {rounds}: {contender.name}")
+                _measure(contest, contender, servers[contender.server], folder)
+    finally:
+        for server in servers.values():
+            server.stop()
+
+
+def ours() -> list[Contender]:
+    here = Path(sys.executable)
+
+    def contender(name: str, server: str, queue: str) -> Contender:
+        command = (str(here), "-m", "headrace", "worker", f"bench.queues.jobs.headrace:{queue}")
+        return Contender(name, server, here, "headrace", command)
+
+    return [
+        contender(OURS, "headrace fsync", "queue"),
+        contender("headrace, threads, fsync", "headrace fsync", "threads"),
+        contender("headrace, asyncio, page cache", "headrace page cache", "queue"),
+    ]
+
+
+def theirs(commands: Path) -> list[Contender]:
+    python, at_once = commands / "python", str(CONCURRENCY)
+
+    def contender(name: str, server: str, module: str, *worker: str) -> Contender:
+        return Contender(name, server, python, module, (str(commands / worker[0]), *worker[1:]))
+
+    def celery(name: str, server: str, pool: str) -> Contender:
+        options = ("--pool", pool, "--concurrency", at_once, "--loglevel", "WARNING")
+        quick_start = ("--without-mingle", "--without-gossip")
+        return contender(
+            name,
+            server,
+            "celery",
+            "celery",
+            "-A",
+            "bench.queues.jobs.celery",
+            "worker",
+            *options,
+            *quick_start,
+        )
+
+    found = []
+    for durability in peers.DURABILITY:
+        server = f"redis {durability}"
+        found += [
+            celery(f"celery, threads, {durability}", server, "threads"),
+            contender(
+                f"dramatiq, threads, {durability}",
+                server,
+                "dramatiq",
+                *("dramatiq", "bench.queues.jobs.dramatiq", "--processes", "1", "--threads", at_once),
+            ),
+            contender(
+                f"taskiq, asyncio, {durability}",
+                server,
+                "taskiq",
+                *("taskiq", "worker", "bench.queues.jobs.taskiq:broker", "--workers", "1"),
+                *("--max-async-tasks", at_once, "--log-level", "WARNING"),
+            ),
+        ]
+        if durability == "memory only":
+            found.append(celery(f"celery, {at_once} processes, {durability}", server, "prefork"))
+    return found
+
+
+class HeadraceServer:
+    """`headrace serve`, with a topic of its own for each run: nothing is left of the last."""
+
+    def __init__(self, folder: Path, *, policy: Policy, bytecode: Path) -> None:
+        self._broker = Headrace(folder, bytecode=bytecode)
+        self._running = self._broker.start(policy)
+        self._runs = count(1)
+        self.address = ""
+
+    @property
+    def pid(self) -> int:
+        return self._running.pid
+
+    def empty(self) -> None:
+        self.address = f"{self._running.bootstrap_servers}/jobs-{next(self._runs)}"
+
+    def stop(self) -> None:
+        self._broker.stop()
+
+
+def _start(name: str, folder: Path, home: Path) -> Server:
+    kind, _, durability = name.partition(" ")
+    if kind == "redis":
+        return peers.Redis(folder, durability=durability)
+    policy = next(policy for policy in Policy if policy.label == durability)
+    return HeadraceServer(folder, policy=policy, bytecode=home / "bytecode")
+
+
+def _measure(contest: Contest, contender: Contender, server: Server, folder: Path) -> None:
+    server.empty()
+    journal = folder / "journal"
+    journal.unlink(missing_ok=True)
+    env = {
+        SERVER: server.address,
+        JOURNAL: str(journal),
+        "PYTHONPATH": str(ROOT),
+        "PYTHONDONTWRITEBYTECODE": "",
+        "PYTHONPYCACHEPREFIX": str(folder / "bytecode"),
+    }
+    enqueued = Figures.parse(_run(contender, env, "enqueue", "--no-ops", str(NO_OPS), "--waits", str(WAITS)))
+    worker_mb, server_mb = _work_off(contender, server, journal, env, folder)
+    entries = read(journal)
+    require_exact(entries, jobs=NO_OPS + WAITS)
+    if left := int(_run(contender, env, "left")):
+        raise Failed(f"{contender.name}: every job ran, and the queue still holds {left}")
+    contest.add(NO_OP, SETTING, contender.name, rate(entries, first=0, jobs=NO_OPS))
+    contest.add(WAIT, SETTING, contender.name, rate(entries, first=NO_OPS, jobs=WAITS))
+    contest.add(ENQUEUE, "one client", contender.name, enqueued.records / enqueued.seconds)
+    contest.add(WORKER_MEMORY, SETTING, contender.name, worker_mb)
+    contest.add(SERVER_MEMORY, SETTING, contender.name, server_mb)
+
+
+def _run(contender: Contender, env: dict[str, str], *arguments: str) -> str:
+    command = [str(contender.python), "-m", f"bench.queues.jobs.{contender.module}", *arguments]
+    done = subprocess.run(
+        command, capture_output=True, text=True, timeout=RUN_TIMEOUT_S, cwd=ROOT, env={**os.environ, **env}
+    )
+    if done.returncode:
+        raise Failed(f"{contender.name}: {' '.join(arguments)} failed:\n{done.stderr}")
+    return done.stdout
+
+
+def _work_off(
+    contender: Contender, server: Server, journal: Path, env: dict[str, str], folder: Path
+) -> tuple[float, float]:
+    """Memory of the worker's processes and of the server, in MB, when the last job is done."""
+    output = folder / "worker.log"
+    output.unlink(missing_ok=True)
+    worker = ChildProcess(contender.worker, output=output, env=env, cwd=ROOT)
+    processes = [worker.pid]
+    try:
+        deadline = time.monotonic() + RUN_TIMEOUT_S
+        while jobs_noted(journal) < NO_OPS + WAITS:
+            if time.monotonic() > deadline or not worker.is_running:
+                raise Failed(
+                    f"{contender.name}: {jobs_noted(journal)} of {NO_OPS + WAITS} jobs ran within"
+                    f" {RUN_TIMEOUT_S} s:\n{worker.output_tail()}"
+                )
+            time.sleep(0.01)
+        processes = descendants(worker.pid)
+        return memory_shared_out_mb(processes), memory_shared_out_mb([server.pid])
+    finally:
+        worker.stop(STOP_TIMEOUT_S)
+        # A worker that had to be killed leaves its children behind.
+        for pid in processes[1:]:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
