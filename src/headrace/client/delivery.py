@@ -91,7 +91,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     @property
     def lock_deadline(self) -> float:
         """When the lock ends unless it is renewed, as `time.time()` counts."""
-        return time.time() + self._acquired.lock_until_ms / 1000 - time.monotonic()
+        until_ms = self._acquired.lock_until_ms_of(self._record.offset)
+        return time.time() + until_ms / 1000 - time.monotonic()
 
     @property
     def is_lost(self) -> bool:

@@ -16,60 +16,50 @@ Every acknowledged range is answered exactly once by `on_settled`: without an er
 with one when it was refused or when its fate is unknown (the connection broke). A range whose lock is gone before it
 was acknowledged is told to `on_lost`, once. Both are called on the loop, inside the member: they must be quick and
 must not raise.
+
+All decisions are in `core/`; what is here waits for answers and for the time.
 """
 
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+import asyncio
+import contextlib
+import logging
+import random
+import time
+from base64 import urlsafe_b64encode
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+from uuid import uuid4
 
+from headrace.client.cluster import Cluster
+from headrace.client.connection import Connection
+from headrace.client.core.acknowledgements import Commit, Lost, Settled
 from headrace.client.core.acquired import Acquired
+from headrace.client.core.member import Arrival, MemberCore, Out, TopicView
 from headrace.client.delivery import AcknowledgeType, TopicPartition
+from headrace.client.errors import error_for
+from headrace.client.metrics import Metrics
 from headrace.client.settings import ShareSettings
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.share_fetch_request import ShareFetchRequest
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 
+__all__ = ["Acquired", "Arrival", "AsyncShareMember", "Lost", "Settled"]
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What one answer brought of one partition: the records' bytes, and which offsets in them are ours."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
-    acquired: Sequence[Acquired]
-    records: bytes
-    """Whole record batches; there may be more in them than was acquired."""
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The broker's answer for a range, or that there was none. RENEW ranges are answered too."""
-
-    acquired: Acquired
-    first: int
-    last: int
-    type: int
-    """As `AcknowledgeType`; 0 is a gap."""
-    error: KafkaError | None
-
-
-@dataclass(frozen=True, slots=True)
-class Lost:
-    """A range that this member held, unacknowledged, and holds no more."""
-
-    acquired: Acquired
-    first: int
-    last: int
-    error: KafkaError
+logger = logging.getLogger("headrace.client")
+FETCH_API = 78
+RENEW_VERSION = 2
+"""The version of the share APIs from which brokers know RENEW and record_limit (Kafka 4.2)."""
 
 
 class AsyncShareMember:
     """See the module. All methods belong to the loop it was started on.
 
-    `capacity` bounds the offsets that are acquired and not settled (taken or not); the member fetches ahead up to it,
-    `max.poll.records` at a time (0: as a consumer does, one poll ahead). In `record_limit` mode it is never exceeded;
-    else by no more than one record batch for each broker. `member_id` takes an old id back.
-    `renew` says whether the locks of taken ranges are renewed by itself, up to `auto.renew.max.ms` for each.
+    With `capacity` the member acquires ahead by itself, `max.poll.records` at a time, up to so many offsets that are
+    acquired and not acknowledged, taken or not; without it, as a consumer does: when `take` waits, and one poll
+    ahead. In `record_limit` mode `capacity` is never exceeded; else by no more than one record batch for each broker.
+    `member_id` takes an old id back. With `auto.renew` the locks of taken ranges are renewed, up to
+    `auto.renew.max.ms` for each; those of ranges that wait to be taken always are.
     """
 
     def __init__(
@@ -80,18 +70,45 @@ class AsyncShareMember:
         member_id: str | None = None,
         on_settled: Callable[[Sequence[Settled]], None] | None = None,
         on_lost: Callable[[Sequence[Lost]], None] | None = None,
+        on_arrival: Callable[[], None] | None = None,
     ) -> None:
-        raise NotImplementedError
+        self.settings = settings
+        self.metrics = Metrics()
+        self.core = MemberCore(
+            settings,
+            member_id or urlsafe_b64encode(uuid4().bytes).decode().rstrip("="),
+            capacity=capacity or settings.max_unacknowledged,
+            is_ahead=capacity > 0,
+            fraction=random.random,
+        )
+        self._cluster = Cluster(settings)
+        self._on_settled = on_settled
+        self._on_lost = on_lost
+        self._on_arrival = on_arrival
+        self._connections: dict[int, Connection] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self._changed: list[asyncio.Future[None]] = []
+        self._is_refreshing = False
+        self._is_closed = False
 
     @property
     def member_id(self) -> str:
-        raise NotImplementedError
+        return self.core.membership.member_id
+
+    @property
+    def cluster(self) -> Cluster:
+        """The member's own connections; for reading metadata or sending what is no business of a share session."""
+        return self._cluster
 
     async def start(self) -> None:
         """Connects. An error that names the address when no broker is there within default.api.timeout.ms."""
+        await self._cluster.start()
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription; with no topics the member leaves its group."""
+        self.core.subscribe(topics, now_ms=now_ms())
+        self.pump()
 
     async def take(self, records_max: int, *, timeout_s: float) -> list[Arrival]:
         """Arrivals of about so many records (whole arrivals; at least one when there is one), or [] after the time.
@@ -99,25 +116,304 @@ class AsyncShareMember:
         Raises what makes it impossible to go on: a refused group, a refused topic.
         Cancelling it loses nothing: what has arrived stays for the next call.
         """
-        raise NotImplementedError
+        core = self.core
+        core.came_back(now_ms=now_ms())
+        self.raise_trouble()
+        until_ms = now_ms() + max(1, int(timeout_s * 1000))
+        self.ask(until_ms)
+        try:
+            while True:
+                taken = core.take(records_max, now_ms=now_ms())
+                if taken or now_ms() >= until_ms:
+                    return taken
+                await self.wait_for_change(until_ms)
+                self.raise_trouble()
+        finally:
+            self.ask(None)
 
     def acknowledge(
         self, acquired: Acquired, type: AcknowledgeType, first: int | None = None, last: int | None = None
     ) -> bool:
         """Decides about a range, or a part of it; it is sent at once. False when it was decided before."""
-        raise NotImplementedError
+        low = acquired.first if first is None else first
+        high = acquired.last if last is None else last
+        if not acquired.first <= low <= high <= acquired.last:
+            raise ValueError(f"offsets {low} to {high} are not within {acquired!r}")
+        with self.core.lock:
+            is_new = acquired.choose_range(low, high, type)
+        if is_new:
+            self.core.sweep([acquired])
+            self._soon()
+        return is_new
 
     async def commit(self, *, timeout_s: float) -> dict[TopicPartition, KafkaError | None]:
         """Waits until everything acknowledged so far is answered; the worst answer by partition."""
-        raise NotImplementedError
+        return await self.commit_of((), timeout_s=timeout_s)
 
     async def close(self, *, timeout_s: float = 30.0) -> None:
         """Sends what is acknowledged, closes its sessions (which releases what is held) and leaves the group."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        until_ms = now_ms() + int(1000 * min(timeout_s, self.settings.request_timeout_ms / 1000))
+        self.core.close()
+        try:
+            self.pump()
+            while not self.core.is_closed and now_ms() < until_ms:
+                await self.wait_for_change(until_ms)
+        finally:
+            if self._timer is not None:
+                self._timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+            await self._cluster.close()
+            if self._tasks:
+                await asyncio.wait(self._tasks)
+            self._give_up()
 
     async def __aenter__(self) -> Self:
-        raise NotImplementedError
+        await self.start()
+        return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        raise NotImplementedError
+        await self.close()
+
+    # For the consumers
+
+    def ask(self, until_ms: int | None, swept: Iterable[Acquired] = ()) -> None:
+        """Somebody waits for records until then (None: not any more); `swept` is to be acknowledged meanwhile."""
+        self.core.sweep(swept)
+        if until_ms is not None:
+            self.core.polled(now_ms=now_ms())
+        self.core.ask(until_ms)
+        self.pump()
+
+    def served(self, swept: Iterable[Acquired]) -> None:
+        """A poll has been served from the buffer; `swept` is to be acknowledged."""
+        self.core.sweep(swept)
+        self.core.polled(now_ms=now_ms())
+        self.pump()
+
+    def send(self, swept: Iterable[Acquired]) -> None:
+        """Sends what is decided about these."""
+        self.core.sweep(swept)
+        self.pump()
+
+    async def commit_of(
+        self, swept: Iterable[Acquired], *, timeout_s: float
+    ) -> dict[TopicPartition, KafkaError | None]:
+        """`commit`, after what is decided about these has been sent too."""
+        commit: Commit = self.core.commit(self.core.sweep(swept))
+        until_ms = now_ms() + int(timeout_s * 1000)
+        self.pump()
+        while not commit.is_done:
+            if now_ms() >= until_ms:
+                raise error_for(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    f"not all acknowledgements were answered within {timeout_s:g} s; they may still be",
+                    about=f"share group {self.settings.group_id!r}",
+                )
+            await self.wait_for_change(until_ms)
+        return {TopicPartition(*partition): error for partition, error in commit.results.items()}
+
+    def raise_trouble(self) -> None:
+        """Raises what stands in the way, if anything does."""
+        if self.core.errors:
+            raise self.core.errors.pop(0)
+        if self.core.membership.failure is not None:
+            raise self.core.membership.failure
+
+    async def wait_for_change(self, until_ms: int) -> None:
+        """Returns when a broker has answered, something has arrived, failed or was woken, or the time is over."""
+        loop = asyncio.get_running_loop()
+        changed: asyncio.Future[None] = loop.create_future()
+        self._changed.append(changed)
+        timer = loop.call_later(max(0.0, (until_ms - now_ms()) / 1000), _set, changed)
+        try:
+            await changed
+        finally:
+            timer.cancel()
+            with contextlib.suppress(ValueError):
+                self._changed.remove(changed)
+
+    def wake(self) -> None:
+        """Ends every `wait_for_change`."""
+        changed, self._changed = self._changed, []
+        for each in changed:
+            _set(each)
+
+    # Waiting for brokers
+
+    def pump(self) -> None:
+        """Sends all there is to send, and sets the clock for the next time."""
+        core, now = self.core, now_ms()
+        core.tick(now_ms=now)
+        for out in core.sends(now_ms=now):
+            self._start(self._exchange(out) if out.node_id is not None else self._heartbeat(out.request))
+        if core.wants_metadata(now_ms=now) and not self._is_refreshing:
+            core.metadata_asked()
+            self._start(self._refresh())
+        self._tell()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        due_ms = core.deadline_ms(now_ms=now)
+        if due_ms is not None and not (self._is_closed and core.is_closed):
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(0.001, (due_ms - now_ms()) / 1000), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        self.pump()
+        if self.core.membership.failure is not None or self.core.errors:
+            self.wake()
+
+    def _soon(self) -> None:
+        """Pumps when the caller is done: many acknowledgements in a row go in one request."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer = asyncio.get_running_loop().call_later(0, self._tick)
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, out: Out) -> None:
+        """One request to one broker, and its answer or that there is none."""
+        node_id, request = out.node_id, out.request
+        assert node_id is not None
+        started = time.monotonic()
+        try:
+            connection = await self._connection(node_id, request.share_session_epoch)  # type: ignore[union-attr]
+            response = await connection.send(request)
+        except KafkaError as error:
+            self.core.failed(node_id, error, now_ms=now_ms())
+        else:
+            had = self.core.buffered
+            self.core.answered(node_id, response, now_ms=now_ms())
+            self._take_hints()
+            if isinstance(request, ShareFetchRequest):
+                self.metrics.fetched(response, time.monotonic() - started)
+            if self.core.buffered > had and self._on_arrival is not None:
+                self._on_arrival()
+        self.pump()
+        self.wake()
+
+    async def _connection(self, node_id: int, epoch: int) -> Connection:
+        """The connection that the session lives on. A session that was opened over another one is gone."""
+        connection = await self._cluster.connection(node_id)
+        known = self._connections.get(node_id)
+        if connection is known:
+            return connection
+        if epoch != 0 and known is not None:
+            self._connections.pop(node_id)
+            raise error_for(
+                ErrorCode.NETWORK_EXCEPTION,
+                "the connection has ended, and the share session with it",
+                about=f"broker {node_id}",
+            )
+        version = connection.version_of(FETCH_API)
+        session = self.core.sessions[node_id]
+        session.is_old = version < RENEW_VERSION
+        if session.is_old and self.core.is_record_limited:
+            raise error_for(
+                ErrorCode.UNSUPPORTED_VERSION,
+                "share.acquire.mode=record_limit and max.unacknowledged need ShareFetch v2",
+                about=f"broker {node_id}",
+            )
+        self._connections[node_id] = connection
+        tell_links = connection.on_closed
+        connection.on_closed = lambda closed: self._lost(node_id, closed, tell_links)
+        return connection
+
+    def _lost(self, node_id: int, connection: Connection, tell: Callable[[Connection], None] | None) -> None:
+        if tell is not None:
+            tell(connection)
+        if self._connections.get(node_id) is not connection:
+            return
+        del self._connections[node_id]
+        session = self.core.sessions[node_id]
+        if session.in_flight is None and session.is_open and not self._is_closed:
+            error = error_for(
+                ErrorCode.NETWORK_EXCEPTION, "the broker closed the connection", about=f"broker {node_id}"
+            )
+            self.core.failed(node_id, error, now_ms=now_ms())
+            self.pump()
+            self.wake()
+
+    async def _heartbeat(self, request: Any) -> None:
+        assert isinstance(request, ShareGroupHeartbeatRequest)
+        group_id, started = self.settings.group_id, time.monotonic()
+        if self.core.membership.coordinator_is_lost:
+            self.core.membership.coordinator_is_lost = False
+            self._cluster.forget_coordinator(group_id)
+        try:
+            node_id = await self._cluster.coordinator(group_id)
+            response = await self._cluster.send(node_id, request)
+        except KafkaError as error:
+            self.core.heartbeat_failed(error, now_ms=now_ms())
+        else:
+            self.core.heartbeat_answered(response, now_ms=now_ms())
+            self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
+        self.pump()
+        self.wake()
+
+    async def _refresh(self) -> None:
+        """Fetches the metadata of the assigned topics."""
+        self._is_refreshing = True
+        try:
+            await self._cluster.refresh(self.core.membership.topics, topic_ids=self.core.topic_ids())
+        except KafkaError:
+            self.core.metadata_failed(now_ms=now_ms())
+        else:
+            self._learn()
+        finally:
+            self._is_refreshing = False
+        self.pump()
+
+    def _learn(self) -> None:
+        views = {}
+        for topic_id in self.core.topic_ids():
+            topic = self._cluster.topic_by_id(topic_id)
+            if topic is not None:
+                leaders = {one.partition: one.leader_id for one in topic.partitions.values()}
+                views[topic_id] = TopicView(topic.name, leaders)
+        self.core.learn(views, now_ms=now_ms())
+
+    def _take_hints(self) -> None:
+        hints, self.core.hints = self.core.hints, []
+        if [hint for hint in hints if self._cluster.learn_leader(*hint)]:
+            self._learn()
+
+    def _tell(self) -> None:
+        """Passes on what has become of acknowledgements and locks."""
+        core = self.core
+        if core.settled:
+            settled, core.settled = core.settled, []
+            self.metrics.settled(settled)
+            if self._on_settled is not None:
+                self._on_settled(settled)
+        if core.lost:
+            lost, core.lost = core.lost, []
+            if self._on_lost is not None:
+                self._on_lost(lost)
+
+    def _give_up(self) -> None:
+        """The time for closing is over: what is still unanswered is told to have failed."""
+        error = error_for(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed", about="acknowledgements")
+        for node_id in self.core.sessions:
+            self.core.failed(node_id, error, now_ms=now_ms())
+        self._tell()
+        self.wake()
+
+
+def now_ms() -> int:
+    return int(time.monotonic() * 1000)
+
+
+def _set(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

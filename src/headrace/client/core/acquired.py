@@ -4,12 +4,12 @@ Theory of operation. An `Acquired` is one entry of a ShareFetch answer's Acquire
 mark, which moves one way only:
 
     OPEN -> chosen (ACCEPT, RELEASE, REJECT, RENEW, GAP) -> SENT -> DONE
-    OPEN or chosen or SENT -> LOST (-> LATE -> DONE when it is acknowledged all the same)
     RENEW -> RENEWING -> OPEN again, or LOST
+    OPEN -> LOST, chosen -> LATE when the lock goes; LOST -> LATE when it is acknowledged all the same;
+    LATE -> LOST once that has been reported as failed
 
 A chosen mark may be chosen anew until it is swept, that is, handed to a request; from then on nothing brings it back,
-so that no acknowledgement is ever sent twice for one acquisition. (One exception, in `unsend`: the broker has
-refused the acknowledgement with an error that says "later", and has changed nothing.)
+so that no acknowledgement is ever made twice for one acquisition.
 
 As long as all offsets carry the same mark, `marks` is None and the mark is in `uniform`: accepting a whole range costs
 the same for one record and for a million. Otherwise there is one byte for each offset, and runs of equal bytes are
@@ -41,9 +41,9 @@ def _table(changes: dict[int, int]) -> bytes:
     return bytes(changes.get(mark, mark) for mark in range(256))
 
 
-_SWEPT = _table({ACCEPT: SENT, RELEASE: SENT, REJECT: SENT, RENEW: RENEWING, GAP: SENT, LATE: DONE})
-_LOSING = _table(dict.fromkeys((OPEN, ACCEPT, RELEASE, REJECT, RENEW, GAP, SENT, RENEWING), LOST))
-"""What was chosen but not sent is lost too: `Acquired.lose` tells which, so that it can be reported."""
+_SWEPT = _table({ACCEPT: SENT, RELEASE: SENT, REJECT: SENT, RENEW: RENEWING, GAP: SENT, LATE: LOST})
+_LOSING = _table({OPEN: LOST, ACCEPT: LATE, RELEASE: LATE, REJECT: LATE, RENEW: LATE, GAP: DONE})
+"""What is on its way (SENT, RENEWING) is not touched: its answer, or that there is none, decides."""
 
 
 class Span(NamedTuple):
@@ -62,6 +62,7 @@ class Acquired:
         "first",
         "keeper",
         "last",
+        "later",
         "lock_ms",
         "lock_until_ms",
         "marks",
@@ -97,7 +98,9 @@ class Acquired:
         self.node_id = node_id
         self.lock_ms = lock_ms
         self.lock_until_ms = lock_until_ms
-        """On the clock of whoever drives the core, in milliseconds."""
+        """When the first of its locks ends, on the clock of whoever drives the core, in milliseconds."""
+        self.later: list[tuple[int, int, int]] = []
+        """Parts that were renewed by themselves (first, last, until when)."""
         self.uniform = OPEN
         self.marks: bytearray | None = None
         self.taken_ms: int | None = None
@@ -177,19 +180,50 @@ class Acquired:
             self._replace(self.marks.translate(_SWEPT))
         return spans
 
-    def unsend(self, first: int, last: int, mark: int) -> None:
-        """The broker has refused this for now and nothing has changed: it is chosen again, where it was not lost."""
-        for span in list(self.spans(first, last)):
-            if span.mark in (SENT, RENEWING):
-                self._set(span.first, span.last, mark)
+    def finish(self, first: int, last: int) -> int:
+        """The broker has answered for good. Returns how many offsets that ends."""
+        return self._move(first, last, SENT, DONE)
 
-    def finish(self, first: int, last: int) -> None:
-        """The broker has answered for good. What was lost meanwhile stays lost."""
-        self._move(first, last, SENT, DONE)
-
-    def renewed(self, first: int, last: int) -> None:
+    def renewed(self, first: int, last: int) -> int:
         """A RENEW mark's answer: the records are the user's again."""
-        self._move(first, last, RENEWING, OPEN)
+        return self._move(first, last, RENEWING, OPEN)
+
+    def lock_until_ms_of(self, offset: int) -> int:
+        return next(
+            (until for first, last, until in self.later if first <= offset <= last), self.lock_until_ms
+        )
+
+    def extend(self, until_ms: int, first: int | None = None, last: int | None = None) -> None:
+        """The lock of all that is held lives on, or of a part of it."""
+        low = self.first if first is None else first
+        high = self.last if last is None else last
+        if any(span.first < low or span.last > high for span in self.held()):
+            self.later = [one for one in self.later if one[1] < low or one[0] > high]
+            self.later.append((low, high, until_ms))
+            return
+        self.later.clear()
+        self.lock_until_ms = max(self.lock_until_ms, until_ms)
+
+    def expired(self, now_ms: int) -> list[tuple[int, int]]:
+        """Ranges whose locks have ended; the next lock to end, if there is one, becomes `lock_until_ms`."""
+        alive = sorted(one for one in self.later if one[2] > now_ms)
+        self.later = []
+        if not alive:
+            return [(self.first, self.last)]
+        gone, following = [], self.first
+        for first, last, _ in alive:
+            if first > following:
+                gone.append((following, first - 1))
+            following = last + 1
+        if following <= self.last:
+            gone.append((following, self.last))
+        self.lock_until_ms = min(until for _, _, until in alive)
+        self.later = [one for one in alive if one[2] > self.lock_until_ms]
+        return gone
+
+    def not_renewed(self, first: int, last: int) -> int:
+        """A RENEW mark was refused, or its answer is unknown: the records are taken for lost."""
+        return self._move(first, last, RENEWING, LOST)
 
     def lose(self, first: int | None = None, last: int | None = None) -> list[Span]:
         """The lock is gone. Returns what it took, with the marks as they were before."""
@@ -203,7 +237,7 @@ class Acquired:
                 self._replace(self.marks.translate(_LOSING))
         else:
             for span in taken:
-                self._set(span.first, span.last, LOST)
+                self._set(span.first, span.last, _LOSING[span.mark])
         return taken
 
     def held(self) -> list[Span]:
@@ -245,16 +279,19 @@ class Acquired:
         for run in found:
             yield Span(base + run.start(), base + run.end() - 1, run[1][0])
 
-    def _move(self, first: int, last: int, old: int, new: int) -> None:
+    def _move(self, first: int, last: int, old: int, new: int) -> int:
         if self.marks is None:
             if self.uniform != old:
-                return
+                return 0
             if first <= self.first and last >= self.last:
                 self.uniform = new
-                return
+                return self.count
+        moved = 0
         for span in list(self.spans(first, last)):
             if span.mark == old:
                 self._set(span.first, span.last, new)
+                moved += span.last - span.first + 1
+        return moved
 
     def _set(self, first: int, last: int, mark: int) -> None:
         if first == self.first and last == self.last:

@@ -1,0 +1,142 @@
+"""Acknowledgements on their way: from marks to the fewest batches that say the same, and whom to tell the answer.
+
+A request carries, for each partition, ascending batches of offsets with either one type for all or one for each.
+As Java's client does, neighbouring short runs of different types share a batch with a type for each offset, and a run
+of more than `RUN_MAX` equal types gets a batch of its own with one type.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from headrace.client.core.acquired import GAP, Acquired
+from headrace.wire.errors import KafkaError
+from headrace.wire.messages.share_acknowledge_request import AcknowledgementBatch
+
+RUN_MAX = 10
+GAP_TYPE = 0
+LATE_TYPE = -1
+"""In an answer: it was acknowledged after its lock was lost, and never sent."""
+Key = tuple[bytes, int]
+"""A partition: topic id, index."""
+
+
+class Ack(NamedTuple):
+    """One range with one type, for one acquisition. `number` grows with each, so that a commit knows its own."""
+
+    acquired: Acquired
+    first: int
+    last: int
+    mark: int
+    number: int
+    is_own: bool = False
+    """A renewal that the member has decided on by itself; the marks do not know of it."""
+    is_alone: bool = False
+    """Must not share a request with other acquisitions of its partition: one of them is refused."""
+
+    @property
+    def type(self) -> int:
+        return GAP_TYPE if self.mark == GAP else self.mark
+
+    @property
+    def key(self) -> Key:
+        return self.acquired.topic_id, self.acquired.partition
+
+
+class Settled(NamedTuple):
+    """The broker's answer for a range, or that there was none. Renewals are answered too."""
+
+    acquired: Acquired
+    first: int
+    last: int
+    type: int
+    """As `AcknowledgeType`; 0 is a gap, -1 what came too late to be sent."""
+    error: KafkaError | None
+
+
+class Lost(NamedTuple):
+    """A range that this member held, unacknowledged, and holds no more."""
+
+    acquired: Acquired
+    first: int
+    last: int
+    error: KafkaError
+
+
+def batches_of(acks: Iterable[Ack]) -> list[Any]:
+    """The acknowledgements of one partition, for either request: their structs are alike."""
+    batches: list[Any] = []
+    mixed: list[int] = []
+    start = following = -1
+
+    def flush() -> None:
+        if mixed:
+            types: Sequence[int] = mixed[:1] if mixed.count(mixed[0]) == len(mixed) else tuple(mixed)
+            batches.append(
+                AcknowledgementBatch(first_offset=start, last_offset=following - 1, acknowledge_types=types)
+            )
+            mixed.clear()
+
+    for first, last, kind in _joined(acks):
+        if first != following or last - first + 1 > RUN_MAX:
+            flush()
+        if last - first + 1 > RUN_MAX:
+            batches.append(
+                AcknowledgementBatch(first_offset=first, last_offset=last, acknowledge_types=(kind,))
+            )
+            following = -1
+            continue
+        if not mixed:
+            start = first
+        mixed += [kind] * (last - first + 1)
+        following = last + 1
+    flush()
+    return batches
+
+
+def _joined(acks: Iterable[Ack]) -> Iterable[tuple[int, int, int]]:
+    """Ascending, with neighbours of the same type made one."""
+    runs = sorted((ack.first, ack.last, ack.type) for ack in acks)
+    first, last, kind = runs[0]
+    for next_first, next_last, next_kind in runs[1:]:
+        if next_first == last + 1 and next_kind == kind:
+            last = next_last
+        else:
+            yield first, last, kind
+            first, last, kind = next_first, next_last, next_kind
+    yield first, last, kind
+
+
+def by_partition(acks: Iterable[Ack]) -> dict[Key, list[Ack]]:
+    grouped: dict[Key, list[Ack]] = {}
+    for ack in acks:
+        grouped.setdefault(ack.key, []).append(ack)
+    return grouped
+
+
+class Commit:
+    """Waits for the answers to every acknowledgement made before it; the worst answer by (topic, partition)."""
+
+    __slots__ = ("_before", "_left", "results")
+
+    def __init__(self, outstanding: Iterable[Ack], before: int) -> None:
+        self._before = before
+        self.results: dict[tuple[str, int], KafkaError | None] = {}
+        self._left = 0
+        for ack in outstanding:
+            if not ack.is_own:
+                self._left += 1
+
+    @property
+    def is_done(self) -> bool:
+        return not self._left
+
+    def answered(self, ack: Ack, error: KafkaError | None) -> None:
+        if ack.number >= self._before or ack.is_own:
+            return
+        self._left -= 1
+        self.add(ack.acquired, error)
+
+    def add(self, acquired: Acquired, error: KafkaError | None) -> None:
+        partition = (acquired.topic, acquired.partition)
+        if error is not None or partition not in self.results:
+            self.results[partition] = error

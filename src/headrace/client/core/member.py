@@ -1,0 +1,804 @@
+"""A member of a share group, without its sockets: what to send to whom, given answers, failures, and the time.
+
+Theory of operation. Something drives a `MemberCore`: it passes on what users do (`subscribe`, `ask`, `take`, `sweep`),
+what brokers answer (`answered`, `failed`, `heartbeat_answered`, `heartbeat_failed`, `learn`) and that time has passed
+(`tick`), and after each of these sends what `sends` gives. `deadline_ms` says when to call again at the latest. What
+comes of it is collected in `settled`, `lost`, `hints` and `errors`, for the driver to take away.
+
+Three parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
+in flight), and the marks in each `Acquired` (what becomes of each offset). What this file adds is policy:
+
+- Which partitions to fetch from which broker: the assignment, by leader (`_place`).
+- When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
+  itself. An application that polls quickly gets the next records fetched while it works on the last ones, but only
+  from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
+  record_limit mode one broker is asked at a time, in turn, and never ahead.
+- Acknowledgements ride on the next fetch, or go by themselves when there is none to send.
+- Locks: whatever waits in the buffer, and with auto.renew what the application works on, is renewed when half of its
+  lock has passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost.
+- A refusal of one acquisition must not fail the others of its partition, which the broker refuses together: they are
+  sent again, each alone. The broker changes nothing when it refuses, so nothing is acknowledged twice.
+
+The lock guards the marks and the buffer alone: the sync consumer takes and marks records on the application's thread.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled, by_partition
+from headrace.client.core.acquired import LATE, OPEN, RELEASE, RENEW, Acquired
+from headrace.client.core.backoff import Backoff
+from headrace.client.core.membership import Membership, State
+from headrace.client.core.session import CLOSING, FetchLimits, Sent, Session, ShareRequest
+from headrace.client.errors import error_for
+from headrace.client.settings import AcquireMode, ShareSettings
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from headrace.wire.messages.share_fetch_response import PartitionData, ShareFetchResponse
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
+
+E = ErrorCode
+RECORD_LIMIT = 1
+QUICK_POLL_MS = 500
+"""An application that comes back sooner than this gets its next records ahead of time."""
+TURN_WAIT_MS = 100
+"""How long one of several brokers may hold a fetch back when they are asked in turn."""
+NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
+"""Opens a session and fetches nothing."""
+
+SESSION_GONE = {E.SHARE_SESSION_NOT_FOUND}
+SESSION_CONFUSED = {E.INVALID_SHARE_SESSION_EPOCH, E.SHARE_SESSION_LIMIT_REACHED}
+MOVED = {E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH}
+LOCKS_GONE = MOVED | {E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID}
+ASK_METADATA = LOCKS_GONE | {
+    E.LEADER_NOT_AVAILABLE,
+    E.REPLICA_NOT_AVAILABLE,
+    E.INCONSISTENT_TOPIC_ID,
+    E.KAFKA_STORAGE_ERROR,
+    E.OFFSET_NOT_AVAILABLE,
+}
+PASS_OVER = {E.UNKNOWN_SERVER_ERROR, E.UNKNOWN_LEADER_EPOCH}
+LATER = {E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
+"""A refused acknowledgement that may be sent again: the broker could not write it down, and has undone it."""
+ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
+"""A refusal that may be the fault of one acquisition among several."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """What one answer brought of one partition: the records' bytes, and which offsets in them are ours."""
+
+    topic: str
+    partition: int
+    topic_id: bytes
+    acquired: Sequence[Acquired]
+    records: bytes
+    """Whole record batches; there may be more in them than was acquired."""
+
+    @property
+    def count(self) -> int:
+        return sum(one.count for one in self.acquired)
+
+
+class TopicView(NamedTuple):
+    """What the metadata says of a topic: its name, and the leader of each partition."""
+
+    name: str
+    leaders: Mapping[int, int]
+
+
+class Hint(NamedTuple):
+    """A broker's word on who leads a partition now."""
+
+    topic_id: bytes
+    partition: int
+    leader_id: int
+    leader_epoch: int
+    endpoints: Sequence[Any]
+
+
+class Out(NamedTuple):
+    """A request to send; to the group's coordinator when `node_id` is None."""
+
+    node_id: int | None
+    request: ShareRequest | ShareGroupHeartbeatRequest
+
+
+class MemberCore:
+    """See the module. `is_ahead`: fetch without being asked, up to `capacity` unsettled offsets."""
+
+    def __init__(
+        self,
+        settings: ShareSettings,
+        member_id: str,
+        *,
+        capacity: int = 0,
+        is_ahead: bool = False,
+        fraction: Callable[[], float],
+    ) -> None:
+        self.settings = settings
+        self.capacity = capacity
+        self.is_ahead = is_ahead
+        self.membership = Membership(
+            settings.group_id,
+            member_id,
+            rack_id=settings.client_rack or None,
+            poll_interval_ms=settings.max_poll_interval_ms,
+            backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, fraction),
+        )
+        self.lock = threading.Lock()
+        self.buffer: deque[Arrival] = deque()
+        self.buffered = 0
+        self.outstanding = 0
+        """Offsets acquired and not settled, in the buffer or taken."""
+        self.sessions: dict[int, Session] = {}
+        self.settled: list[Settled] = []
+        self.lost: list[Lost] = []
+        self.hints: list[Hint] = []
+        self.errors: list[KafkaError] = []
+        self.lock_ms: int | None = None
+        self.is_paused = False
+        """Nothing is fetched: renewed records come first, as in Java."""
+        self.is_closing = False
+        self._fraction = fraction
+        self._topics: dict[bytes, TopicView] = {}
+        self._assignment: Mapping[bytes, tuple[int, ...]] = {}
+        self._wanted: dict[int, dict[Key, None]] = {}
+        self._metadata_backoff = Backoff(
+            settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, fraction
+        )
+        self._metadata_due_ms: int | None = None
+        self._asked_until_ms: int | None = None
+        self._taken_ms: int | None = None
+        self._is_quick = False
+        self._turn = -1
+        self._number = 0
+        self._commits: list[Commit] = []
+
+    @property
+    def is_record_limited(self) -> bool:
+        """Strict limits on the wire. What may be held at most can only be kept that way."""
+        is_strict = self.settings.share_acquire_mode is AcquireMode.RECORD_LIMIT
+        return is_strict or self.settings.max_unacknowledged > 0
+
+    # What users do
+
+    def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
+        self.membership.subscribe(topics, now_ms=now_ms)
+        self._place(now_ms)
+        if not topics:
+            self._release_buffer()
+
+    def ask(self, until_ms: int | None) -> None:
+        """Somebody waits for records until then; None: nobody does."""
+        self._asked_until_ms = until_ms
+
+    def came_back(self, *, now_ms: int) -> None:
+        """The application wants more. On any thread; `polled` must follow on the driver's."""
+        if self._taken_ms is not None:
+            self._is_quick = now_ms - self._taken_ms < QUICK_POLL_MS
+            self._taken_ms = None
+
+    def polled(self, *, now_ms: int) -> None:
+        """The application is alive."""
+        self.membership.polled(now_ms=now_ms)
+
+    def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
+        """Arrivals of so many records or a few more, in order; at least one if there is one. On any thread."""
+        taken: list[Arrival] = []
+        if not self.buffer:
+            return taken
+        with self.lock:
+            count = 0
+            while self.buffer and count < records_max:
+                arrival = self.buffer.popleft()
+                self.buffered -= arrival.count
+                for acquired in arrival.acquired:
+                    self.sessions[acquired.node_id].buffered -= acquired.count
+                ours = [acquired for acquired in arrival.acquired if acquired.open_count]
+                if not ours:
+                    continue
+                for acquired in ours:
+                    acquired.taken_ms = now_ms
+                    count += acquired.count
+                if len(ours) < len(arrival.acquired):
+                    arrival = Arrival(
+                        arrival.topic, arrival.partition, arrival.topic_id, ours, arrival.records
+                    )
+                taken.append(arrival)
+            self._taken_ms = now_ms
+        return taken
+
+    def give_back(self, arrivals: Iterable[Arrival]) -> None:
+        """Undoes `take`: the application has not seen them."""
+        with self.lock:
+            for arrival in reversed(list(arrivals)):
+                self.buffer.appendleft(arrival)
+                self.buffered += arrival.count
+                for acquired in arrival.acquired:
+                    acquired.taken_ms = None
+                    self.sessions[acquired.node_id].buffered += acquired.count
+
+    def sweep(self, ranges: Iterable[Acquired]) -> list[Settled]:
+        """Everything that is decided about these goes to the brokers now. Returns what is too late for that."""
+        known = len(self.settled)
+        with self.lock:
+            for acquired in ranges:
+                self._sweep(acquired)
+        return self.settled[known:]
+
+    def commit(self, late: Iterable[Settled] = ()) -> Commit:
+        """Waits for the answers to everything swept so far; `late` is what the sweep has returned."""
+        outstanding = [
+            ack
+            for session in self.sessions.values()
+            for ack in (*session.pending, *(session.in_flight.acks if session.in_flight else ()))
+        ]
+        commit = Commit(outstanding, self._number)
+        for one in late:
+            commit.add(one.acquired, one.error)
+        if not commit.is_done:
+            self._commits.append(commit)
+        return commit
+
+    def close(self) -> None:
+        """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
+        self.is_closing = True
+        self._asked_until_ms = None
+        with self.lock:
+            for session in self.sessions.values():
+                for ack in [ack for ack in session.pending if ack.mark == RENEW]:
+                    session.pending.remove(ack)
+                    self._settle(ack, _closed())
+                # The end of a session releases what is held in its partitions, but not in those it has forgotten.
+                for acquired in [one for one in session.acquired() if _key(one) not in session.listed]:
+                    acquired.choose_open(RELEASE)
+                    self._sweep(acquired)
+
+    @property
+    def is_closed(self) -> bool:
+        return self.membership.is_out and all(map(self._has_ended, self.sessions.values()))
+
+    def _has_ended(self, session: Session) -> bool:
+        return session.in_flight is None and not session.is_open
+
+    # What to send
+
+    def sends(self, *, now_ms: int) -> list[Out]:
+        out: list[Out] = []
+        with self.lock:
+            for session in self.sessions.values():
+                if session.in_flight is None and (self.is_closing or now_ms >= session.not_before_ms):
+                    sent = self._next_request(session, now_ms)
+                    if sent is not None:
+                        out.append(Out(session.node_id, sent.request))
+        is_in = self.membership.state in (State.MEMBER, State.JOINING)
+        if self.is_closing and is_in and all(map(self._has_ended, self.sessions.values())):
+            self.membership.subscribe((), now_ms=now_ms)
+        heartbeat = self.membership.next_request(now_ms=now_ms)
+        if heartbeat is not None:
+            out.append(Out(None, heartbeat))
+        return out
+
+    def _next_request(self, session: Session, now_ms: int) -> Sent | None:
+        if self.is_closing:
+            if not session.is_open:
+                self._fail_pending(session, _closed())
+                return None
+            return session.acknowledge(now_ms=now_ms, is_last=True)
+        if session.pending and session.has_renewals and session.is_open:
+            return session.acknowledge(now_ms=now_ms)
+        limits = self._fetch_limits(session, now_ms)
+        if limits is not None:
+            self._turn = session.node_id
+            return session.fetch(self._wanted[session.node_id], limits, now_ms=now_ms)
+        if not session.pending:
+            return None
+        if session.is_open:
+            return session.acknowledge(now_ms=now_ms)
+        keys = self._wanted.get(session.node_id) or dict.fromkeys(ack.key for ack in session.pending)
+        return session.fetch(keys, NOTHING, now_ms=now_ms)
+
+    def _fetch_limits(self, session: Session, now_ms: int) -> FetchLimits | None:
+        """What to fetch from a broker now, or None."""
+        settings = self.settings
+        if not self._wanted.get(session.node_id) or self.is_paused:
+            return None
+        records_max = settings.max_poll_records
+        if self.capacity:
+            asked = sum(one.in_flight.records_max for one in self.sessions.values() if one.in_flight)
+            records_max = min(records_max, self.capacity - self.outstanding - asked)
+            if records_max <= 0:
+                return None
+        wait_ms = self._fetch_wait_ms(session, now_ms)
+        if wait_ms is None:
+            return None
+        if self.is_record_limited and not self._is_its_turn(session, now_ms):
+            return None
+        if self.is_record_limited and len(self._wanted) > 1:
+            wait_ms = min(wait_ms, TURN_WAIT_MS)
+        if session.next_due_ms is not None:
+            wait_ms = max(0, min(wait_ms, session.next_due_ms - now_ms))
+        return FetchLimits(
+            records_max=records_max,
+            batch_size=records_max,
+            bytes_min=settings.fetch_min_bytes if wait_ms else 0,
+            bytes_max=settings.fetch_max_bytes,
+            wait_ms=wait_ms,
+            acquire_mode=RECORD_LIMIT if self.is_record_limited else 0,
+        )
+
+    def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:
+        """How long a fetch may wait at the broker; None when there is to be none."""
+        if self.is_ahead:
+            return self.settings.fetch_max_wait_ms
+        if session.buffered or self.buffered >= self.settings.max_poll_records:
+            return None
+        if self._asked_until_ms is not None and not self.buffered:
+            return max(0, min(self.settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
+        may_be_ahead = self._is_quick and session.was_full and not self.is_record_limited
+        return 0 if may_be_ahead and session.is_open else None
+
+    def _is_its_turn(self, session: Session, now_ms: int) -> bool:
+        if any(one.is_fetching for one in self.sessions.values()):
+            return False
+        nodes = sorted(node for node in self._wanted if now_ms >= self._session(node).not_before_ms)
+        return session.node_id == next((node for node in nodes if node > self._turn), nodes[0])
+
+    def deadline_ms(self, *, now_ms: int) -> int | None:
+        """When `tick` and `sends` want to be called, if nothing else happens."""
+        times = [self.membership.deadline_ms(), self._metadata_due_ms]
+        for session in self.sessions.values():
+            times += (session.next_due_ms, session.not_before_ms)
+        return min((time for time in times if time is not None and time > now_ms), default=None)
+
+    # What the coordinator answers, what the metadata says
+
+    def heartbeat_answered(self, response: ShareGroupHeartbeatResponse, *, now_ms: int) -> None:
+        self.membership.answered(response, now_ms=now_ms)
+        self._after_heartbeat(now_ms)
+
+    def heartbeat_failed(self, error: KafkaError, *, now_ms: int) -> None:
+        self.membership.failed(error, now_ms=now_ms)
+        self._after_heartbeat(now_ms)
+
+    def _after_heartbeat(self, now_ms: int) -> None:
+        if self.membership.refusal is not None:
+            self.errors.append(self.membership.refusal)
+            self.membership.refusal = None
+        if self.membership.assignment != self._assignment:
+            self._place(now_ms)
+
+    def learn(self, topics: Mapping[bytes, TopicView], *, now_ms: int) -> None:
+        """The metadata of the topics that the assignment names, as far as there is any."""
+        self._topics.update(topics)
+        self._metadata_due_ms = None
+        self._place(now_ms)
+
+    def wants_metadata(self, *, now_ms: int) -> bool:
+        return self._metadata_due_ms is not None and now_ms >= self._metadata_due_ms
+
+    def metadata_asked(self) -> None:
+        """Asking has begun: it is not wanted twice."""
+        self._metadata_due_ms = None
+
+    def metadata_failed(self, *, now_ms: int) -> None:
+        self._want_metadata(now_ms)
+
+    def topic_ids(self) -> list[bytes]:
+        return list(self._assignment)
+
+    def _want_metadata(self, now_ms: int) -> None:
+        if self._metadata_due_ms is None:
+            at_once = self._metadata_backoff.is_reset
+            wait_ms = self._metadata_backoff.after_failure()
+            self._metadata_due_ms = now_ms if at_once else now_ms + wait_ms
+
+    def _place(self, now_ms: int) -> None:
+        """Which partitions to fetch from which broker."""
+        self._assignment = self.membership.assignment
+        self._wanted = {}
+        is_complete = True
+        for topic_id, partitions in self._assignment.items():
+            view = self._topics.get(topic_id)
+            for partition in partitions:
+                leader_id = -1 if view is None else view.leaders.get(partition, -1)
+                if leader_id < 0:
+                    is_complete = False
+                else:
+                    self._wanted.setdefault(leader_id, {})[topic_id, partition] = None
+        for node_id in self._wanted:
+            self._session(node_id)
+        if is_complete:
+            self._metadata_backoff.reset()
+        else:
+            self._want_metadata(now_ms)
+
+    def _session(self, node_id: int) -> Session:
+        session = self.sessions.get(node_id)
+        if session is None:
+            settings = self.settings
+            backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._fraction)
+            session = Session(node_id, settings.group_id, self.membership.member_id, backoff)
+            self.sessions[node_id] = session
+        return session
+
+    # What brokers answer
+
+    def answered(
+        self, node_id: int, response: ShareFetchResponse | ShareAcknowledgeResponse, *, now_ms: int
+    ) -> None:
+        with self.lock:
+            session = self.sessions[node_id]
+            if response.error_code:
+                self._refused(session, response, now_ms)
+            else:
+                self._accepted(session, response, now_ms)
+            if response.throttle_time_ms:
+                throttled_ms = now_ms + response.throttle_time_ms
+                session.not_before_ms = max(session.not_before_ms, throttled_ms)
+
+    def failed(self, node_id: int, error: KafkaError, *, now_ms: int) -> None:
+        """No answer, or the connection has ended: the broker releases what was acquired over it."""
+        with self.lock:
+            session = self.sessions[node_id]
+            sent = session.reopen()
+            self._lose_all(session, error)
+            for ack in sent.acks if sent is not None else ():
+                self._settle(ack, error)
+            self._fail_pending(session, error)
+            session.back_off(now_ms=now_ms)
+            session.was_full = False
+            if error.code is E.UNSUPPORTED_VERSION:
+                self.errors.append(error)
+            if self._wanted.get(node_id):
+                self._want_metadata(now_ms)
+
+    def _accepted(
+        self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
+    ) -> None:
+        if session.in_flight is not None and session.in_flight.request.share_session_epoch == CLOSING:
+            sent = session.reopen()
+            assert sent is not None
+            session.held.clear()
+        else:
+            sent = session.accepted()
+        session.went_well()
+        self.lock_ms = response.acquisition_lock_timeout_ms or self.lock_ms
+        codes: dict[Key, tuple[int, str | None]] = {}
+        if isinstance(response, ShareFetchResponse):
+            codes = self._take_fetch(session, sent, response, now_ms)
+        else:
+            for topic in response.responses:
+                for one in topic.partitions:
+                    codes[topic.topic_id, one.partition_index] = one.error_code, one.error_message
+                    if one.error_code in MOVED:
+                        self._hint(topic.topic_id, one, response.node_endpoints)
+        self._answer_acks(session, sent, codes, now_ms)
+
+    def _refused(
+        self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
+    ) -> None:
+        code = ErrorCode(response.error_code)
+        error = error_for(code, response.error_message, about=f"share session with broker {session.node_id}")
+        assert session.in_flight is not None
+        is_last = session.in_flight.request.share_session_epoch == CLOSING
+        if code in SESSION_CONFUSED and not is_last:
+            sent = session.reopen()
+            assert sent is not None
+            for ack in sent.acks:
+                self._again(session, ack, error, now_ms)
+        elif code in SESSION_GONE or is_last:
+            sent = session.reopen()
+            assert sent is not None
+            self._lose_all(session, error)
+            for ack in sent.acks:
+                self._settle(ack, error)
+            self._fail_pending(session, error)
+        else:
+            for ack in session.refused().acks:
+                self._settle(ack, error)
+            if code not in PASS_OVER:
+                self.errors.append(error)
+            self._want_metadata(now_ms)
+        session.was_full = False
+        session.back_off(now_ms=now_ms)
+
+    def _take_fetch(
+        self, session: Session, sent: Sent, response: ShareFetchResponse, now_ms: int
+    ) -> dict[Key, tuple[int, str | None]]:
+        codes: dict[Key, tuple[int, str | None]] = {}
+        records = 0
+        has_errors = False
+        for topic in response.responses:
+            for one in topic.partitions:
+                key = topic.topic_id, one.partition_index
+                codes[key] = one.acknowledge_error_code, one.acknowledge_error_message
+                if one.error_code:
+                    has_errors = True
+                    self._partition_error(session, key, one, response, now_ms)
+                elif one.acknowledge_error_code in MOVED:
+                    self._hint(topic.topic_id, one, response.node_endpoints)
+                if one.acquired_records:
+                    records += self._arrive(session, key, one, response.acquisition_lock_timeout_ms, now_ms)
+        if has_errors and not records:
+            session.back_off(now_ms=now_ms)
+        elif sent.records_max:
+            session.fetched(sent, records, now_ms=now_ms)
+        return codes
+
+    def _arrive(self, session: Session, key: Key, data: PartitionData, lock_ms: int, now_ms: int) -> int:
+        topic_id, partition = key
+        view = self._topics.get(topic_id)
+        topic = "" if view is None else view.name
+        ranges = []
+        held = session.held.setdefault(key, [])
+        for one in data.acquired_records:
+            if held:
+                self._lose_overlap(held, one.first_offset, one.last_offset)
+            acquired = Acquired(
+                topic,
+                partition,
+                first=one.first_offset,
+                last=one.last_offset,
+                delivery_count=one.delivery_count,
+                topic_id=topic_id,
+                node_id=session.node_id,
+                lock_ms=lock_ms,
+                lock_until_ms=now_ms + lock_ms,
+            )
+            ranges.append(acquired)
+        held += ranges
+        arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
+        count = arrival.count
+        self.outstanding += count
+        self.buffer.append(arrival)
+        self.buffered += count
+        session.buffered += count
+        self._due(session, now_ms + lock_ms // 2)
+        if not self.membership.topics or self.is_closing:
+            self._release_buffer(locked=True)
+        return count
+
+    def _lose_overlap(self, held: list[Acquired], first: int, last: int) -> None:
+        """The broker has given us these offsets again, so our older lock on them had ended."""
+        for acquired in [one for one in held if one.first <= last and first <= one.last]:
+            low, high = max(first, acquired.first), min(last, acquired.last)
+            self._lose(acquired, _redelivered(acquired), low, high)
+
+    def _partition_error(
+        self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
+    ) -> None:
+        code = ErrorCode(data.error_code)
+        error = error_for(code, data.error_message, about=self._about(key))
+        if code in LOCKS_GONE:
+            for acquired in list(session.held.get(key, ())):
+                self._lose(acquired, error)
+        if code in ASK_METADATA:
+            if code in MOVED:
+                self._hint(key[0], data, response.node_endpoints)
+            self._want_metadata(now_ms)
+        elif code not in PASS_OVER:
+            self.errors.append(error)
+
+    def _about(self, key: Key) -> str:
+        view = self._topics.get(key[0])
+        return f"partition {view.name if view else key[0].hex()}-{key[1]}"
+
+    def _hint(self, topic_id: bytes, one: Any, endpoints: Sequence[Any]) -> None:
+        leader = one.current_leader
+        self.hints.append(
+            Hint(topic_id, one.partition_index, leader.leader_id, leader.leader_epoch, endpoints)
+        )
+
+    # What becomes of acknowledgements
+
+    def _sweep(self, acquired: Acquired) -> None:
+        session = self.sessions[acquired.node_id]
+        for span in acquired.sweep():
+            if span.mark == LATE:
+                self.settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
+                continue
+            session.pending.append(Ack(acquired, span.first, span.last, span.mark, self._number))
+            self._number += 1
+            if span.mark != RENEW:
+                self.outstanding -= span.last - span.first + 1
+        if acquired.is_finished:
+            session.forget(acquired)
+
+    def _answer_acks(
+        self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
+    ) -> None:
+        failed: dict[Key, KafkaError] = {}
+        several = {
+            key: any(ack.acquired is not acks[0].acquired for ack in acks)
+            for key, acks in by_partition(sent.acks).items()
+        }
+        for key in several:
+            code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
+            if code:
+                failed[key] = error_for(ErrorCode(code), message, about=self._about(key))
+                if code in LOCKS_GONE:
+                    self._want_metadata(now_ms)
+        for ack in sent.acks:
+            error = failed.get(ack.key)
+            if error is None:
+                self._settle(ack, None, sent)
+            elif error.code in LATER:
+                session.back_off(now_ms=now_ms)
+                self._again(session, ack, error, now_ms)
+            elif error.code in ONE_OF_THEM and several[ack.key] and session.is_open:
+                self._again(session, ack._replace(is_alone=True), error, now_ms)
+            else:
+                self._settle(ack, error)
+        for key, error in failed.items():
+            if error.code in LOCKS_GONE:
+                for acquired in list(session.held.get(key, ())):
+                    self._lose(acquired, error)
+
+    def _again(self, session: Session, ack: Ack, error: KafkaError, now_ms: int) -> None:
+        """Refused without effect: it may be sent again as long as the lock lives."""
+        if now_ms >= ack.acquired.lock_until_ms or self.is_closing:
+            self._settle(ack, error)
+        else:
+            session.pending.append(ack)
+
+    def _settle(self, ack: Ack, error: KafkaError | None, sent: Sent | None = None) -> None:
+        """The last word on an acknowledgement."""
+        acquired, first, last = ack.acquired, ack.first, ack.last
+        if ack.is_own:
+            acquired.renewing = False
+            if error is None:
+                self._extend(acquired, sent)
+            else:
+                self._not_renewed(ack, error)
+            return
+        if ack.mark != RENEW:
+            acquired.finish(first, last)
+        elif error is None:
+            acquired.renewed(first, last)
+            self._extend(acquired, sent, first, last)
+        else:
+            self.outstanding -= acquired.not_renewed(first, last)
+            self.lost.append(Lost(acquired, first, last, error))
+        self.settled.append(Settled(acquired, first, last, ack.type, error))
+        self._commits = [commit for commit in self._commits if not self._tell(commit, ack, error)]
+        if acquired.is_finished:
+            self.sessions[acquired.node_id].forget(acquired)
+
+    def _tell(self, commit: Commit, ack: Ack, error: KafkaError | None) -> bool:
+        commit.answered(ack, error)
+        return commit.is_done
+
+    def _fail_pending(self, session: Session, error: KafkaError) -> None:
+        acks, session.pending = session.pending, []
+        for ack in acks:
+            self._settle(ack, error)
+
+    # Locks
+
+    def tick(self, *, now_ms: int) -> None:
+        """Looks at everything whose time may have come."""
+        if self.membership.tick(now_ms=now_ms):
+            self._release_buffer()
+            self._place(now_ms)
+        with self.lock:
+            for session in self.sessions.values():
+                if session.next_due_ms is not None and now_ms >= session.next_due_ms:
+                    session.next_due_ms = None
+                    for acquired in list(session.acquired()):
+                        self._look_at(session, acquired, now_ms)
+
+    def _look_at(self, session: Session, acquired: Acquired, now_ms: int) -> None:
+        until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
+        if now_ms >= until_ms:
+            for first, last in acquired.expired(now_ms):
+                self._lose(acquired, _expired(acquired), first, last)
+            if acquired.lock_until_ms > now_ms:
+                self._due(session, acquired.lock_until_ms)
+            return
+        held = acquired.held()
+        if not held:
+            return
+        if acquired.renewing or not self._may_renew(session, acquired, now_ms):
+            release_ms = until_ms - lock_ms // 10
+            if acquired.taken_ms is not None or acquired.renewing:
+                self._due(session, until_ms)
+            elif now_ms >= release_ms:
+                acquired.choose_open(RELEASE)
+                self._sweep(acquired)
+            else:
+                self._due(session, release_ms)
+        elif now_ms >= until_ms - lock_ms // 2 - lock_ms // 8:
+            acquired.renewing = True
+            for span in held:
+                session.pending.append(Ack(acquired, span.first, span.last, RENEW, self._number, is_own=True))
+            self._due(session, until_ms)
+        else:
+            self._due(session, until_ms - lock_ms // 2)
+
+    def _may_renew(self, session: Session, acquired: Acquired, now_ms: int) -> bool:
+        if session.is_old or not session.is_open:
+            return False
+        if acquired.taken_ms is None:
+            return self.membership.state is not State.OUT
+        return self.settings.auto_renew and now_ms < acquired.taken_ms + self.settings.auto_renew_max_ms
+
+    def _extend(
+        self, acquired: Acquired, sent: Sent | None, first: int | None = None, last: int | None = None
+    ) -> None:
+        if sent is not None:
+            acquired.lock_ms = self.lock_ms or acquired.lock_ms
+            acquired.extend(sent.sent_ms + acquired.lock_ms, first, last)
+            self._due(self.sessions[acquired.node_id], acquired.lock_until_ms - acquired.lock_ms // 2)
+
+    def _not_renewed(self, ack: Ack, error: KafkaError) -> None:
+        acquired = ack.acquired
+        if acquired.taken_ms is None and error.code is E.INVALID_RECORD_STATE:
+            # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
+            acquired.choose_open(RELEASE)
+            self._sweep(acquired)
+        else:
+            self._lose(acquired, error, ack.first, ack.last)
+
+    def _lose(
+        self, acquired: Acquired, error: KafkaError, first: int | None = None, last: int | None = None
+    ) -> None:
+        for span in acquired.lose(first, last):
+            self.outstanding -= span.last - span.first + 1
+            if span.mark == OPEN and acquired.taken_ms is not None:
+                self.lost.append(Lost(acquired, span.first, span.last, error))
+        if acquired.is_finished:
+            self.sessions[acquired.node_id].forget(acquired)
+
+    def _lose_all(self, session: Session, error: KafkaError) -> None:
+        for acquired in list(session.acquired()):
+            self._lose(acquired, error)
+        session.next_due_ms = None
+
+    def _release_buffer(self, *, locked: bool = False) -> None:
+        """Nobody will take what waits: it goes back to the group."""
+        if not locked:
+            with self.lock:
+                self._release_buffer(locked=True)
+            return
+        while self.buffer:
+            arrival = self.buffer.popleft()
+            self.buffered -= arrival.count
+            for acquired in arrival.acquired:
+                self.sessions[acquired.node_id].buffered -= acquired.count
+                acquired.choose_open(RELEASE)
+                self._sweep(acquired)
+
+    def _due(self, session: Session, due_ms: int) -> None:
+        if session.next_due_ms is None or due_ms < session.next_due_ms:
+            session.next_due_ms = due_ms
+
+
+def _key(acquired: Acquired) -> Key:
+    return acquired.topic_id, acquired.partition
+
+
+def _lock_lost(acquired: Acquired, why: str) -> KafkaError:
+    about = f"partition {acquired.topic}-{acquired.partition}"
+    return error_for(E.INVALID_RECORD_STATE, why, about=about)
+
+
+def _expired(acquired: Acquired) -> KafkaError:
+    return _lock_lost(acquired, f"The lock has ended after {acquired.lock_ms} ms without an acknowledgement")
+
+
+def _redelivered(acquired: Acquired) -> KafkaError:
+    return _lock_lost(acquired, "The lock had ended: the broker has delivered the record again")
+
+
+def _too_late(acquired: Acquired) -> KafkaError:
+    return _lock_lost(acquired, "The lock was lost before the acknowledgement was made or sent")
+
+
+def _closed() -> KafkaError:
+    return error_for(E.SHARE_SESSION_NOT_FOUND, "The share session has ended", about="this consumer")
