@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from headrace.client.admin.call import Call, in_parallel, outcome, raise_for
 from headrace.client.admin.configs import Value, as_text
-from headrace.client.admin.offsets import start_and_end_offsets
-from headrace.client.admin.results import PartitionDescription, TopicDescription, known
+from headrace.client.admin.offsets import start_and_end_offsets, try_list_offsets
+from headrace.client.admin.results import OffsetSpec, PartitionDescription, TopicDescription, known
+from headrace.client.cluster import ANY
 from headrace.client.errors import error_for
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
@@ -48,21 +49,30 @@ async def create_topic(
 
 
 async def _until_led(call: Call, name: str) -> TopicDescription:
-    """The controller has made it: brokers hear of it a moment later, and only then it can be used."""
+    """The controller has made it: brokers hear of it and begin to lead a moment later. Then it can be used."""
 
-    def read(response: MetadataResponse) -> TopicDescription:
+    async def attempt() -> TopicDescription:
+        response: MetadataResponse = await call.send(ANY, _metadata([name]))
         (topic,) = response.topics
         if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or any(
             partition.leader_id < 0 for partition in topic.partitions
         ):
-            raise error_for(
-                ErrorCode.LEADER_NOT_AVAILABLE,
-                "the topic is created, but not every partition has a leader yet",
-                about=about(name),
-            )
+            raise _not_led(name)
+        places = [(name, partition.partition_index) for partition in topic.partitions]
+        _, errors = await try_list_offsets(call, dict.fromkeys(places, OffsetSpec.LATEST))
+        if any(errors.values()):
+            raise _not_led(name)
         return _description(topic)
 
-    return await call.ask(_metadata([name]), read)
+    return await call.retrying(attempt)
+
+
+def _not_led(name: str) -> KafkaError:
+    return error_for(
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        "the topic is created, but not every partition has a leader yet",
+        about=about(name),
+    )
 
 
 async def create_partitions(call: Call, topic: str, total: int) -> None:

@@ -1,0 +1,149 @@
+"""Goal: the state topic of both brokers is read and played back as they themselves would, and the embedded broker's
+live view agrees with it.
+
+Method: members that take, answer and hold records; what is written down is known by hand.
+"""
+
+from collections.abc import Callable
+
+import pytest
+
+from headrace import Broker
+from headrace.client.admin import EARLIEST, Admin
+from headrace.client.admin.results import StateRecordKind
+from headrace.client.errors import GroupIdNotFoundError
+from headrace.share.states import RecordState
+from headrace.share.view import StateRun
+from headrace.wire.share_state import Snapshot, Update
+from tests.conformance.share.share_client import ACCEPT, REJECT, RELEASE, ShareMember, new_queue
+from tests.conformance.steps import new_topic
+from tests.conformance.wire_client import WireClient
+
+AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = (
+    RecordState.AVAILABLE,
+    RecordState.ACQUIRED,
+    RecordState.ACKNOWLEDGED,
+    RecordState.ARCHIVED,
+)
+NewMember = Callable[[bytes], ShareMember]
+
+
+def test_the_window_is_what_was_answered(
+    admin: Admin, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    alone = member(new_queue(wire, unique, 10, partitions=2))
+    alone.join(unique)
+    alone.take(20, 0, 1)
+    assert alone.ack((2, 3, ACCEPT), (5, 5, REJECT), (6, 7, RELEASE)) == 0
+    states = admin.share_state(unique)
+    assert list(states) == [(unique, 0), (unique, 1)]
+    first, second = states.values()
+    assert first.runs == (
+        StateRun(2, 3, ACKNOWLEDGED, 1),
+        StateRun(5, 5, ARCHIVED, 1),
+        StateRun(6, 7, AVAILABLE, 1),
+    )
+    assert (first.start_offset, first.next_offset, first.in_flight) == (0, 8, 8)
+    assert (first.delivery_complete_count, first.log_start_offset, first.log_end_offset) == (3, 0, 10)
+    assert (first.is_live, first.window_max, first.group_id, first.topic) == (False, None, unique, unique)
+    assert (second.runs, second.start_offset, second.in_flight) == ((), 0, 0)
+    assert list(admin.share_state(unique, [(unique, 1)])) == [(unique, 1)]
+
+
+def test_a_second_delivery_wins_over_the_first(
+    admin: Admin, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    alone = member(new_queue(wire, unique, 4))
+    alone.join(unique)
+    alone.take(4, 0)
+    assert alone.ack((0, 3, RELEASE)) == 0
+    alone.take(4)
+    assert alone.ack((1, 2, ACCEPT)) == 0
+    assert admin.share_state(unique)[unique, 0].runs == (
+        StateRun(0, 0, AVAILABLE, 1),
+        StateRun(1, 2, ACKNOWLEDGED, 2),
+        StateRun(3, 3, AVAILABLE, 1),
+    )
+
+
+def test_the_records_themselves_are_shown(
+    admin: Admin, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    alone = member(new_queue(wire, unique, 4))
+    alone.join(unique)
+    alone.take(4, 0)
+    assert alone.ack((0, 1, ACCEPT)) == 0
+    records = admin.share_state_records(unique)
+    assert records[0].kind is StateRecordKind.SNAPSHOT
+    assert isinstance(records[0].value, Snapshot)
+    assert (records[0].value.start_offset, records[0].value.state_epoch) == (0, 1)
+    last = records[-1]
+    assert last.kind is StateRecordKind.UPDATE
+    assert isinstance(last.value, Update)
+    assert list(last.value.batches) == [(0, 1, ACKNOWLEDGED, 1)]
+    assert (last.group_id, last.topic, last.partition) == (unique, unique, 0)
+    assert [record.offset for record in records] == sorted(record.offset for record in records)
+    assert len({record.state_partition for record in records}) == 1
+    assert all(record.timestamp > 0 for record in records)
+
+
+def test_more_updates_than_a_snapshot_takes_are_played_back(
+    admin: Admin, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """After 500 updates the coordinator folds them into a snapshot (semantics, section 6)."""
+    answered = range(1, 1040, 2)
+    alone = member(new_queue(wire, unique, *[260] * 4))
+    alone.join(unique)
+    alone.take(1040, 0)
+    for offset in answered:
+        assert alone.ack((offset, offset, ACCEPT)) == 0
+    kinds = [record.kind for record in admin.share_state_records(unique)]
+    assert kinds.count(StateRecordKind.SNAPSHOT) >= 2
+    state = admin.share_state(unique)[unique, 0]
+    assert state.runs == tuple(StateRun(offset, offset, ACKNOWLEDGED, 1) for offset in answered)
+    assert (state.delivery_complete_count, state.in_flight) == (len(answered), 1040)
+    assert state.snapshot_epoch >= 1
+
+
+def test_a_group_without_state_has_none_and_one_that_is_not_there_is_refused(
+    admin: Admin, wire: WireClient, unique: str
+) -> None:
+    new_topic(wire, unique)
+    with pytest.raises(GroupIdNotFoundError, match=f"{unique} not found"):
+        admin.share_state(unique)
+    admin.alter_share_group_offsets(unique, to=EARLIEST, topics=[unique])
+    admin.delete_share_group_offsets(unique, [unique])
+    assert admin.share_state(unique) == {}
+    assert admin.share_state_records(unique) == []
+
+
+def test_the_live_view_adds_what_is_held(headrace: Broker, unique: str) -> None:
+    """Only our broker has one; what both know is the same."""
+    with (
+        WireClient(headrace.bootstrap_servers) as wire,
+        Admin(bootstrap_servers=headrace.bootstrap_servers) as admin,
+    ):
+        alone = ShareMember(wire, unique, new_queue(wire, unique, 6))
+        alone.join(unique)
+        alone.take(6, 0)
+        assert alone.ack((2, 3, ACCEPT)) == 0
+        live = headrace.share_state(unique)[unique, 0]
+        assert [(run.first, run.last, run.state, run.holder) for run in live.runs] == [
+            (0, 1, ACQUIRED, alone.member_id),
+            (2, 3, ACKNOWLEDGED, None),
+            (4, 5, ACQUIRED, alone.member_id),
+        ]
+        assert 0 < (live.runs[0].lock_ms_left or 0) <= 30_000
+        assert (live.in_flight, live.window_max, live.is_live) == (6, 2000, True)
+        written = admin.share_state(unique)[unique, 0]
+        assert written.runs == (StateRun(2, 3, ACKNOWLEDGED, 1),)
+        for shared in (
+            "start_offset",
+            "delivery_complete_count",
+            "state_epoch",
+            "topic_id",
+            "log_end_offset",
+        ):
+            assert getattr(live, shared) == getattr(written, shared), shared
+    with pytest.raises(Exception, match="GROUP_ID_NOT_FOUND: Group nobody not found"):
+        headrace.share_state("nobody")
