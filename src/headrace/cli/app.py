@@ -5,14 +5,20 @@ from typing import Annotated
 
 import typer
 
+from headrace.cli import group, state, topic
+from headrace.cli.failures import Commands
 from headrace.version import __version__
 
 app = typer.Typer(
     name="headrace",
+    cls=Commands,
     help="Kafka as a queue, in Python, processed on Spark.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
 )
+app.add_typer(topic.app, name="topic")
+app.add_typer(group.app, name="group")
+app.command()(state.state)
 
 
 def _print_version(wanted: bool) -> None:

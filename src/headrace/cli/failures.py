@@ -1,0 +1,71 @@
+"""How commands fail: one or two lines on standard error that name the cure, and an exit status; never a traceback.
+
+    0 done   1 it could not be done   2 the command line is wrong   130 interrupted by Ctrl+C
+
+`Commands` is the root of the command's tree, so every subcommand fails through it. A failure that nobody foresaw is a
+fault of ours and says so; HEADRACE_TRACEBACK=1 shows where it came from.
+"""
+
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+
+TRACEBACK_VARIABLE = "HEADRACE_TRACEBACK"
+FAILED, INTERRUPTED = 1, 130
+
+
+class Refused(Exception):
+    """A command cannot do what was asked; the text is for the person who asked, and says what to do."""
+
+
+class Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (KeyboardInterrupt, typer.Abort):
+            raise typer.Exit(INTERRUPTED) from None
+        except BrokenPipeError:
+            # Whoever read our output has seen enough (`| head`). Python would complain when it closes stdout.
+            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            raise typer.Exit(0) from None
+        except Exception as error:
+            is_the_parsers = hasattr(error, "exit_code")
+            if is_the_parsers or os.environ.get(TRACEBACK_VARIABLE):
+                raise
+            say(f"headrace {ctx.invoked_subcommand}: {explain(error)}")
+            raise typer.Exit(FAILED) from None
+
+
+def say(text: str) -> None:
+    """For people, beside what the command prints for pipes."""
+    typer.echo(text, err=True)
+
+
+def explain(error: Exception) -> str:
+    from headrace.wire.errors import KafkaError
+
+    match error:
+        case Refused() | KafkaError() | ValueError():
+            notes = getattr(error, "__notes__", [])
+            return " ".join([str(error), *notes])
+        case OSError():
+            return f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    if type(error).__module__.startswith("aiokafka"):
+        return _explain_aiokafka(error)
+    return (
+        f"{type(error).__name__}: {error}\nThis is a fault in Headrace, please report it; "
+        f"{TRACEBACK_VARIABLE}=1 shows where it happened."
+    )
+
+
+def _explain_aiokafka(error: Any) -> str:
+    """A code of Kafka's in our words, which name the cure; else what aiokafka says."""
+    from headrace.client.errors import error_for
+
+    code = getattr(error, "errno", None)
+    if isinstance(code, int) and code > 0:
+        return str(error_for(code))
+    return str(error) or type(error).__name__

@@ -1,0 +1,125 @@
+"""`headrace group`: the groups of consumers, share groups and others. Each larger command has a file of its own."""
+
+from typing import Annotated
+
+import typer
+
+from headrace.cli import group_config, group_describe, group_reset
+from headrace.cli.failures import Refused
+from headrace.cli.options import (
+    CommandConfig,
+    GroupName,
+    GroupNames,
+    Json,
+    Server,
+    Settings,
+    client_settings,
+    complete_topic,
+    find_group,
+    find_share_group,
+    open_admin,
+)
+from headrace.cli.render import print_json, print_table
+
+app = typer.Typer(
+    help="List, describe, reset, delete and configure groups of consumers.", no_args_is_help=True
+)
+app.command("describe")(group_describe.describe)
+app.command("reset")(group_reset.reset)
+app.add_typer(group_config.app, name="config")
+
+
+@app.command("list")
+def list_groups(
+    type: Annotated[
+        list[str] | None,
+        typer.Option("--type", metavar="TYPE", help="share, consumer, classic or streams; may be repeated."),
+    ] = None,
+    state: Annotated[
+        list[str] | None,
+        typer.Option("--state", metavar="STATE", help="Empty, Stable, ...; may be repeated."),
+    ] = None,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """List groups, with their type and state.
+
+    \b
+    headrace group list
+    headrace group list --type share --state Empty
+    """
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        groups = admin.list_groups(type=type, state=state)
+    if json:
+        print_json(groups)
+    elif groups:
+        rows = [(group.group_id, group.type.capitalize(), group.protocol, group.state) for group in groups]
+        print_table(("GROUP", "TYPE", "PROTOCOL", "STATE"), rows)
+    else:
+        typer.echo("There are no such groups. A group exists once a consumer has joined it.", err=True)
+
+
+@app.command()
+def delete(
+    groups: GroupNames,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Delete groups that have no members, with all that is known of what they have done.
+
+    \b
+    headrace group delete mailers
+    """
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        for group_id in groups:
+            find_group(admin, group_id)
+        admin.delete_groups(groups)
+    if json:
+        print_json({"deleted": groups})
+    else:
+        names = ", ".join(f"'{group_id}'" for group_id in groups)
+        typer.echo(f"Deletion of requested groups ({names}) was successful.")
+
+
+@app.command("delete-offsets")
+def delete_offsets(
+    group: GroupName,
+    topics: Annotated[
+        list[str],
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC", help="May be repeated.", autocompletion=complete_topic
+        ),
+    ],
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Make a share group forget topics: where it stood in them, and what it had settled.
+
+    It would start there as a new group does.
+
+    \b
+    headrace group delete-offsets mailers --topic emails
+    """
+    from headrace.client.admin import SomeFailedError
+    from headrace.wire.errors import KafkaError
+
+    failed: dict[str, KafkaError] = {}
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        find_share_group(admin, group)
+        try:
+            admin.delete_share_group_offsets(group, topics)
+        except SomeFailedError as error:
+            failed = error.errors
+    rows = [(topic, f"Error: {failed[topic]}" if topic in failed else "Successful") for topic in topics]
+    if json:
+        print_json([{"topic": topic, "status": status} for topic, status in rows])
+    else:
+        print_table(("TOPIC", "STATUS"), rows)
+    if failed:
+        raise Refused(f"{len(failed)} of {len(topics)} topics could not be forgotten.")

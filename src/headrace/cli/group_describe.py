@@ -1,0 +1,198 @@
+"""`headrace group describe`: where groups stand, who is in them, how they are. Columns are those of Apache's tools."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.options import (
+    CommandConfig,
+    Json,
+    Server,
+    Settings,
+    client_settings,
+    complete_group,
+    find_group,
+    open_admin,
+)
+from headrace.cli.render import UNKNOWN, plain, print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin
+    from headrace.client.admin.results import ConsumerGroup, GroupMember, ShareGroup
+    from headrace.client.delivery import TopicPartition
+
+Table = tuple[tuple[str, ...], list[Sequence[object]]]
+
+
+def describe(
+    groups: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[GROUP]...", help="All groups, if none is named.", autocompletion=complete_group
+        ),
+    ] = None,
+    members: Annotated[bool, typer.Option("--members", help="Who is in it, and what they read.")] = False,
+    state: Annotated[
+        bool, typer.Option("--state", help="How it is, and which broker looks after it.")
+    ] = False,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="Where it stands and what is left to do. The default.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Epochs too.")] = False,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Show where groups stand, who is in them, or how they are.
+
+    LAG is how many records are neither accepted nor given up. Columns are those of Apache's kafka-share-groups.sh
+    and kafka-consumer-groups.sh.
+
+    \b
+    headrace group describe mailers
+    headrace group describe mailers --members --verbose
+    headrace group describe --state
+    """
+    if members + state + offsets > 1:
+        raise typer.BadParameter("choose one of --offsets, --members and --state")
+    found: list[Any] = []
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        listings = [find_group(admin, group_id) for group_id in groups] if groups else admin.list_groups()
+        for listing in listings:
+            if listing.type.value == "share":
+                found.append(_share(admin, listing.group_id, members, state, verbose, json))
+            else:
+                found.append(_consumer(admin, listing.group_id, members, state, verbose, json))
+    if json:
+        print_json(found)
+        return
+    if not found:
+        typer.echo("There are no groups. A group exists once a consumer has joined it.", err=True)
+    for number, (table, remark) in enumerate(found):
+        if number:
+            typer.echo()
+        if remark:
+            typer.echo(remark, err=True)
+        if table[1]:
+            print_table(*table)
+
+
+def _share(
+    admin: "Admin", group_id: str, members: bool, state: bool, verbose: bool, json: bool
+) -> tuple[Table, str] | dict[str, Any]:
+    group = admin.describe_share_group(group_id)
+    is_offsets = not (members or state)
+    offsets = list(admin.share_group_offsets(group_id).values()) if json or is_offsets else []
+    if json:
+        return {**plain(group), "type": "share", "offsets": plain(offsets)}
+    if members:
+        return _members_table(group, verbose), _no_members("Share", group)
+    if state:
+        return _state_table(group, verbose, ""), _no_members("Share", group)
+    headers = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
+    rows: list[list[object]] = [
+        [group_id, one.topic, one.partition, one.start_offset, one.lag] for one in offsets
+    ]
+    if verbose:
+        headers.insert(3, "LEADER-EPOCH")
+        for row, one in zip(rows, offsets, strict=True):
+            row.insert(3, one.leader_epoch)
+    remark = "" if rows else f"Share group '{group_id}' has no offset information."
+    return (tuple(headers), list(rows)), remark
+
+
+def _consumer(
+    admin: "Admin", group_id: str, members: bool, state: bool, verbose: bool, json: bool
+) -> tuple[Table, str] | dict[str, Any]:
+    group = admin.describe_consumer_group(group_id)
+    if json:
+        return dict(plain(group))
+    remark = _no_members("Consumer", group)
+    if members:
+        return _members_table(group, verbose), remark
+    if state:
+        return _state_table(group, verbose, "ASSIGNMENT-STRATEGY"), remark
+    headers = (
+        "GROUP",
+        "TOPIC",
+        "PARTITION",
+        *(("LEADER-EPOCH",) if verbose else ()),
+        "CURRENT-OFFSET",
+        "LOG-END-OFFSET",
+        "LAG",
+        "CONSUMER-ID",
+        "HOST",
+        "CLIENT-ID",
+    )
+    by_id = {member.member_id: member for member in group.members}
+    rows: list[Sequence[object]] = []
+    for one in group.offsets.values():
+        member = by_id.get(one.member_id or "")
+        rows.append(
+            (
+                group_id,
+                one.topic,
+                one.partition,
+                *((one.leader_epoch,) if verbose else ()),
+                one.offset,
+                one.end_offset,
+                one.lag,
+                one.member_id,
+                member and member.host,
+                member and member.client_id,
+            )
+        )
+    return (headers, rows), remark
+
+
+def _members_table(group: "ShareGroup | ConsumerGroup", verbose: bool) -> Table:
+    last = ("MEMBER-EPOCH", "ASSIGNMENT") if verbose else ("ASSIGNMENT",)
+    headers = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *last)
+    return headers, [_member_row(group.group_id, member, verbose) for member in group.members]
+
+
+def _member_row(group_id: str, member: "GroupMember", verbose: bool) -> Sequence[object]:
+    return (
+        group_id,
+        member.member_id,
+        member.host,
+        member.client_id,
+        len(member.assignment),
+        *((member.member_epoch,) if verbose else ()),
+        assignment_text(member.assignment),
+    )
+
+
+def assignment_text(places: "Sequence[TopicPartition]") -> str:
+    """As Apache's tools write it: `orders:0,1;emails:0`."""
+    topics: dict[str, list[str]] = {}
+    for place in places:
+        topics.setdefault(place.topic, []).append(str(place.partition))
+    return ";".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items()) or UNKNOWN
+
+
+def _state_table(group: "ShareGroup | ConsumerGroup", verbose: bool, strategy: str) -> Table:
+    node = group.coordinator
+    headers = (
+        "GROUP",
+        "COORDINATOR (ID)",
+        *((strategy,) if strategy else ()),
+        "STATE",
+        *(("GROUP-EPOCH", "ASSIGNMENT-EPOCH") if verbose else ()),
+        "#MEMBERS",
+    )
+    row = (
+        group.group_id,
+        f"{node.host}:{node.port}  ({node.node_id})",
+        *((group.assignor,) if strategy else ()),
+        group.state,
+        *((group.group_epoch, group.assignment_epoch) if verbose else ()),
+        len(group.members),
+    )
+    return headers, [row]
+
+
+def _no_members(kind: str, group: "ShareGroup | ConsumerGroup") -> str:
+    return "" if group.members else f"{kind} group '{group.group_id}' has no active members."

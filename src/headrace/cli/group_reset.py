@@ -1,0 +1,153 @@
+"""`headrace group reset`: move where a share group stands. It shows what it would do; --execute does it."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from headrace.cli.failures import Refused, say
+from headrace.cli.options import (
+    CommandConfig,
+    GroupName,
+    Json,
+    Server,
+    Settings,
+    client_settings,
+    complete_topic,
+    find_topic,
+    open_admin,
+)
+from headrace.cli.render import print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin
+    from headrace.client.admin.share_offsets import To
+
+Place = tuple[str, int]
+
+
+def reset(
+    group: GroupName,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="A topic, or some partitions of it; may be repeated. All topics of the group, if none is named.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    to_earliest: Annotated[
+        bool, typer.Option("--to-earliest", help="To the oldest record there is.")
+    ] = False,
+    to_latest: Annotated[
+        bool, typer.Option("--to-latest", help="Behind the newest: skip everything.")
+    ] = False,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime", metavar="TIME", help="To the first record since then, as 2026-11-15T12:30 (UTC)."
+        ),
+    ] = None,
+    to_offset: Annotated[
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To an offset; needs --topic.")
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+    ] = False,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Move where a share group starts, back or forth. The group must have no members.
+
+    What it had settled there is forgotten: records from the new start on are delivered (again).
+
+    \b
+    headrace group reset mailers --to-earliest
+    headrace group reset mailers --topic emails:0 --to-offset 42 --execute
+    headrace group reset mailers --to-datetime 2026-11-15T12:30:00+01:00 --execute
+    """
+    chosen = sum((to_earliest, to_latest, to_datetime is not None, to_offset is not None))
+    if chosen != 1:
+        raise typer.BadParameter("choose one of --to-earliest, --to-latest, --to-datetime and --to-offset")
+    if to_offset is not None and not topics:
+        raise typer.BadParameter("--to-offset needs --topic TOPIC[:PARTITIONS]")
+    moment = None if to_datetime is None else parse_datetime(to_datetime)
+    wanted = [place for text in topics or () for place in parse_topic(text)] or None
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        _require_share_type(admin, group)
+        for name in {place if isinstance(place, str) else place[0] for place in wanted or ()}:
+            find_topic(admin, name)
+        to = _target(admin, wanted, earliest=to_earliest, moment=moment, offset=to_offset)
+        changes = admin.alter_share_group_offsets(
+            group, to=to, topics=None if isinstance(to, Mapping) else wanted, dry_run=not execute
+        )
+    if json:
+        print_json(list(changes.values()))
+    elif not changes:
+        say(f"Share group '{group}' has no topics to reset; name some with --topic.")
+    else:
+        rows = [(group, one.topic, one.partition, one.before, one.after) for one in changes.values()]
+        print_table(("GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"), rows)
+    if changes and not execute:
+        say("A dry run: nothing was changed. Say --execute to do it.")
+
+
+def parse_topic(text: str) -> list[str | Place]:
+    """`emails` or `emails:0,1`."""
+    topic, colon, numbers = text.rpartition(":")
+    if not colon:
+        return [text]
+    try:
+        return [(topic, int(number)) for number in numbers.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is no TOPIC or TOPIC:0,1", param_hint="--topic") from None
+
+
+def parse_datetime(text: str) -> datetime:
+    """ISO 8601; without a zone it is UTC, as for Apache's tools."""
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"{text!r} is no time; write 2026-11-15T12:30:00 (UTC) or 2026-11-15T12:30:00+01:00",
+            param_hint="--to-datetime",
+        ) from None
+    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+
+
+def _require_share_type(admin: "Admin", group: str) -> None:
+    """The group need not exist: a reset makes it, at the place where it should begin."""
+    other = [one for one in admin.list_groups() if one.group_id == group and one.type.value != "share"]
+    if other:
+        raise Refused(
+            f"{group!r} is a {other[0].type} group, and only share groups can be reset here; "
+            "kafka-consumer-groups.sh --reset-offsets does it for others."
+        )
+
+
+def _target(
+    admin: "Admin",
+    wanted: list[str | Place] | None,
+    *,
+    earliest: bool,
+    moment: datetime | None,
+    offset: int | None,
+) -> "To":
+    from headrace.client.admin import EARLIEST, LATEST
+
+    if moment is not None:
+        return moment
+    if offset is None:
+        return EARLIEST if earliest else LATEST
+    places: dict[Place, int] = {}
+    for one in wanted or ():
+        if isinstance(one, str):
+            places |= {(one, each.partition): offset for each in find_topic(admin, one).partitions}
+        else:
+            places[one] = offset
+    return places

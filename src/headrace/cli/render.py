@@ -1,0 +1,70 @@
+"""Tables for people, JSON for machines: what commands print.
+
+Tables are plain columns, as Apache's tools print them: they can be read, cut and searched. What nobody knows is `-`.
+"""
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum, IntEnum
+from typing import Any
+
+import typer
+
+UNKNOWN = "-"
+GAP = "  "
+
+
+def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    texts = [[_text(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(headers, *texts, strict=True)]
+    typer.echo(styled(_line(headers, widths), bold=True))
+    for row in texts:
+        typer.echo(_line(row, widths))
+
+
+def print_json(value: object) -> None:
+    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+
+
+def styled(text: str, **style: Any) -> str:
+    """As `typer.style`; plain where the user wants no colours. `typer.echo` leaves it out where nobody looks."""
+    return text if os.environ.get("NO_COLOR") else typer.style(text, **style)
+
+
+def plain(value: object) -> Any:
+    """What JSON can hold: a dataclass is an object, an answer by topic and partition a list of its values."""
+    match value:
+        case IntEnum():
+            return value.name.lower()
+        case Enum():
+            return value.value
+        case bytes() | bytearray() | memoryview():
+            return bytes(value).hex()
+        case Mapping():
+            if any(not isinstance(key, str) for key in value):
+                return [plain(one) for one in value.values()]
+            return {key: plain(one) for key, one in value.items()}
+        case tuple() if hasattr(value, "_asdict"):
+            return {key: plain(one) for key, one in value._asdict().items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(one) for one in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: plain(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
+def count(number: int, noun: str) -> str:
+    """`1 record`, `2 records`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def _text(cell: object) -> str:
+    if cell is None or cell == "":
+        return UNKNOWN
+    return cell.value if isinstance(cell, Enum) and isinstance(cell.value, str) else str(cell)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()

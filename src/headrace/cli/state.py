@@ -1,0 +1,131 @@
+"""`headrace state`: a share group's windows, drawn; or the records of `__share_group_state` themselves."""
+
+import json as json_module
+import shutil
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from headrace.cli.failures import say
+from headrace.cli.options import (
+    CommandConfig,
+    GroupName,
+    Json,
+    Server,
+    Settings,
+    client_settings,
+    complete_topic,
+    find_share_group,
+    find_topic,
+    open_admin,
+)
+from headrace.cli.render import count, plain, print_json
+
+if TYPE_CHECKING:
+    from headrace.client.admin.results import ShareStateRecord
+
+WIDTH_MAX = 100
+
+
+def state(
+    group: GroupName,
+    topics: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic",
+            "-t",
+            metavar="TOPIC[:0,1]",
+            help="Only this topic, or these partitions of it; may be repeated.",
+            autocompletion=complete_topic,
+        ),
+    ] = None,
+    raw: Annotated[
+        bool,
+        typer.Option("--raw", help="The records of __share_group_state, as Apache's formatter prints them."),
+    ] = False,
+    runs: Annotated[
+        int, typer.Option("--runs", min=1, help="The most runs to list for each partition.")
+    ] = 20,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Draw what a share group has done with each partition: the window of records it is at work on.
+
+    Everything before the window is settled. Within it every record has a state of its own and a count of deliveries.
+
+    \b
+    headrace state mailers
+    headrace state mailers --topic emails:0 --runs 100
+    headrace state mailers --raw
+    """
+    from headrace.cli.group_reset import parse_topic
+
+    wanted = [place for text in topics or () for place in parse_topic(text)] or None
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        listing = find_share_group(admin, group)
+        for place in wanted or ():
+            find_topic(admin, place if isinstance(place, str) else place[0])
+        if raw:
+            _print_records(admin.share_state_records(group, wanted))
+            return
+        states = admin.share_state(group, wanted)
+        lags = {place: one.lag for place, one in admin.share_group_offsets(group, wanted).items()}
+        members = len(admin.describe_share_group(group).members)
+    if json:
+        print_json([{**plain(one), "lag": lags.get(place)} for place, one in states.items()])
+        return
+    typer.echo(f"Share group {group}: {listing.state}, {count(members, 'member')}")
+    if not states:
+        say(f"Share group '{group}' has nothing written down yet: nothing was acknowledged.")
+        return
+    _draw(list(states.values()), lags, runs)
+
+
+def _draw(states: list[Any], lags: dict[Any, int | None], runs: int) -> None:
+    from headrace.cli.state_drawing import draw, legend
+
+    width = min(WIDTH_MAX, shutil.get_terminal_size().columns - 2)
+    for one in states:
+        typer.echo()
+        for line in draw(one, lag=lags.get((one.topic, one.partition)), width=width, runs_max=runs):
+            typer.echo(line)
+    told = legend(states)
+    if told:
+        typer.echo(f"\n{told}")
+
+
+def _print_records(records: "list[ShareStateRecord]") -> None:
+    for record in records:
+        typer.echo(json_module.dumps(as_formatted(record)))
+
+
+def as_formatted(record: "ShareStateRecord") -> dict[str, Any]:
+    """In the shape of Apache's ShareGroupStateMessageFormatter."""
+    from headrace.wire.share_state import Snapshot
+
+    data = {"groupId": record.group_id, "topicId": record.topic_id, "partition": record.partition}
+    key = {"type": 1 if record.kind.value == "update" else 0, "data": data}
+    value = record.value
+    if value is None:
+        return {"key": key, "value": None}
+    batches = [
+        {
+            "firstOffset": batch.first,
+            "lastOffset": batch.last,
+            "deliveryState": int(batch.state),
+            "deliveryCount": batch.delivery_count,
+        }
+        for batch in value.batches
+    ]
+    said: dict[str, Any] = {"snapshotEpoch": value.snapshot_epoch}
+    if isinstance(value, Snapshot):
+        said["stateEpoch"] = value.state_epoch
+    said |= {"leaderEpoch": value.leader_epoch, "startOffset": value.start_offset}
+    if isinstance(value, Snapshot):
+        said |= {"createTimestamp": value.create_timestamp, "writeTimestamp": value.write_timestamp}
+    said["stateBatches"] = batches
+    if value.complete_count >= 0:
+        said["deliveryCompleteCount"] = value.complete_count
+    return {"key": key, "value": {"version": 0, "data": said}}

@@ -1,0 +1,156 @@
+"""Draws a share-partition's window: a strip with a sign for each piece of it, and a line for each run of records.
+
+    orders-0  from 26 to 29: 4 records · 1 left to do · the log ends at 30
+      x■■□
+      26       archived      1 record   delivered 5 times
+      27-28    acknowledged  2 records  delivered once
+      29       available     1 record   delivered once
+
+Pure: state in, lines out. What is written down knows no locks, so offsets that no run covers are shown as open: a
+member has them, or they wait for one.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import Enum
+
+from headrace.cli.render import count, styled
+from headrace.share.states import RecordState
+from headrace.share.view import SharePartitionState
+
+RUNS_MAX = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    sign: str
+    color: str
+    text: str
+    """In the legend."""
+
+
+class Kind(Enum):
+    """In order of notice: of several in one piece of the strip, the first is shown."""
+
+    ACQUIRED = Look("▒", "yellow", "acquired: a member has it")
+    ARCHIVING = Look("X", "red", "archiving: on its way to the dead letters")
+    OPEN = Look("·", "white", "open: with a member, or waiting for one")
+    AVAILABLE = Look("□", "cyan", "available: to be delivered again")
+    ARCHIVED = Look("x", "red", "archived: given up")
+    ACKNOWLEDGED = Look("■", "green", "acknowledged: done")
+
+
+NOTICE = {kind: rank for rank, kind in enumerate(Kind)}
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A run of the window, or a hole in it."""
+
+    first: int
+    last: int
+    kind: Kind
+    delivery_count: int | None = None
+    holder: str | None = None
+    lock_ms_left: int | None = None
+
+
+def pieces_of(state: SharePartitionState) -> list[Piece]:
+    """The window without holes, in order. Where nothing live is known it ends with what is open behind it."""
+    if state.start_offset is None:
+        return []
+    pieces: list[Piece] = []
+    due = state.start_offset
+    for run in state.runs:
+        if run.last < due:
+            continue
+        if run.first > due:
+            pieces.append(Piece(due, run.first - 1, Kind.OPEN))
+        kind = Kind[run.state.name]
+        pieces.append(
+            Piece(max(run.first, due), run.last, kind, run.delivery_count, run.holder, run.lock_ms_left)
+        )
+        due = run.last + 1
+    end = state.next_offset if state.is_live else state.log_end_offset
+    if end is not None and end > due:
+        pieces.append(Piece(due, end - 1, Kind.OPEN))
+    return pieces
+
+
+def strip(pieces: Sequence[Piece], width: int) -> str:
+    """At most `width` signs; each stands for as many offsets as it takes."""
+    if not pieces:
+        return ""
+    start, total = pieces[0].first, pieces[-1].last - pieces[0].first + 1
+    cells = min(width, total)
+    shown: list[Kind | None] = [None] * cells
+    for piece in pieces:
+        first = (piece.first - start) * cells // total
+        last = (piece.last - start) * cells // total
+        for cell in range(first, last + 1):
+            before = shown[cell]
+            if before is None or NOTICE[piece.kind] < NOTICE[before]:
+                shown[cell] = piece.kind
+    return "".join(styled(kind.value.sign, fg=kind.value.color) for kind in shown if kind)
+
+
+def draw(
+    state: SharePartitionState, *, lag: int | None, width: int, runs_max: int = RUNS_MAX
+) -> Iterator[str]:
+    name = styled(f"{state.topic}-{state.partition}", bold=True)
+    if state.start_offset is None:
+        yield f"{name}  nothing was delivered yet · the log has {_span(state.log_start_offset, state.log_end_offset)}"
+        return
+    pieces = pieces_of(state)
+    yield f"{name}  {_headline(state, pieces, lag)}"
+    if not pieces:
+        return
+    yield f"  {strip(pieces, width)}"
+    spans = [_span(piece.first, piece.last + 1) for piece in pieces]
+    counts = [count(piece.last - piece.first + 1, "record") for piece in pieces]
+    widths = max(map(len, spans[:runs_max])), max(map(len, counts[:runs_max]))
+    for piece, span, records in list(zip(pieces, spans, counts, strict=True))[:runs_max]:
+        label = styled(f"{piece.kind.name.lower():<12}", fg=piece.kind.value.color)
+        yield f"  {span:<{widths[0]}}  {label}  {records:<{widths[1]}}  {_details(piece)}".rstrip()
+    if len(pieces) > runs_max:
+        yield f"  ... and {count(len(pieces) - runs_max, 'more run')} (--runs {len(pieces)} shows them all)"
+
+
+def legend(states: Sequence[SharePartitionState]) -> str:
+    used = {piece.kind for state in states for piece in pieces_of(state)}
+    return "\n".join(
+        f"{styled(kind.value.sign, fg=kind.value.color)} {kind.value.text}" for kind in Kind if kind in used
+    )
+
+
+def _headline(state: SharePartitionState, pieces: Sequence[Piece], lag: int | None) -> str:
+    parts = [f"starts at {state.start_offset}"]
+    if state.is_live:
+        limit = "" if state.window_max is None else f" of at most {state.window_max:,}"
+        parts.append(f"{count(state.in_flight, 'record')}{limit} in the window")
+    if lag is not None:
+        parts.append("nothing left to do" if lag == 0 else f"{count(lag, 'record')} left to do")
+    parts.append(f"the log ends at {state.log_end_offset}")
+    return " · ".join(parts)
+
+
+def _span(first: int, end: int) -> str:
+    """`end` is the first offset that is not in it."""
+    if end <= first:
+        return "no records"
+    return str(first) if end == first + 1 else f"{first}-{end - 1}"
+
+
+def _details(piece: Piece) -> str:
+    parts = []
+    if piece.delivery_count:
+        times = "once" if piece.delivery_count == 1 else f"{piece.delivery_count} times"
+        parts.append(f"delivered {times}")
+    if piece.holder:
+        parts.append(f"by {piece.holder}")
+    if piece.lock_ms_left is not None:
+        parts.append(f"lock ends in {piece.lock_ms_left / 1000:.1f} s")
+    return ", ".join(parts)
+
+
+assert {kind.name for kind in Kind} == {state.name for state in RecordState} | {"OPEN"}
