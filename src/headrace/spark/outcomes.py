@@ -5,7 +5,7 @@ rename). It holds the exceptions; every record that it does not name is accepted
 so that they say nothing about a later delivery of the same record.
 
 Who writes: the wrapper around foreachBatch (`process`) or the sink `kafka-share-ack`, on the driver, after the user's
-own work and before Spark's commit log; a replayed micro-batch replaces its file. Who reads: the reader, when it settles.
+own work and before Spark's commit log; a replayed micro-batch replaces its file. Who reads: the reader, to settle.
 It clears the folder when the next micro-batch is durably logged (before any of its tasks run), because by then
 everything that is still owed is in that offset.
 """

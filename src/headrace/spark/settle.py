@@ -25,6 +25,7 @@ been given back already.
 `recover` gets them back.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -48,6 +49,8 @@ class Limits:
 
     records_max: int | None = None
     runs_max: int | None = None
+    ends: Mapping[Place, int] | None = None
+    """Only records before these offsets, by partition; None for no such limit."""
 
 
 class Ledger:
@@ -86,7 +89,7 @@ class Ledger:
     def plan(self, limits: Limits) -> RunSet | None:
         """The records of the next micro-batch, or None when there are none. Only after the last one was settled."""
         assert self.is_settled, "the last micro-batch is not settled"
-        taken = self.fresh.take(records_max=limits.records_max, runs_max=limits.runs_max)
+        taken = self.waiting(limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
         if not taken:
             return None
         self.sequence += 1
@@ -94,6 +97,13 @@ class Ledger:
         self.planned = self.held = taken
         self.fresh = self.fresh.minus(taken)
         return taken
+
+    def waiting(self, limits: Limits) -> RunSet:
+        """The fresh records that a micro-batch may have, however many."""
+        if limits.ends is None:
+            return self.fresh
+        ends = RunSet.of((place, Run(0, end - 1, 0)) for place, end in limits.ends.items() if end > 0)
+        return self.fresh.within(ends)
 
     def hand_off(self) -> RunSet:
         """Spark's offset log durably holds the planned micro-batch."""
@@ -131,6 +141,12 @@ class Ledger:
     def passed(self, place: Place, start_offset: int) -> None:
         """The share-partition starts at `start_offset` now: nothing before it will be delivered again."""
         self.confirmed(self.processed.below(place, start_offset))
+
+    def forget(self, topic: str) -> None:
+        """The topic was deleted and made again: what was known of its records is about others."""
+        for name in ("fresh", "planned", "held", "processed"):
+            kept: RunSet = getattr(self, name)
+            setattr(self, name, kept.only(place for place in kept.places if place[0] != topic))
 
     def _sort(self, runs: RunSet) -> RunSet:
         """Puts newly held records where they belong; returns those that were processed before."""

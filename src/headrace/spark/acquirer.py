@@ -1,0 +1,320 @@
+"""The share-group member inside the reader's process: acquires ahead, keeps locks, acknowledges.
+
+It lives on a background loop, and so does the ledger: everything here runs on that loop, one step at a time, and the
+reader's thread only waits for results. Records' bytes are dropped as they arrive: the tasks will read them. How much
+is held is bounded by the member's capacity.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headrace.client.admin.aio import AsyncAdmin
+from headrace.client.admin.results import OffsetSpec
+from headrace.client.core.acquired import Acquired
+from headrace.client.delivery import AcknowledgeType
+from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled
+from headrace.client.settings import INT_MAX, ShareSettings
+from headrace.share.states import FINAL
+from headrace.spark.advice import advise
+from headrace.spark.holdings import Holdings
+from headrace.spark.options import SourceOptions
+from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.settle import Ledger, Limits
+from headrace.wire.errors import KafkaError
+
+logger = logging.getLogger("headrace.spark")
+RECORDS_HELD = 1_000_000
+RECORDS_PER_FETCH = 50_000
+BYTES_PER_FETCH = 16 * 1024 * 1024
+CONFIRM_S = 0.05
+"""How long settling waits for the broker's answers; what is not confirmed by then is in the next offset's journal."""
+FETCH_WAIT_MS = 100
+"""A member has one request under way to each broker, so an acknowledgement may have to wait for a fetch that waits."""
+LOOK_S = 5.0
+"""How often the group's start offsets and lag are looked up."""
+LOOKS_PER_STATE = 12
+"""And every so many times also the group's state topic, when the journal is not empty."""
+IDLE_S = 1.0
+"""With Trigger.AvailableNow: a queue that gave nothing for this long, to a member that has partitions, is drained."""
+JOIN_S_MAX = 60.0
+CLOSE_S = 10.0
+_FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
+
+
+@dataclass(slots=True)
+class Counts:
+    """Since the reader started."""
+
+    delivered: int = 0
+    redelivered: int = 0
+    """Had been processed by this query before: acknowledged again, not processed again."""
+    confirmed: int = 0
+    refused: int = 0
+    lost: int = 0
+
+
+class Acquirer:
+    """One member of the group, and what it holds. `start` before anything else, `close` at the end."""
+
+    def __init__(self, options: SourceOptions, ledger: Ledger, *, member_id: str | None) -> None:
+        self.ledger = ledger
+        self.counts = Counts()
+        self.topic_ids: dict[str, str] = {}
+        self.lag: int | None = None
+        self.bytes_per_record = 0.0
+        self._options = options
+        self._holdings: Holdings[Acquired] = Holdings()
+        self._error: BaseException | None = None
+        self._changed = asyncio.Event()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._arrived_at = self._assigned_at = float("inf")
+        self._admin = AsyncAdmin(options.client)
+        self._member = AsyncShareMember(
+            _member_settings(options.client),
+            capacity=2 * (options.records_held or options.records_per_trigger or RECORDS_HELD),
+            member_id=member_id,
+            on_settled=self._settled,
+            on_lost=self._lost,
+        )
+
+    @property
+    def member_id(self) -> str:
+        return self._member.member_id
+
+    async def start(self, *, is_new: bool) -> None:
+        """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts."""
+        await self._admin.start()
+        await self._look_at_group(is_new=is_new)
+        await self._member.start()
+        self._member.subscribe(self._options.topics)
+        self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self._look_after())]
+
+    async def close(self) -> None:
+        """Lets go of everything that is not acknowledged, and leaves the group."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(KafkaError, OSError, TimeoutError):
+            await self._member.close(timeout_s=CLOSE_S)
+        await self._admin.close()
+
+    async def end_offsets(self) -> dict[Place, int]:
+        """Where the subscribed topics end now."""
+        described = await self._admin.describe_topics(self._options.topics)
+        places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
+        offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        return {place: found.offset or 0 for place, found in offsets.items()}
+
+    async def wait(self, limits: Limits, wait_s: float) -> None:
+        """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained."""
+        deadline = time.monotonic() + wait_s
+        while not self.ledger.waiting(limits):
+            self.raise_error()
+            self._changed.clear()
+            left = deadline - time.monotonic()
+            if limits.ends is not None:
+                if await self._is_drained(limits):
+                    return
+                left = 0.1
+            elif left <= 0:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._changed.wait(), left)
+
+    async def acknowledge(self, owed: RunSet, wait_s: float = 0.0) -> None:
+        """Sends what the ledger owes, and waits so long for the answers."""
+        if owed:
+            self._send(owed)
+            with contextlib.suppress(KafkaError):
+                await self._member.commit(timeout_s=wait_s)
+
+    def raise_error(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    # the member's news
+
+    async def _acquire(self) -> None:
+        try:
+            while True:
+                for arrival in await self._member.take(RECORDS_PER_FETCH, timeout_s=1.0):
+                    self._arrived(arrival)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            logger.error("The share consumer of group %s failed: %s", self._options.group, error)
+            self._error = error
+            self._changed.set()
+
+    def _arrived(self, arrival: Arrival) -> None:
+        self._know_topic(arrival.topic, arrival.topic_id.hex())
+        place = arrival.topic, arrival.partition
+        runs: list[tuple[Place, Run]] = []
+        for acquired in arrival.acquired:
+            self._holdings.put(place, acquired.first, acquired.last, acquired)
+            runs.append((place, Run(acquired.first, acquired.last, acquired.delivery_count)))
+        delivered = RunSet.of(runs)
+        count = delivered.record_count
+        if not count:
+            return
+        size = len(arrival.records) / count
+        self.bytes_per_record = (
+            size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size
+        )
+        self._arrived_at = time.monotonic()
+        again = self.ledger.acquired(delivered)
+        self.counts.delivered += count
+        self.counts.redelivered += again.record_count
+        self._send(again)
+        self._changed.set()
+
+    def _know_topic(self, topic: str, topic_id: str) -> None:
+        if self.topic_ids.setdefault(topic, topic_id) == topic_id:
+            return
+        logger.warning(
+            "Topic %s was deleted and made again; nothing of its new records counts as processed.", topic
+        )
+        self.ledger.forget(topic)
+        self._holdings.forget(topic)
+        self.topic_ids[topic] = topic_id
+
+    def _settled(self, answers: Sequence[Settled]) -> None:
+        confirmed: list[tuple[Place, Run]] = []
+        for answer in answers:
+            if (
+                answer.type not in _FINAL
+                or self.topic_ids.get(answer.acquired.topic) != answer.acquired.topic_id.hex()
+            ):
+                continue
+            size = answer.last - answer.first + 1
+            if answer.error is None:
+                self.counts.confirmed += size
+                place = answer.acquired.topic, answer.acquired.partition
+                confirmed.append((place, Run(answer.first, answer.last, 0)))
+            else:
+                self.counts.refused += size
+        self.ledger.confirmed(RunSet.of(confirmed))
+
+    def _lost(self, losses: Sequence[Lost]) -> None:
+        lost: list[tuple[Place, Run]] = []
+        for loss in losses:
+            place = loss.acquired.topic, loss.acquired.partition
+            for first, last, held in self._holdings.take(place, loss.first, loss.last):
+                if held is loss.acquired:
+                    lost.append((place, Run(first, last, 0)))
+                    self.counts.lost += last - first + 1
+                else:
+                    self._holdings.put(place, first, last, held)  # it has been delivered to us again since
+        self.ledger.lost(RunSet.of(lost))
+
+    def _send(self, owed: RunSet) -> None:
+        for place, run in owed:
+            for first, last, acquired in self._holdings.take(place, run.first, run.last):
+                self._member.acknowledge(acquired, run.outcome, first, last)
+
+    # the group
+
+    async def _look_at_group(self, *, is_new: bool) -> None:
+        group = self._options.group
+        try:
+            config = {name: entry.value for name, entry in (await self._admin.group_config(group)).items()}
+        except KafkaError as error:
+            logger.warning(
+                "The settings of group %s cannot be read (%s), so they are not checked.", group, error
+            )
+            config = {}
+        wanted = self._options.starting_offsets
+        if is_new and wanted is not None and config.get("share.auto.offset.reset") != wanted:
+            await self._admin.set_group_config(group, {"share.auto.offset.reset": wanted})
+        described = await self._admin.describe_topics(self._options.topics)
+        partitions = sum(len(topic.partitions) for topic in described.values())
+        for sentence in advise(config, self._options, partitions=partitions):
+            logger.warning("%s", sentence)
+
+    async def _look_after(self) -> None:
+        """Finds out what the broker has settled without our seeing the answer, and how much there is to do."""
+        looks = 0
+        while True:
+            try:
+                await self._look()
+                if self.ledger.processed and looks % LOOKS_PER_STATE == 0:
+                    await self._look_at_state()
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.debug("How far group %s is cannot be read: %s", self._options.group, error)
+            looks += 1
+            await asyncio.sleep(LOOK_S)
+
+    async def _look(self) -> dict[Place, Any]:
+        owed = self.ledger.processed
+        offsets = await self._admin.share_group_offsets(self._options.group, list(self._options.topics))
+        for place, found in offsets.items():
+            if found.start_offset is not None:
+                self.ledger.passed(place, found.start_offset)
+            if found.lag == 0:
+                # Everything is settled there. What entered the journal after the question is not meant.
+                self.ledger.confirmed(owed.only([place]))
+        lags = [found.lag for found in offsets.values()]
+        self.lag = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return dict(offsets)
+
+    async def _look_at_state(self) -> None:
+        """What `__share_group_state` shows as settled: acknowledgements are written there before they are answered."""
+        owed = self.ledger.processed
+        states = await self._admin.share_state(self._options.group, owed.places)
+        settled = RunSet.of(
+            (place, Run(run.first, run.last, 0))
+            for place, state in states.items()
+            for run in state.runs
+            if run.state in FINAL
+        )
+        self.ledger.confirmed(owed.within(settled))
+
+    async def _is_drained(self, limits: Limits) -> bool:
+        """Nothing below the ends is left for us: all of it is settled, or the broker has stopped giving us any."""
+        assert limits.ends is not None
+        with contextlib.suppress(KafkaError):
+            offsets = await self._look()
+            if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):
+                return True
+        now = time.monotonic()
+        if self._assigned_at == float("inf"):
+            with contextlib.suppress(KafkaError):
+                group = await self._admin.describe_share_group(self._options.group)
+                if any(member.member_id == self.member_id and member.assignment for member in group.members):
+                    self._assigned_at = now
+            return False
+        quiet_since = max(self._assigned_at, self._arrived_at if self._arrived_at != float("inf") else 0.0)
+        return now - quiet_since > IDLE_S + 2 * self._member.settings.fetch_max_wait_ms / 1000
+
+
+def _is_settled(found: Any, end: int) -> bool:
+    if end == 0:
+        return True
+    return found is not None and (
+        found.lag == 0 or (found.start_offset is not None and found.start_offset >= end)
+    )
+
+
+def _member_settings(client: ShareSettings) -> ShareSettings:
+    """The client's settings for a member that holds much for long. What the user set stays."""
+    default = ShareSettings(group_id="x")
+    return replace(
+        client,
+        auto_renew=True,
+        auto_renew_max_ms=INT_MAX,
+        max_poll_interval_ms=INT_MAX,
+        max_poll_records=RECORDS_PER_FETCH
+        if client.max_poll_records == default.max_poll_records
+        else client.max_poll_records,
+        fetch_max_wait_ms=FETCH_WAIT_MS
+        if client.fetch_max_wait_ms == default.fetch_max_wait_ms
+        else client.fetch_max_wait_ms,
+        fetch_max_bytes=BYTES_PER_FETCH
+        if client.fetch_max_bytes == default.fetch_max_bytes
+        else client.fetch_max_bytes,
+    )

@@ -1,0 +1,93 @@
+"""The data source as Spark finds it: `kafka-share`, and its sink `kafka-share-ack`.
+
+from headrace.spark import register
+register(spark)
+orders = (spark.readStream.format("kafka-share")
+    .option("kafka.bootstrap.servers", "localhost:9092")
+    .option("subscribe", "orders")
+    .option("kafka.group.id", "fraud")
+    .load())
+"""
+
+from typing import NoReturn
+
+from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from headrace.spark.errors import OptionError
+from headrace.spark.options import SourceOptions
+from headrace.spark.reader import ShareStreamReader
+
+OUTCOMES = "headrace.outcomes"
+MODE = "headrace.acknowledge"
+"""Metadata of the column deliveryCount: where outcomes are logged, and option `acknowledge`. `process` reads them."""
+
+
+class KafkaShareSource(DataSource):  # type: ignore[misc]
+    """Reads a share group as a stream. Registered by `register`, or found by Spark itself in 'pyspark_headrace'."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "kafka-share"
+
+    def schema(self) -> StructType:
+        options = SourceOptions.parse(self.options)
+        metadata = {MODE: options.acknowledge.value}
+        if options.outcomes_path is not None:
+            metadata[OUTCOMES] = str(options.outcomes_path)
+        columns = [
+            StructField("key", BinaryType()),
+            StructField("value", BinaryType()),
+            StructField("topic", StringType()),
+            StructField("partition", IntegerType()),
+            StructField("offset", LongType()),
+            StructField("timestamp", TimestampType()),
+            StructField("timestampType", IntegerType()),
+            StructField("deliveryCount", IntegerType(), metadata=metadata),
+        ]
+        if options.include_headers:
+            header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+            columns.append(StructField("headers", ArrayType(header)))
+        return StructType(columns)
+
+    def streamReader(self, schema: StructType) -> ShareStreamReader:  # noqa: N802
+        options = SourceOptions.parse(self.options)
+        own = self.schema()
+        if [(field.name, field.dataType) for field in schema] != [
+            (field.name, field.dataType) for field in own
+        ]:
+            raise OptionError(
+                f"kafka-share has columns of its own, {own.simpleString()}; your schema, {schema.simpleString()}, "
+                "cannot replace them. Leave .schema(...) out and parse the column `value`."
+            )
+        return ShareStreamReader(options)
+
+    def reader(self, schema: StructType) -> NoReturn:
+        raise OptionError(
+            "kafka-share cannot be read as a batch: reading a queue takes records out of it. Use spark.readStream, "
+            "with Trigger.AvailableNow to stop when it is drained; to look without taking, use format kafka."
+        )
+
+    def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
+        raise OptionError("kafka-share is a source. To produce to Kafka use Spark's own format kafka.")
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
+        raise OptionError(
+            "kafka-share is a source. To produce to Kafka use Spark's own format kafka; to say what became of records "
+            "use format kafka-share-ack."
+        )
+
+
+def register(spark: SparkSession) -> None:
+    """Makes format("kafka-share") and format("kafka-share-ack") known to a session."""
+    spark.dataSource.register(KafkaShareSource)
