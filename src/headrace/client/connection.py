@@ -46,6 +46,8 @@ from headrace.wire.messages.api_versions_response import ApiVersionsResponse
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 CORRELATION_ID_MAX = 2**31 - 1
+CLOSE_S_MAX = 1.0
+"""How long a broker may take to say farewell in TLS before the connection is cut."""
 RELOGIN_AT = 0.85, 0.95
 """After which part of a session's life we log in again; Java's rule."""
 
@@ -97,7 +99,7 @@ class Connection(asyncio.BufferedProtocol):
                 if settings.security_protocol.has_sasl:
                     await connection._log_in()
         except BaseException as error:
-            connection._end(None)
+            await connection.close()
             if isinstance(error, ConnectionLost):
                 raise connection._unavailable(error.text, hung_up=error.hung_up) from None
             if isinstance(error, TimeoutError):
@@ -151,8 +153,13 @@ class Connection(asyncio.BufferedProtocol):
     async def close(self) -> None:
         """Ends the connection; what still waits fails with ConnectionLost."""
         self._end(None)
-        if self._transport is not None:
-            await asyncio.shield(self._closed)
+        if self._transport is None:
+            await asyncio.sleep(0)  # a transport that never got so far is closed by the loop, in its next turn
+            return
+        await asyncio.wait([self._closed], timeout=CLOSE_S_MAX)
+        if not self._closed.done():
+            self._transport.abort()
+            await asyncio.wait([self._closed], timeout=CLOSE_S_MAX)
 
     def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
         if self._why_closed is not None or self._transport is None:
@@ -325,7 +332,7 @@ class Connection(asyncio.BufferedProtocol):
         )
 
     def _no_kafka(self, error: Exception) -> ConnectionLost:
-        return self._lost(f"what came is no answer of a Kafka broker: {error}", hung_up=not self._is_proven)
+        return self._lost(f"what came is no answer of a Kafka broker ({error})", hung_up=not self._is_proven)
 
     def _unsupported(
         self, api_key: int, ours: tuple[int, int], theirs: tuple[int, int]

@@ -75,7 +75,7 @@ class IncomingFrames:
 
     def _impossible(self, length: int, head: bytes) -> str:
         if head.startswith(b"HTTP/"):
-            return "it answers in HTTP"
+            return "the port speaks HTTP"
         if head[:2] in (b"\x15\x03", b"\x16\x03"):
-            return "it answers in TLS"
+            return "the port speaks TLS; set security.protocol to SSL or SASL_SSL"
         return f"an answer of {length} bytes; allowed are 0 to {self._size_max} (receive.message.max.bytes)"

@@ -1,7 +1,7 @@
 """What tests of the client need around it: topics made and records written through the client's own connections."""
 
 import asyncio
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace import Broker
@@ -25,12 +25,18 @@ T = TypeVar("T")
 FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 40}
 
 
-def run(coroutine: Coroutine[Any, Any, T], timeout_s: float = 30.0) -> T:
+def run(
+    coroutine: Coroutine[Any, Any, T],
+    timeout_s: float = 30.0,
+    *,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+) -> T:
     async def bounded() -> T:
         async with asyncio.timeout(timeout_s):
             return await coroutine
 
-    return asyncio.run(bounded())
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(bounded())
 
 
 def settings_for(broker: Broker | str, **keywords: Any) -> ClientSettings:
@@ -49,10 +55,11 @@ async def create_topic(
     )
     answer = await cluster.send(ANY, CreateTopicsRequest(topics=[asked]))
     assert not answer.topics[0].error_code, answer
-    await cluster.refresh([name])
-    topic = cluster.topic(name)
-    assert topic is not None
-    return topic
+    while True:  # Apache's brokers hear of a new topic a moment after its maker
+        await cluster.refresh([name])
+        topic = cluster.topic(name)
+        if topic is not None and all(each.leader_id >= 0 for each in topic.partitions.values()):
+            return topic
 
 
 async def produce(
