@@ -21,8 +21,10 @@ from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled
 from headrace.client.settings import INT_MAX, ShareSettings
 from headrace.share.states import FINAL
 from headrace.spark.advice import advise
+from headrace.spark.dead_letters import copy_rejected
 from headrace.spark.holdings import Holdings
 from headrace.spark.options import SourceOptions
+from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits
 from headrace.wire.errors import KafkaError
@@ -132,6 +134,10 @@ class Acquirer:
             self._send(owed)
             with contextlib.suppress(KafkaError):
                 await self._member.commit(timeout_s=wait_s)
+
+    async def copy_rejected(self, outcomes: Sequence[Outcome], topic: str) -> None:
+        """Dead letters for what was rejected."""
+        await copy_rejected(self._member.cluster, outcomes, topic, self._options.group)
 
     def raise_error(self) -> None:
         if self._error is not None:

@@ -144,6 +144,10 @@ class Driver:
 
     def _settle(self, acquirer: Acquirer) -> None:
         outcomes = [] if self._outcomes is None else self._outcomes.read()
+        topic = self._options.dead_letter_topic
+        if topic is not None and self._outcomes is not None and outcomes and not self._outcomes.is_copied:
+            self._run(acquirer.copy_rejected(outcomes, topic))
+            self._outcomes.mark_copied()
         self._run(self._settle_now(acquirer, to_runs(outcomes)))
 
     async def _settle_now(self, acquirer: Acquirer, outcomes: RunSet) -> None:

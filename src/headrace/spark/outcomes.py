@@ -22,6 +22,7 @@ from headrace.spark.runs import Place, Run, RunSet
 
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
+COPIED = "copied"
 _NAMES = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -114,9 +115,19 @@ class OutcomeLog:
                 ) from None
         return found
 
+    @property
+    def is_copied(self) -> bool:
+        """Whether the rejected records of what is here were copied to the dead-letter topic."""
+        return (self.path / COPIED).exists()
+
+    def mark_copied(self) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / COPIED).touch()
+        _sync_folder(self.path)
+
     def clear(self) -> None:
         """What the files say is in a durable offset by now, or will be written anew."""
-        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp")]:
+        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp"), self.path / COPIED]:
             path.unlink(missing_ok=True)
 
 

@@ -26,11 +26,8 @@ from pyspark.sql.types import (
 
 from headrace.spark.errors import OptionError
 from headrace.spark.options import SourceOptions
+from headrace.spark.processing import DEAD_LETTERS, MODE, OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
-
-OUTCOMES = "headrace.outcomes"
-MODE = "headrace.acknowledge"
-"""Metadata of the column deliveryCount: where outcomes are logged, and option `acknowledge`. `process` reads them."""
 
 
 class KafkaShareSource(DataSource):  # type: ignore[misc]
@@ -45,6 +42,8 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
         metadata = {MODE: options.acknowledge.value}
         if options.outcomes_path is not None:
             metadata[OUTCOMES] = str(options.outcomes_path)
+        if options.dead_letter_topic is not None:
+            metadata[DEAD_LETTERS] = options.dead_letter_topic
         columns = [
             StructField("key", BinaryType()),
             StructField("value", BinaryType()),
@@ -91,3 +90,4 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
 def register(spark: SparkSession) -> None:
     """Makes format("kafka-share") and format("kafka-share-ack") known to a session."""
     spark.dataSource.register(KafkaShareSource)
+    spark.dataSource.register(KafkaShareAckSink)
