@@ -1,4 +1,4 @@
-"""The cluster as a client sees it: its brokers, the leaders of its partitions, one connection to each broker in use.
+"""The cluster as a client sees it: its brokers, the leaders of its partitions, connections to the brokers in use.
 
 Theory of operation. Connections belong to addresses (`links.py`): a bootstrap address that turns out to be a
 broker's own keeps its connection. Metadata is asked for when a caller wants it (`refresh`), and by itself once it is
@@ -24,7 +24,7 @@ from headrace.client.errors import (
     UnsupportedVersionError,
     error_for,
 )
-from headrace.client.links import Links
+from headrace.client.links import Lane, Links
 from headrace.client.settings import Address, ClientSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID, Message
@@ -103,7 +103,7 @@ class Cluster:
         self._coordinators: dict[str, int] = {}
         self._links = Links(settings)
         self._refreshing: tuple[asyncio.Task[None], frozenset[str]] | None = None
-        self._refreshed_at = float("-inf")
+        self._refreshed_at = self._asked_at = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
         self._is_closed = False
 
@@ -153,10 +153,14 @@ class Cluster:
         await self._links.close()
 
     async def connection(self, node_id: int) -> Connection:
-        """The connection to a broker, opened if need be; BrokerNotAvailableError when it cannot be.
+        """The connection to a broker for fetches, opened if need be; BrokerNotAvailableError when it cannot be.
 
         While the broker is away this waits out the back-off first, so a caller that tries for ever does not spin.
+        What goes by `send` has connections of its own, and does not wait for fetches that the broker holds back.
         """
+        return await self._connection(node_id, Lane.FETCHES)
+
+    async def _connection(self, node_id: int, lane: Lane) -> Connection:
         if self._is_closed:
             raise IllegalStateError("this client is closed; make a new one")
         if node_id == ANY:
@@ -166,7 +170,7 @@ class Cluster:
             raise error_for(
                 ErrorCode.BROKER_NOT_AVAILABLE, f"broker {node_id} is not in the cluster now", about="cluster"
             )
-        return await self._links.connection(node.address)
+        return await self._links.connection(node.address, lane)
 
     async def send(
         self,
@@ -178,7 +182,7 @@ class Cluster:
         timeout_ms: float | None = None,
     ) -> Any:
         """Sends a request to a broker (or to `ANY`) and returns the response. It is never sent twice."""
-        connection = await self.connection(node_id)
+        connection = await self._connection(node_id, Lane.QUESTIONS)
         return await connection.send(request, version=version, version_max=version_max, timeout_ms=timeout_ms)
 
     def topic(self, name: str) -> Topic | None:
@@ -224,12 +228,7 @@ class Cluster:
 
         Calls at the same time share one request. Topics of which only the id is known go by `topic_ids`.
         """
-        if topic_ids is not None:
-            unknown = [topic_id for topic_id in topic_ids if topic_id not in self._names]
-            if unknown:
-                asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
-                await self._fetch_metadata(asked)
-        names = frozenset(topics or ())
+        names = frozenset(topics or ()) | await self._names_of(topic_ids or ())
         is_news = not names <= self._wanted
         self._wanted |= names
         while self._refreshing is not None:
@@ -242,6 +241,14 @@ class Cluster:
         self._refreshing = task, frozenset(self._wanted)
         task.add_done_callback(self._refresh_ended)
         await asyncio.shield(task)
+
+    async def _names_of(self, topic_ids: Iterable[bytes]) -> set[str]:
+        wanted = set(topic_ids)
+        unknown = wanted.difference(self._names)
+        if unknown:
+            asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
+            await self._fetch_metadata(asked)
+        return {self._names[topic_id] for topic_id in wanted if topic_id in self._names}
 
     async def coordinator(self, group_id: str) -> int:
         """The node that coordinates a group; asked for once and kept until `forget_coordinator`."""
@@ -285,8 +292,11 @@ class Cluster:
 
     async def _refresh(self, wait_s: float) -> None:
         await asyncio.sleep(wait_s)
-        await self._fetch_metadata([MetadataRequestTopic(name=name) for name in sorted(self._wanted)])
-        self._refreshed_at = _now()
+        try:
+            await self._fetch_metadata([MetadataRequestTopic(name=name) for name in sorted(self._wanted)])
+        finally:
+            self._asked_at = _now()
+        self._refreshed_at = self._asked_at
 
     def _refresh_ended(self, task: "asyncio.Task[None]") -> None:
         if self._refreshing is not None and self._refreshing[0] is task:
@@ -295,7 +305,7 @@ class Cluster:
             task.exception()  # its callers have it; a caller that was cancelled does not miss it
 
     def _refresh_wait_s(self) -> float:
-        return max(0.0, self._refreshed_at + self.settings.retry_backoff_ms / 1000 - _now())
+        return max(0.0, self._asked_at + self.settings.retry_backoff_ms / 1000 - _now())
 
     async def _fetch_metadata(self, topics: list[MetadataRequestTopic]) -> None:
         request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -311,12 +321,19 @@ class Cluster:
         self._take(response)
 
     def _take(self, response: MetadataResponse) -> None:
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            self.nodes = {}
         if response.error_code:
             raise error_for(response.error_code, about="metadata")
+        if not response.brokers:  # one that has just started may not know the others, nor itself
+            raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "it names no brokers", about="metadata")
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.nodes = {
             each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
+        }
+        self._coordinators = {
+            group_id: node_id for group_id, node_id in self._coordinators.items() if node_id in self.nodes
         }
         for topic in response.topics:
             self._take_topic(topic)

@@ -1,4 +1,7 @@
-"""The ways to the brokers: per address one connection, or the time from which it may be tried again.
+"""The ways to the brokers: per address and lane one connection, or the time from which it may be tried again.
+
+A broker answers the requests of a connection one after the other, and may hold a fetch back until there are records.
+So fetches have a lane of their own, and heartbeats and questions never wait behind them; Java's clients do the same.
 
 A broker that cannot be reached is tried again after reconnect.backoff.ms, then twice that, up to
 reconnect.backoff.max.ms, each with some jitter. The log has one line when it goes away and one when it is back.
@@ -8,6 +11,7 @@ import asyncio
 import logging
 import random
 from collections.abc import Iterable
+from enum import Enum
 
 from headrace.client.connection import Connection
 from headrace.client.security import tls_context
@@ -18,8 +22,13 @@ logger = logging.getLogger("headrace.client")
 JITTER = 0.2
 
 
+class Lane(Enum):
+    QUESTIONS = "questions"
+    FETCHES = "fetches"
+
+
 class _Link:
-    __slots__ = ("address", "connection", "failures", "is_away", "opening", "retry_at")
+    __slots__ = ("address", "connection", "failures", "opening", "retry_at")
 
     def __init__(self, address: Address) -> None:
         self.address = address
@@ -27,7 +36,6 @@ class _Link:
         self.opening: asyncio.Task[Connection] | None = None
         self.failures = 0
         self.retry_at = 0.0
-        self.is_away = False
 
 
 class Links:
@@ -36,14 +44,15 @@ class Links:
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
         self._tls = tls_context(settings)
-        self._links: dict[Address, _Link] = {}
+        self._links: dict[tuple[Address, Lane], _Link] = {}
+        self._away: set[Address] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def connection(self, address: Address) -> Connection:
+    async def connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> Connection:
         """The open connection, or a new one. Callers at the same time share one try, behind its back-off."""
-        link = self._links.get(address)
+        link = self._links.get((address, lane))
         if link is None:
-            link = self._links[address] = _Link(address)
+            link = self._links[address, lane] = _Link(address)
         if link.connection is not None and link.connection.is_open:
             return link.connection
         if link.opening is None:
@@ -53,21 +62,22 @@ class Links:
 
     def least_busy(self, addresses: Iterable[Address]) -> Connection | None:
         """The open connection with the fewest requests in flight."""
-        links = (self._links.get(address) for address in addresses)
+        links = (self._links.get((address, Lane.QUESTIONS)) for address in addresses)
         found = [link.connection for link in links if link is not None and link.connection is not None]
         return min((each for each in found if each.is_open), key=lambda each: each.in_flight, default=None)
 
     def wait_s(self, address: Address) -> float:
         """How long the address is still in its back-off."""
-        link = self._links.get(address)
+        link = self._links.get((address, Lane.QUESTIONS))
         return 0.0 if link is None else max(0.0, link.retry_at - _now())
 
     def keep_only(self, addresses: set[Address]) -> None:
         """Closes connections to brokers that have left the cluster or moved, once their requests are answered."""
-        for address in [address for address in self._links if address not in addresses]:
-            link = self._links[address]
+        self._away &= addresses
+        for key in [key for key in self._links if key[0] not in addresses]:
+            link = self._links[key]
             if link.opening is None and (link.connection is None or not link.connection.in_flight):
-                self._drop(self._links.pop(address))
+                self._drop(self._links.pop(key))
 
     def close_idle(self, idle_s: float) -> None:
         """Closes connections without a request for this long; the next request opens one anew."""
@@ -91,7 +101,6 @@ class Links:
     def _drop(self, link: _Link) -> None:
         connection, link.connection = link.connection, None
         if connection is not None:
-            connection.on_closed = None
             task = asyncio.create_task(connection.close())
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
@@ -105,12 +114,12 @@ class Links:
             raise
         finally:
             link.opening = None
-        if link.is_away:
-            link.is_away = False
+        if link.address in self._away:
+            self._away.remove(link.address)
             logger.info("broker at %s is back", link.address)
         link.failures = 0
         link.connection = connection
-        connection.on_closed = lambda _: self._lost(link)
+        connection.on_closed = lambda closed: self._lost(link, closed)
         return connection
 
     def _failed(self, link: _Link, error: KafkaError) -> None:
@@ -119,12 +128,14 @@ class Links:
         backoff_ms = min(backoff_ms, settings.reconnect_backoff_max_ms)
         link.failures += 1
         link.retry_at = _now() + backoff_ms / 1000 * random.uniform(1 - JITTER, 1 + JITTER)
-        if not link.is_away:
-            link.is_away = True
+        if link.address not in self._away:
+            self._away.add(link.address)
             logger.warning("cannot connect, and go on trying: %s", error)
 
-    def _lost(self, link: _Link) -> None:
+    def _lost(self, link: _Link, connection: Connection) -> None:
         """A connection that was in use has ended: a broker that accepts and drops must not be tried in a loop."""
+        if link.connection is not connection:
+            return  # it was closed here
         link.connection = None
         link.retry_at = _now() + self._settings.reconnect_backoff_ms / 1000 * random.random()
         logger.debug("connection to broker at %s has ended", link.address)
