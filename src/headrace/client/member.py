@@ -70,7 +70,7 @@ class AsyncShareMember:
         member_id: str | None = None,
         on_settled: Callable[[Sequence[Settled]], None] | None = None,
         on_lost: Callable[[Sequence[Lost]], None] | None = None,
-        on_arrival: Callable[[], None] | None = None,
+        on_change: Callable[[], None] | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
@@ -84,7 +84,7 @@ class AsyncShareMember:
         self._cluster = Cluster(settings)
         self._on_settled = on_settled
         self._on_lost = on_lost
-        self._on_arrival = on_arrival
+        self._on_change = on_change
         self._connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -243,6 +243,8 @@ class AsyncShareMember:
         changed, self._changed = self._changed, []
         for each in changed:
             _set(each)
+        if self._on_change is not None:
+            self._on_change()
 
     # Waiting for brokers
 
@@ -251,10 +253,10 @@ class AsyncShareMember:
         core, now = self.core, now_ms()
         core.tick(now_ms=now)
         for out in core.sends(now_ms=now):
-            self._start(self._exchange(out) if out.node_id is not None else self._heartbeat(out.request))
+            self.run_soon(self._exchange(out) if out.node_id is not None else self._heartbeat(out.request))
         if core.wants_metadata(now_ms=now) and not self._is_refreshing:
             core.metadata_asked()
-            self._start(self._refresh())
+            self.run_soon(self._refresh())
         self._tell()
         if self._timer is not None:
             self._timer.cancel()
@@ -276,7 +278,8 @@ class AsyncShareMember:
             self._timer.cancel()
         self._timer = asyncio.get_running_loop().call_later(0, self._tick)
 
-    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+    def run_soon(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        """Runs something beside; it is cancelled when the member closes."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -292,13 +295,10 @@ class AsyncShareMember:
         except KafkaError as error:
             self.core.failed(node_id, error, now_ms=now_ms())
         else:
-            had = self.core.buffered
             self.core.answered(node_id, response, now_ms=now_ms())
             self._take_hints()
             if isinstance(request, ShareFetchRequest):
                 self.metrics.fetched(response, time.monotonic() - started)
-            if self.core.buffered > had and self._on_arrival is not None:
-                self._on_arrival()
         self.pump()
         self.wake()
 
@@ -411,7 +411,11 @@ class AsyncShareMember:
 
 
 def now_ms() -> int:
-    return int(time.monotonic() * 1000)
+    """The time of the loop, which a test may turn, and outside of one the system's. Else they are the same."""
+    try:
+        return int(asyncio.get_running_loop().time() * 1000)
+    except RuntimeError:
+        return int(time.monotonic() * 1000)
 
 
 def _set(future: "asyncio.Future[None]") -> None:

@@ -141,6 +141,8 @@ class MemberCore:
         self.hints: list[Hint] = []
         self.errors: list[KafkaError] = []
         self.lock_ms: int | None = None
+        self.records_wanted: int | None = None
+        """The poll that waits has room for so many; None: max.poll.records."""
         self.is_paused = False
         """Nothing is fetched: renewed records come first, as in Java."""
         self.is_closing = False
@@ -308,7 +310,7 @@ class MemberCore:
         settings = self.settings
         if not self._wanted.get(session.node_id) or self.is_paused:
             return None
-        records_max = settings.max_poll_records
+        records_max = min(settings.max_poll_records, self.records_wanted or settings.max_poll_records)
         if self.capacity:
             asked = sum(one.in_flight.records_max for one in self.sessions.values() if one.in_flight)
             records_max = min(records_max, self.capacity - self.outstanding - asked)
@@ -335,7 +337,8 @@ class MemberCore:
     def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:
         """How long a fetch may wait at the broker; None when there is to be none."""
         if self.is_ahead:
-            return self.settings.fetch_max_wait_ms
+            # A fetch that waits would keep the answers to the acknowledgements in it waiting too.
+            return 0 if session.pending and session.is_open else self.settings.fetch_max_wait_ms
         if session.buffered or self.buffered >= self.settings.max_poll_records:
             return None
         if self._asked_until_ms is not None and not self.buffered:
@@ -483,8 +486,9 @@ class MemberCore:
     def _refused(
         self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
     ) -> None:
-        code = ErrorCode(response.error_code)
-        error = error_for(code, response.error_message, about=f"share session with broker {session.node_id}")
+        about = f"share session with broker {session.node_id}"
+        error = error_for(response.error_code, response.error_message, about=about)
+        code = error.code
         assert session.in_flight is not None
         is_last = session.in_flight.request.share_session_epoch == CLOSING
         if code in SESSION_CONFUSED and not is_last:
@@ -573,8 +577,8 @@ class MemberCore:
     def _partition_error(
         self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
     ) -> None:
-        code = ErrorCode(data.error_code)
-        error = error_for(code, data.error_message, about=self._about(key))
+        error = error_for(data.error_code, data.error_message, about=self._about(key))
+        code = error.code
         if code in LOCKS_GONE:
             for acquired in list(session.held.get(key, ())):
                 self._lose(acquired, error)
@@ -621,7 +625,7 @@ class MemberCore:
         for key in several:
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
             if code:
-                failed[key] = error_for(ErrorCode(code), message, about=self._about(key))
+                failed[key] = error_for(code, message, about=self._about(key))
                 if code in LOCKS_GONE:
                     self._want_metadata(now_ms)
         for ack in sent.acks:

@@ -210,8 +210,9 @@ class Membership:
         self._due_ms = now_ms if self.topics != self._told else now_ms + wait_ms
 
     def _refused(self, response: ShareGroupHeartbeatResponse, now_ms: int) -> None:
-        code = ErrorCode(response.error_code)
-        error = error_for(code, response.error_message, about=f"share group {self._group_id!r}")
+        about = f"share group {self._group_id!r}"
+        error = error_for(response.error_code, response.error_message, about=about)
+        code = error.code
         if self.state is State.LEAVING:
             self._due_ms = now_ms
         elif code in FENCED and self.state is State.MEMBER:

@@ -1,0 +1,338 @@
+"""`ShareConsumer`: a share consumer for code without asyncio.
+
+    with ShareConsumer(bootstrap_servers="localhost:9092", group_id="mailers") as consumer:
+        consumer.subscribe(["emails"])
+        for delivery in consumer:
+            send(delivery.value)                # accepted when the next records are polled
+
+The member runs on an event loop in a thread of its own, so heartbeats and renewals go on while your code is busy. A
+poll takes what that thread has fetched straight from the buffer and decodes it on the caller's thread: nothing is
+passed between threads for a single record. When the buffer is empty the caller waits on a lock, open to Ctrl+C.
+"""
+
+import contextlib
+import sys
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.client.aio import POLL_S, _names
+from headrace.client.background import BackgroundLoop
+from headrace.client.consumption import (
+    NOT_SUBSCRIBED,
+    CommitCallback,
+    Consumption,
+    Deserializer,
+    LostCallback,
+)
+from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
+from headrace.client.member import AsyncShareMember, now_ms
+from headrace.client.settings import ShareSettings
+from headrace.wire.errors import KafkaError
+
+WAIT_S_MAX = 0.1 if sys.platform == "win32" else 3600.0
+"""The longest wait in one piece: on Windows a waiting thread hears Ctrl+C only in between."""
+STOP_S = 5.0
+
+
+class ShareConsumer:
+    """A member of a share group that hands out records. For one thread at a time, but for `wakeup` and deliveries.
+
+    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
+    lists them. Deserializers are called with the bytes of a key or value (not for None); one that raises makes `poll`
+    raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
+    `on_deserialization_error`. `on_lost(deliveries, error)` hears, on the background thread, of handed-out records
+    whose lock is gone. `member_id` takes the place of a member that died without leaving.
+    """
+
+    def __init__(
+        self,
+        settings: Mapping[str, Any] | None = None,
+        /,
+        *,
+        key_deserializer: Deserializer | None = None,
+        value_deserializer: Deserializer | None = None,
+        on_deserialization_error: AcknowledgeType = AcknowledgeType.RELEASE,
+        on_lost: LostCallback | None = None,
+        member_id: str | None = None,
+        **keywords: Any,
+    ) -> None:
+        self.settings = ShareSettings.parse(settings, **keywords)
+        self._member = AsyncShareMember(
+            self.settings,
+            member_id=member_id,
+            on_settled=self._settled,
+            on_lost=self._lost,
+            on_change=self._ring,
+        )
+        self._consumption = Consumption(
+            self._member.core,
+            self.settings,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            on_deserialization_error=on_deserialization_error,
+            on_lost=on_lost,
+        )
+        if self.settings.max_unacknowledged:
+            self._consumption.on_touched = self._touched
+        self._topics: frozenset[str] = frozenset()
+        self._bell = threading.Lock()
+        self._bell.acquire()
+        self._user: int | None = None
+        self._uses = 0
+        self._use_lock = threading.Lock()
+        self._is_woken = False
+        self._is_closed = False
+        self._background = BackgroundLoop()
+        self._starting: Future[None] | None = None
+
+    @property
+    def member_id(self) -> str:
+        return self._member.member_id
+
+    def subscribe(self, topics: Collection[str]) -> None:
+        """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
+        with self._used():
+            self._topics = _names(topics)
+            self._background.run(self._subscribe(self._topics))
+
+    def unsubscribe(self) -> None:
+        """Leaves the group. Records in your hands can still be acknowledged."""
+        self.subscribe(())
+
+    def subscription(self) -> set[str]:
+        return set(self._topics)
+
+    def poll(self, timeout: float = POLL_S, *, max_records: int | None = None) -> list[Delivery]:
+        """The next records, as soon as there are some; [] after `timeout` seconds.
+
+        Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
+        time. In implicit mode it accepts what the last poll returned; in explicit mode it refuses to go on until all
+        of that is acknowledged.
+        """
+        self._enter()
+        self._member.core.records_wanted = max_records
+        try:
+            return self._poll(timeout)
+        finally:
+            self._leave()
+
+    def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
+        """The same as the delivery's own methods."""
+        self._require_usable()
+        self._consumption.acknowledge(delivery, type)
+
+    def acknowledge_offset(
+        self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
+    ) -> None:
+        """For a record of which there is no delivery: `poll` has raised `RecordDeserializationError` for it."""
+        self._require_usable()
+        self._consumption.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
+
+    def commit_sync(self, timeout: float | None = None) -> dict[TopicPartition, KafkaError | None]:
+        """Sends what is acknowledged (implicit mode: all of the last poll) and waits: what each partition said.
+
+        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms); they may still come.
+        """
+        with self._used():
+            consumption = self._consumption
+            consumption.accept_handed()
+            timeout_s = self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
+            touched = consumption.touched()
+            results = self._background.run(self._member.commit_of(touched, timeout_s=timeout_s))
+            consumption.run_callbacks()
+            return results
+
+    def commit_async(self) -> None:
+        """Sends what is acknowledged; the callback hears of the answers."""
+        with self._used():
+            self._consumption.accept_handed()
+            self._background.call_soon(self._member.send, self._consumption.touched())
+            self._consumption.run_callbacks()
+
+    def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
+        """`callback({partition: offsets}, error)` for every answer to acknowledgements, on this thread.
+
+        It runs within `poll`, `commit_sync`, `commit_async` and `close`, and must not call the consumer.
+        """
+        self._consumption.callback = callback
+
+    def wakeup(self) -> None:
+        """Makes the waiting `poll`, or else the next one, raise `WakeupError`; an iteration ends. From any thread."""
+        self._is_woken = True
+        self._ring()
+
+    def acquisition_lock_timeout_ms(self) -> int | None:
+        """How long the group's locks last, as the brokers last said; None before the first answer."""
+        return self._member.core.lock_ms
+
+    def metrics(self) -> dict[str, float]:
+        """Java's client metrics, as `group:name`."""
+        return self._member.metrics.read()
+
+    def close(self, timeout: float = 30.0) -> None:
+        """Sends acknowledgements made so far, gives back all other records, and leaves the group.
+
+        Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too.
+        """
+        if self._is_closed:
+            return
+        with self._used():
+            self._is_closed = self._consumption.is_closed = True
+            try:
+                self._background.run(self._close(timeout), timeout=timeout + STOP_S)
+            finally:
+                self._background.close()
+            self._consumption.run_callbacks()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __iter__(self) -> Iterator[Delivery]:
+        unseen = self._consumption.unseen
+        while not self._is_closed:
+            if not unseen:
+                try:
+                    unseen.extend(self.poll())
+                except WakeupError:
+                    return
+            else:
+                yield unseen.popleft()
+
+    def _poll(self, timeout: float) -> list[Delivery]:
+        consumption, member = self._consumption, self._member
+        if consumption.unseen:  # an iteration was left before its end
+            seen = list(consumption.unseen)
+            consumption.unseen.clear()
+            return seen
+        self._raise_trouble()
+        consumption.begin()
+        if not self._topics:
+            raise IllegalStateError(NOT_SUBSCRIBED)
+        started = time.monotonic()
+        now = int(started * 1000)
+        member.core.came_back(now_ms=now)
+        deliveries = consumption.take(now_ms=now)
+        if deliveries:
+            self._background.call_soon(member.served, consumption.touched())
+            member.metrics.polled()
+            return deliveries
+        return self._wait(started, timeout)
+
+    def _wait(self, started: float, timeout: float) -> list[Delivery]:
+        consumption, member, until = self._consumption, self._member, started + timeout
+        ask = self._background.loop.call_soon_threadsafe
+        ask(member.ask, int(until * 1000) + 1, consumption.touched())
+        try:
+            while True:
+                if consumption.is_ready:
+                    deliveries = consumption.take(now_ms=now_ms())
+                    if deliveries:
+                        return deliveries
+                    ask(member.send, consumption.touched())
+                left = until - time.monotonic()
+                if left <= 0:
+                    return []
+                self._bell.acquire(timeout=min(left, WAIT_S_MAX))
+                self._raise_trouble()
+        finally:
+            member.metrics.polled(time.monotonic() - started)
+            ask(member.ask, None, consumption.touched())
+
+    def _raise_trouble(self) -> None:
+        if self._is_woken:
+            self._is_woken = False
+            raise WakeupError("wakeup() was called")
+        if self._starting is not None and self._starting.done():
+            self._starting.result()
+        self._member.raise_trouble()
+
+    async def _subscribe(self, topics: frozenset[str]) -> None:
+        self._member.core.subscribe(topics, now_ms=now_ms())
+        if self._starting is None:
+            self._starting = Future()
+            self._member.run_soon(self._start(self._starting))
+        elif self._starting.done():
+            self._member.pump()
+
+    async def _start(self, started: "Future[None]") -> None:
+        try:
+            await self._member.start()
+            self._member.pump()
+        except BaseException as error:
+            started.set_exception(error)
+        else:
+            started.set_result(None)
+        self._ring()
+
+    async def _close(self, timeout_s: float) -> None:
+        self._member.core.sweep(self._consumption.touched())
+        await self._member.close(timeout_s=timeout_s)
+
+    def _ring(self) -> None:
+        """Ends the wait of a poll; when none waits, the next one looks twice."""
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._bell.release()
+
+    def _settled(self, answers: Any) -> None:
+        self._consumption.settled(answers)
+
+    def _lost(self, losses: Any) -> None:
+        self._consumption.lost(losses)
+
+    def _touched(self) -> None:
+        self._background.loop.call_soon_threadsafe(self._flush)
+
+    def _flush(self) -> None:
+        if not self._is_closed:
+            self._member.send(self._consumption.touched())
+
+    def _used(self) -> "_Use":
+        return _Use(self)
+
+    def _enter(self) -> None:
+        self._require_usable()
+        me = threading.get_ident()
+        with self._use_lock:
+            if self._user not in (None, me):
+                raise ConcurrentModificationError(
+                    "ShareConsumer is not safe for multi-threaded access: another thread is in a call. "
+                    "Give each thread a consumer; only wakeup and the methods of deliveries may be shared."
+                )
+            self._user = me
+            self._uses += 1
+
+    def _leave(self) -> None:
+        with self._use_lock:
+            self._uses -= 1
+            if not self._uses:
+                self._user = None
+
+    def _require_usable(self) -> None:
+        if self._is_closed:
+            raise IllegalStateError("this consumer is closed; make a new one")
+        self._consumption.refuse_in_callback()
+
+
+class _Use:
+    """One call from one thread."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: ShareConsumer) -> None:
+        self._consumer = consumer
+
+    def __enter__(self) -> None:
+        self._consumer._enter()
+
+    def __exit__(self, *_: object) -> None:
+        self._consumer._leave()
