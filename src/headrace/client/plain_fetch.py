@@ -10,7 +10,7 @@ nothing, tries are spaced by retry.backoff.ms and end after default.api.timeout.
 
 import asyncio
 import random
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Iterable, Mapping
 
 from headrace.client.cluster import Cluster, Partition, Topic
 from headrace.client.errors import OffsetOutOfRangeError, error_for, is_retriable
@@ -47,7 +47,7 @@ async def read_range(
     committed: bool = False,
     max_bytes: int = MAX_BYTES,
     check_crcs: bool = True,
-) -> AsyncIterator[tuple[BatchHeader, memoryview]]:
+) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
     """The batches with offsets from `first` to `last`; control batches are left out, and where the log ends it ends.
 
     `committed` leaves out what belongs to aborted or open transactions. OffsetOutOfRangeError (with

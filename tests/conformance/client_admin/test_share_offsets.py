@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
-from headrace.client.admin import EARLIEST, LATEST, Admin
+from headrace.client.admin import EARLIEST, LATEST, Admin, OffsetSpec
 from headrace.client.admin.results import OffsetChange, ShareGroupOffset
 from headrace.client.errors import (
     GroupIdNotFoundError,
@@ -87,6 +88,14 @@ def test_a_group_is_moved_to_a_time(admin: Admin, wire: WireClient, unique: str)
     assert starts(admin, unique) == {(unique, 0): 1, (unique, 1): 1}, "the end, where nothing is that young"
     with pytest.raises(ValueError, match="has no time zone"):
         admin.alter_share_group_offsets(unique, to=datetime(2026, 1, 1))
+
+
+@pytest.mark.parametrize("to", ["latest", 5, OffsetSpec.MAX_TIMESTAMP, None])
+def test_what_is_no_place_to_move_to_is_refused(admin: Admin, wire: WireClient, unique: str, to: Any) -> None:
+    new_queue(wire, unique, 5)
+    with pytest.raises(ValueError, match=r"is no place to move to; give OffsetSpec\.EARLIEST or LATEST"):
+        admin.alter_share_group_offsets(unique, to=to)
+    assert starts(admin, unique) == {(unique, 0): 0}
 
 
 def test_a_group_is_moved_to_offsets_given_one_by_one(admin: Admin, wire: WireClient, unique: str) -> None:

@@ -105,6 +105,30 @@ def test_more_updates_than_a_snapshot_takes_are_played_back(
     assert state.snapshot_epoch >= 1
 
 
+def test_what_was_pruned_is_not_missed(unique: str) -> None:
+    """Every five minutes records before the oldest needed snapshot are deleted. Only our broker has a clock to turn."""
+    settings = {"share.coordinator.snapshot.update.records.per.snapshot": 3}
+    with (
+        Broker(settings=settings) as broker,
+        WireClient(broker.bootstrap_servers) as wire,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        alone = ShareMember(wire, unique, new_queue(wire, unique, 10))
+        alone.join(unique)
+        alone.take(10, 0)
+        for offset in (1, 3, 5, 7, 9):
+            assert alone.ack((offset, offset, ACCEPT)) == 0
+        before = admin.share_state(unique)[unique, 0]
+        assert [run.first for run in before.runs] == [1, 3, 5, 7, 9]
+        alone.close()
+        broker.advance(301)
+        records = admin.share_state_records(unique)
+        assert records[0].offset > 0
+        assert records[0].kind is StateRecordKind.SNAPSHOT
+        after = admin.share_state(unique)[unique, 0]
+        assert [run.first for run in after.runs if run.state is ACKNOWLEDGED] == [1, 3, 5, 7, 9]
+
+
 def test_a_group_without_state_has_none_and_one_that_is_not_there_is_refused(
     admin: Admin, wire: WireClient, unique: str
 ) -> None:

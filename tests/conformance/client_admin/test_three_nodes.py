@@ -72,6 +72,8 @@ def test_everything_is_found_on_three_nodes_and_after_one_of_them_has_died(clust
             (run.first, run.last, run.state.name) for run in before.runs if run.state.name != "AVAILABLE"
         ] == [(1, 2, "ACKNOWLEDGED")]
 
+        admin.create_topic("alone", partitions=3, replication_factor=1)
+
         victim = coordinators[GROUPS[0]]
         os.kill(cluster.pids[victim - 1], signal.SIGKILL)
         moved = admin.describe_share_group(GROUPS[0])
@@ -82,6 +84,12 @@ def test_everything_is_found_on_three_nodes_and_after_one_of_them_has_died(clust
         assert (after.runs, after.start_offset) == (before.runs, before.start_offset)
         offsets = admin.share_group_offsets(GROUPS[0])
         assert (offsets["orders", 0].lag, offsets["orders", 0].end_offset) == (4, 6)
+        left_alone = admin.describe_topics(["alone"], offsets=True)["alone"].partitions
+        assert (
+            sorted((one.leader is None, one.end_offset) for one in left_alone if one.leader)
+            == [(False, 0)] * 2
+        )
+        assert [one.end_offset for one in left_alone if one.leader is None] == [None]
         admin.set_group_config(GROUPS[0], {"share.auto.offset.reset": "earliest"})
         assert admin.create_topic("more", partitions=3, replication_factor=2).replication_factor == 2
         moved_to = admin.alter_share_group_offsets(GROUPS[0], to=LATEST)

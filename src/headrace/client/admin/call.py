@@ -17,7 +17,7 @@ import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from headrace.client.cluster import ANY, Cluster
+from headrace.client.cluster import ANY, Cluster, Node
 from headrace.client.errors import ConnectionLost, RequestTimeoutError, error_for
 from headrace.client.settings import ClientSettings
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -143,6 +143,19 @@ class Call:
                 if error.code in COORDINATOR_MOVED:
                     self.cluster.forget_coordinator(group_id)
                 raise
+
+        return await self.retrying(attempt)
+
+    async def coordinator(self, group_id: str) -> Node:
+        """The broker that coordinates a group."""
+
+        async def attempt() -> Node:
+            node_id = await self._coordinator(group_id)
+            node = self.cluster.nodes.get(node_id)
+            if node is None:
+                self.cluster.forget_coordinator(group_id)
+                raise error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, about=f"group {group_id!r}")
+            return node
 
         return await self.retrying(attempt)
 

@@ -20,7 +20,6 @@ from headrace.client.admin.results import (
     known,
     known_or,
 )
-from headrace.client.cluster import Node
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import GroupIdNotFoundError, UnsupportedVersionError, error_for
 from headrace.wire.codec import MalformedMessage, read_message
@@ -122,7 +121,7 @@ async def describe_share_group(call: Call, group_id: str) -> ShareGroup:
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor=group.assignor_name,
-        coordinator=await _coordinator(call, group_id),
+        coordinator=await call.coordinator(group_id),
         members=_in_order(_member(member) for member in group.members),
     )
 
@@ -171,7 +170,7 @@ async def _describe_modern(call: Call, group_id: str) -> ConsumerGroup:
         group_epoch=group.group_epoch,
         assignment_epoch=group.assignment_epoch,
         assignor=group.assignor_name,
-        coordinator=await _coordinator(call, group_id),
+        coordinator=await call.coordinator(group_id),
         members=_in_order(_member(member) for member in group.members),
         offsets={},
     )
@@ -198,7 +197,7 @@ async def _describe_classic(call: Call, group_id: str) -> ConsumerGroup:
         group_epoch=None,
         assignment_epoch=None,
         assignor=group.protocol_data,
-        coordinator=await _coordinator(call, group_id),
+        coordinator=await call.coordinator(group_id),
         members=_in_order(_classic_member(member, group.protocol_type) for member in group.members),
         offsets={},
     )
@@ -225,11 +224,6 @@ async def _committed(call: Call, group_id: str) -> dict[TopicPartition, tuple[in
         return found
 
     return await call.ask_coordinator(group_id, request, read, version_max=NAMES_TOPICS_MAX)
-
-
-async def _coordinator(call: Call, group_id: str) -> Node:
-    node_id = await call.cluster.coordinator(group_id)
-    return call.cluster.nodes.get(node_id) or Node(node_id, "", -1)
 
 
 def about(group_id: str) -> str:

@@ -44,33 +44,26 @@ def as_timestamp(at: At) -> int:
                 f"{at.isoformat()} has no time zone; use .astimezone() for local time or .replace(tzinfo=UTC)"
             )
         return int(at.timestamp() * 1000)
-    if at not in OffsetSpec.__members__.values() and at < 0:
-        raise ValueError(f"{at} is no time; give milliseconds since 1970, a datetime or an OffsetSpec")
+    if not isinstance(at, OffsetSpec) and (not isinstance(at, int) or at < 0):
+        raise ValueError(f"{at!r} is no time; give milliseconds since 1970, a datetime or an OffsetSpec")
     return int(at)
 
 
 async def list_offsets(
     call: Call, wanted: Mapping[Place, At], *, committed: bool = False
 ) -> dict[Place, ListedOffset]:
-    results, errors = await try_list_offsets(call, wanted, committed=committed)
+    results, errors = await try_list_offsets(call, wanted, committed=committed, is_patient=True)
     raise_for(errors)
     return results
 
 
-async def start_and_end_offsets(
-    call: Call, places: Iterable[Place]
-) -> tuple[dict[Place, ListedOffset], dict[Place, ListedOffset]]:
-    wanted = list(places)
-    starts, ends = await in_parallel(
-        list_offsets(call, dict.fromkeys(wanted, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
-    )
-    return starts, ends
-
-
 async def try_list_offsets(
-    call: Call, wanted: Mapping[Place, At], *, committed: bool = False
+    call: Call, wanted: Mapping[Place, At], *, committed: bool = False, is_patient: bool = False
 ) -> tuple[dict[Place, ListedOffset], Errors]:
-    """What could be found out, and for each partition its error or None."""
+    """What could be found out, and for each partition its error or None.
+
+    `is_patient` waits for partitions that have no leader; they may be without one for long.
+    """
     times = {place: as_timestamp(at) for place, at in wanted.items()}
 
     def request(places: list[TopicPartition]) -> Message:
@@ -96,7 +89,7 @@ async def try_list_offsets(
                 found = ListedOffset(known(one.offset), known(one.timestamp), known(one.leader_epoch))
                 yield TopicPartition(topic.name, one.partition_index), one.error_code, found
 
-    return await _ask_leaders(call, in_order(times), request, read)
+    return await _ask_leaders(call, in_order(times), request, read, is_patient=is_patient)
 
 
 async def delete_records(call: Call, before: Mapping[Place, int]) -> dict[Place, int]:
@@ -125,7 +118,7 @@ async def delete_records(call: Call, before: Mapping[Place, int]) -> dict[Place,
             for one in topic.partitions:
                 yield TopicPartition(topic.name, one.partition_index), one.error_code, one.low_watermark
 
-    results, errors = await _ask_leaders(call, in_order(offsets), request, read)
+    results, errors = await _ask_leaders(call, in_order(offsets), request, read, is_patient=True)
     raise_for(errors)
     return results
 
@@ -135,11 +128,14 @@ async def _ask_leaders(
     places: list[TopicPartition],
     request: Callable[[list[TopicPartition]], Message],
     read: Callable[[Any], Answers[T]],
+    *,
+    is_patient: bool,
 ) -> tuple[dict[Place, T], Errors]:
     """One request to each leader; what fails for a reason that passes is asked again, of the leader of then."""
     results: dict[Place, T] = {}
     errors: Errors = dict.fromkeys(places)
     left = list(places)
+    passing_codes = PASSING if is_patient else PASSING - {ErrorCode.LEADER_NOT_AVAILABLE}
 
     async def ask(node_id: int, some: list[TopicPartition]) -> None:
         try:
@@ -159,7 +155,9 @@ async def _ask_leaders(
             leaders.setdefault(leader, []).append(place)
         await in_parallel(ask(node_id, some) for node_id, some in leaders.items())
         failed = [(place, errors[place]) for place in left if place not in results]
-        passing = [(place, error) for place, error in failed if error is not None and error.code in PASSING]
+        passing = [
+            (place, error) for place, error in failed if error is not None and error.code in passing_codes
+        ]
         left[:] = [place for place, _ in passing]
         if passing:
             raise passing[0][1]

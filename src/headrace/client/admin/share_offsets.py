@@ -124,8 +124,7 @@ async def places_of(call: Call, topics: Topics) -> list[TopicPartition]:
 async def alter_share_group_offsets(
     call: Call, group_id: str, *, to: To, topics: Topics | None, dry_run: bool
 ) -> dict[Place, OffsetChange]:
-    if isinstance(to, Mapping) and topics is not None:
-        raise ValueError("offsets given one by one name their partitions already; leave out `topics`")
+    _check(to, topics)
     exists = await _require_empty(call, group_id)
     places = await _places_to_alter(call, group_id, to, topics, exists)
     if not places:
@@ -144,6 +143,19 @@ async def alter_share_group_offsets(
     if not dry_run:
         await _alter(call, group_id, after)
     return changes
+
+
+def _check(to: To, topics: Topics | None) -> None:
+    if isinstance(to, Mapping):
+        if topics is not None:
+            raise ValueError("offsets given one by one name their partitions already; leave out `topics`")
+    elif isinstance(to, datetime):
+        as_timestamp(to)
+    elif to not in (OffsetSpec.EARLIEST, OffsetSpec.LATEST) or not isinstance(to, OffsetSpec):
+        raise ValueError(
+            f"{to!r} is no place to move to; give OffsetSpec.EARLIEST or LATEST, a datetime with a time zone, or "
+            "a mapping of (topic, partition) to offset"
+        )
 
 
 async def _require_empty(call: Call, group_id: str) -> bool:
@@ -188,7 +200,6 @@ async def _places_to_alter(
 async def _targets(call: Call, places: list[TopicPartition], to: To) -> dict[TopicPartition, int]:
     specs: list[OffsetSpec | datetime] = [OffsetSpec.EARLIEST, OffsetSpec.LATEST]
     if isinstance(to, datetime):
-        as_timestamp(to)
         specs.append(to)
     starts, ends, *timed = await in_parallel(
         list_offsets(call, dict.fromkeys(places, spec)) for spec in specs

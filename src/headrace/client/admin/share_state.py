@@ -1,17 +1,19 @@
 """A share group's windows as they are written down, read from `__share_group_state` by plain fetches.
 
 Each share-partition lives in one partition of that topic, by the hash that FindCoordinator uses, so only those are
-read: from their log start, which is never before a snapshot that is still needed, to their end. Old records are
-deleted behind our back now and then; a read that finds its place gone begins anew.
+read, from where their log begins to where it ends. Kafka deletes old records now and then, but only those before the
+oldest snapshot that is still needed; a read that finds its place gone begins anew.
 """
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
+from contextlib import aclosing, suppress
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.client.admin.call import Call, in_parallel
-from headrace.client.admin.offsets import start_and_end_offsets
+from headrace.client.admin.offsets import list_offsets
 from headrace.client.admin.replay import Replay, ReplayedState
 from headrace.client.admin.results import (
+    OffsetSpec,
     Place,
     ShareStateRecord,
     StateRecordKind,
@@ -25,34 +27,42 @@ from headrace.share.view import SharePartitionState, written_runs
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.errors import ErrorCode
 from headrace.wire.ids import partition_for, uuid_text
-from headrace.wire.records import read_records
+from headrace.wire.records import Record, read_records
 from headrace.wire.share_state import STATE_TOPIC, ShareKey, Snapshot, Update, decode
 
 READS_MAX = 5
 """How often a read begins anew because its records were pruned meanwhile; pruning is minutes apart."""
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Found:
+class _Found(NamedTuple):
     key: ShareKey
     body: Snapshot | Update | None
-    state_partition: int
     offset: int
     timestamp: int
 
 
 async def share_state(call: Call, group_id: str, topics: Topics | None) -> dict[Place, SharePartitionState]:
     keys = await _keys(call, group_id, topics)
-    replay = Replay()
-    for record in await _read(call, keys.values()):
-        replay.feed(record.key, record.body)
-    places = [place for place, key in keys.items() if key in replay.states]
-    starts, ends = await start_and_end_offsets(call, places)
+
+    async def play(home: int, records: AsyncIterator[_Found]) -> dict[ShareKey, ReplayedState]:
+        replay = Replay()
+        async for record in records:
+            replay.feed(record.key, record.body)
+        return replay.states
+
+    states = {
+        key: state for played in await _read(call, keys.values(), play) for key, state in played.items()
+    }
+    places = [place for place, key in keys.items() if key in states]
+    starts, ends = await in_parallel(
+        list_offsets(call, dict.fromkeys(places, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    )
     return {
         place: _view(
             keys[place],
             place,
-            replay.states[keys[place]],
+            states[keys[place]],
             log_start_offset=starts[place].offset or 0,
             log_end_offset=ends[place].offset or 0,
         )
@@ -63,20 +73,24 @@ async def share_state(call: Call, group_id: str, topics: Topics | None) -> dict[
 async def share_state_records(call: Call, group_id: str, topics: Topics | None) -> list[ShareStateRecord]:
     keys = await _keys(call, group_id, topics)
     names = {key: place for place, key in keys.items()}
-    return [
-        ShareStateRecord(
-            kind=_kind(record.body),
-            group_id=group_id,
-            topic=names[record.key].topic,
-            topic_id=uuid_text(record.key.topic_id),
-            partition=record.key.partition,
-            value=record.body,
-            state_partition=record.state_partition,
-            offset=record.offset,
-            timestamp=record.timestamp,
-        )
-        for record in await _read(call, keys.values())
-    ]
+
+    async def collect(home: int, records: AsyncIterator[_Found]) -> list[ShareStateRecord]:
+        return [
+            ShareStateRecord(
+                kind=_kind(record.body),
+                group_id=group_id,
+                topic=names[record.key].topic,
+                topic_id=uuid_text(record.key.topic_id),
+                partition=record.key.partition,
+                value=record.body,
+                state_partition=home,
+                offset=record.offset,
+                timestamp=record.timestamp,
+            )
+            async for record in records
+        ]
+
+    return [record for found in await _read(call, keys.values(), collect) for record in found]
 
 
 async def _keys(call: Call, group_id: str, topics: Topics | None) -> dict[TopicPartition, ShareKey]:
@@ -87,8 +101,12 @@ async def _keys(call: Call, group_id: str, topics: Topics | None) -> dict[TopicP
     }
 
 
-async def _read(call: Call, keys: Iterable[ShareKey]) -> list[_Found]:
-    """Every record that the state topic has for these share-partitions, oldest first within each of them."""
+async def _read(
+    call: Call,
+    keys: Iterable[ShareKey],
+    consume: Callable[[int, AsyncIterator[_Found]], Coroutine[Any, Any, T]],
+) -> list[T]:
+    """What `consume` makes of the records of these share-partitions: called for each partition that has some."""
     wanted = frozenset(keys)
     if not wanted:
         return []
@@ -96,43 +114,41 @@ async def _read(call: Call, keys: Iterable[ShareKey]) -> list[_Found]:
     topic = call.cluster.topic(STATE_TOPIC)
     if topic is None:
         return []
+
+    async def read_partition(home: int) -> T:
+        for _ in range(READS_MAX - 1):
+            with suppress(OffsetOutOfRangeError):
+                return await consume(home, _records(call, home, wanted))
+        return await consume(home, _records(call, home, wanted))
+
     homes = sorted({partition_for(key.text, len(topic.partitions)) for key in wanted})
-    found = await in_parallel(_read_partition(call, home, wanted) for home in homes)
-    return [record for records in found for record in records]
+    return await in_parallel(read_partition(home) for home in homes)
 
 
-async def _read_partition(call: Call, home: int, wanted: frozenset[ShareKey]) -> list[_Found]:
+async def _records(call: Call, home: int, wanted: frozenset[ShareKey]) -> AsyncIterator[_Found]:
+    """Oldest first, from where the log begins to where it ends now."""
     place = STATE_TOPIC, home
-    for tries_left in reversed(range(READS_MAX)):
-        starts, ends = await start_and_end_offsets(call, [place])
-        start, end = starts[place].offset or 0, ends[place].offset or 0
-        try:
-            return await _read_between(call, home, start, end, wanted)
-        except OffsetOutOfRangeError:
-            if not tries_left:
-                raise
-    raise AssertionError("unreachable")
-
-
-async def _read_between(
-    call: Call, home: int, start: int, end: int, wanted: frozenset[ShareKey]
-) -> list[_Found]:
-    found: list[_Found] = []
+    start = (await list_offsets(call, {place: OffsetSpec.EARLIEST}))[place].offset or 0
+    end = (await list_offsets(call, {place: OffsetSpec.LATEST}))[place].offset or 0
     if start >= end:
-        return found
-    async for _, batch in read_range(call.cluster, STATE_TOPIC, home, start, end - 1):
-        for record in read_records(batch):
-            try:
-                decoded = decode(record.key or b"", record.value)
-            except MalformedMessage as error:
-                raise error_for(
-                    ErrorCode.CORRUPT_MESSAGE,
-                    f"record {record.offset} is no share state: {error}",
-                    about=f"partition {home} of topic {STATE_TOPIC!r}",
-                ) from None
-            if decoded is not None and decoded[0] in wanted and start <= record.offset < end:
-                found.append(_Found(*decoded, home, record.offset, record.timestamp))
-    return found
+        return
+    async with aclosing(read_range(call.cluster, STATE_TOPIC, home, start, end - 1)) as batches:
+        async for _, batch in batches:
+            for record in read_records(batch):
+                decoded = _decode(home, record)
+                if decoded is not None and decoded[0] in wanted and start <= record.offset < end:
+                    yield _Found(*decoded, record.offset, record.timestamp)
+
+
+def _decode(home: int, record: Record) -> tuple[ShareKey, Snapshot | Update | None] | None:
+    try:
+        return decode(record.key or b"", record.value)
+    except MalformedMessage as error:
+        raise error_for(
+            ErrorCode.CORRUPT_MESSAGE,
+            f"record {record.offset} is no share state: {error}",
+            about=f"partition {home} of topic {STATE_TOPIC!r}",
+        ) from None
 
 
 def _kind(body: Snapshot | Update | None) -> StateRecordKind:

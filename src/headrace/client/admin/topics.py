@@ -5,9 +5,8 @@ from dataclasses import replace
 
 from headrace.client.admin.call import Call, in_parallel, outcome, raise_for
 from headrace.client.admin.configs import Value, as_text
-from headrace.client.admin.offsets import start_and_end_offsets, try_list_offsets
+from headrace.client.admin.offsets import try_list_offsets
 from headrace.client.admin.results import OffsetSpec, PartitionDescription, TopicDescription, known
-from headrace.client.cluster import ANY
 from headrace.client.errors import error_for
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
@@ -30,13 +29,17 @@ from headrace.wire.messages.metadata_response import (
 
 
 async def create_topic(
-    call: Call, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, Value]
+    call: Call, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, Value | None]
 ) -> TopicDescription:
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
         replication_factor=replication_factor,
-        configs=[CreatableTopicConfig(name=key, value=as_text(value)) for key, value in configs.items()],
+        configs=[
+            CreatableTopicConfig(name=key, value=as_text(value))
+            for key, value in configs.items()
+            if value is not None
+        ],
     )
 
     def read(response: CreateTopicsResponse) -> None:
@@ -52,19 +55,30 @@ async def _until_led(call: Call, name: str) -> TopicDescription:
     """The controller has made it: brokers hear of it and begin to lead a moment later. Then it can be used."""
 
     async def attempt() -> TopicDescription:
-        response: MetadataResponse = await call.send(ANY, _metadata([name]))
-        (topic,) = response.topics
-        if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or any(
-            partition.leader_id < 0 for partition in topic.partitions
-        ):
+        told = await in_parallel(_told(call, node_id, name) for node_id in call.cluster.nodes)
+        topics = [topic for topic in told if topic is not None]
+        if not topics or not all(map(_is_led, topics)):
             raise _not_led(name)
-        places = [(name, partition.partition_index) for partition in topic.partitions]
+        places = [(name, partition.partition_index) for partition in topics[0].partitions]
         _, errors = await try_list_offsets(call, dict.fromkeys(places, OffsetSpec.LATEST))
         if any(errors.values()):
             raise _not_led(name)
-        return _description(topic)
+        return _description(topics[0])
 
     return await call.retrying(attempt)
+
+
+async def _told(call: Call, node_id: int, name: str) -> MetadataResponseTopic | None:
+    """What one broker knows of the topic; None from a broker that is away."""
+    try:
+        response: MetadataResponse = await call.send(node_id, _metadata([name]))
+    except KafkaError:
+        return None
+    return response.topics[0]
+
+
+def _is_led(topic: MetadataResponseTopic) -> bool:
+    return not topic.error_code and all(partition.leader_id >= 0 for partition in topic.partitions)
 
 
 def _not_led(name: str) -> KafkaError:
@@ -139,20 +153,21 @@ async def describe_topics(
 
 
 async def _with_offsets(call: Call, topics: dict[str, TopicDescription]) -> dict[str, TopicDescription]:
+    """A partition that nobody leads now stays without offsets."""
     places = [(topic.name, one.partition) for topic in topics.values() for one in topic.partitions]
-    starts, ends = await start_and_end_offsets(call, places)
-    return {
-        name: replace(
-            topic,
-            partitions=tuple(
-                replace(
-                    one,
-                    start_offset=starts[name, one.partition].offset,
-                    end_offset=ends[name, one.partition].offset,
-                )
-                for one in topic.partitions
-            ),
+    (starts, _), (ends, _) = await in_parallel(
+        try_list_offsets(call, dict.fromkeys(places, spec))
+        for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
+    )
+
+    def filled(topic: str, one: PartitionDescription) -> PartitionDescription:
+        start, end = starts.get((topic, one.partition)), ends.get((topic, one.partition))
+        return replace(
+            one, start_offset=start.offset if start else None, end_offset=end.offset if end else None
         )
+
+    return {
+        name: replace(topic, partitions=tuple(filled(name, one) for one in topic.partitions))
         for name, topic in topics.items()
     }
 
