@@ -45,7 +45,11 @@ from headrace.wire.errors import ErrorCode
 
 
 class AsyncAdmin:
-    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both."""
+    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both.
+
+    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+        print((await admin.describe_share_group("kitchen")).members)
+    """
 
     def __init__(
         self, settings: Mapping[str, Any] | ClientSettings | None = None, /, **keywords: Any

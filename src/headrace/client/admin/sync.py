@@ -40,7 +40,11 @@ T = TypeVar("T")
 
 
 class Admin:
-    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both."""
+    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both.
+
+    with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
+        print(admin.share_group_offsets("kitchen")["orders", 0].lag)
+    """
 
     def __init__(
         self, settings: Mapping[str, Any] | ClientSettings | None = None, /, **keywords: Any
