@@ -1,4 +1,4 @@
-"""`python -m bench`: measures both brokers in one run and prints the ratios. See docs/benchmarks.md."""
+"""`python -m bench`: brokers, clients and task queues side by side in one run. See docs/benchmarks.md."""
 
 import argparse
 import json
@@ -7,48 +7,78 @@ import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench import machine
 from bench.brokers import APACHE_HEAP, Policy
-from bench.report import EXPLANATION, render_caveats, render_table
-from bench.run import DEFAULT, QUICK, Plan, run
+from bench.contest import Contest
+from bench.contests import CONTESTS, run_contest
+from bench.report import EXPLANATION, Results, render_caveats, render_table
+from bench.run import DEFAULT, QUICK, Plan, run, say
+from bench.slow import draw
 from headrace.testing.kafka_jars import KAFKA_VERSION
 
 POLICIES = {"os": Policy.PAGE_CACHE, "fsync": Policy.FSYNC}
+BROKER_TASKS = ("start", "produce", "consume", "latency", "share")
 
 
 def main() -> int:
-    chosen = _parser().parse_args()
+    parser = _parser()
+    chosen = parser.parse_args()
+    if chosen.svg and chosen.only and "slow" not in chosen.only:
+        parser.error("--svg draws the slow work: add --only slow")
     started = time.monotonic()
     load_before = machine.load_average()
+    # Filters of the brokers' tasks leave nothing of the contests.
+    is_everything = not (chosen.only or chosen.client or chosen.policy)
+    named = CONTESTS if is_everything else [name for name in CONTESTS if name in chosen.only]
+    results, contests = Results(), dict[str, Contest]()
     with tempfile.TemporaryDirectory(prefix="headrace-bench-", dir=chosen.data) as name:
         folder = Path(name)
         fdatasync_ms = machine.fdatasync_ms(folder)
-        policies = [POLICIES[policy] for policy in chosen.policy]
-        results = run(_plan(chosen), folder, only=chosen.only, clients=chosen.client, policies=policies)
-    seconds = time.monotonic() - started
-    print(render_table(results.series), EXPLANATION, sep="\n\n")
+        if not named or is_everything or set(chosen.only) - set(CONTESTS):
+            policies = [POLICIES[policy] for policy in chosen.policy]
+            results = run(_plan(chosen), folder, only=chosen.only, clients=chosen.client, policies=policies)
+            print(render_table(results.series), EXPLANATION, sep="\n\n", end="\n\n", flush=True)
+        for contest_name in named:
+            contest = contests[contest_name] = run_contest(
+                contest_name,
+                folder / contest_name,
+                rounds=1 if chosen.quick else chosen.rounds,
+                seconds=chosen.seconds,
+                spins_s=results.spins_s,
+                say=say,
+            )
+            print(contest.render(), end="\n\n", flush=True)
+    if chosen.svg:
+        chosen.svg.write_text(draw(contests["slow"]))
+    facts = {
+        "machine": machine.describe(),
+        "load_before": load_before,
+        "fdatasync_ms": fdatasync_ms,
+        "apache_kafka": KAFKA_VERSION,
+        "apache_heap": APACHE_HEAP,
+        "seconds": time.monotonic() - started,
+    }
+    _print_facts(facts, results, is_quick=chosen.quick)
+    if chosen.json:
+        written = results.as_json(facts)
+        written["contests"] = {name: contest.as_json() for name, contest in contests.items()}
+        chosen.json.write_text(json.dumps(written, indent=2) + "\n")
+    return 0
+
+
+def _print_facts(facts: dict[str, Any], results: Results, *, is_quick: bool) -> None:
     print(
-        f"{machine.describe()}; load {load_before:.2f} before the run; fdatasync of 16 kB {fdatasync_ms:.2f} ms;"
-        f" a fixed piece of work varied by {results.noise:.0%}; Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP};"
-        f" {seconds:.0f} s in all."
+        f"{facts['machine']}; load {facts['load_before']:.2f} before the run; fdatasync of 16 kB"
+        f" {facts['fdatasync_ms']:.2f} ms; a fixed piece of work varied by {results.noise:.0%};"
+        f" Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP}; {facts['seconds']:.0f} s in all."
     )
-    caveats = render_caveats(results, load=load_before, cores=machine.cores())
-    if chosen.quick:
+    caveats = render_caveats(results, load=facts["load_before"], cores=machine.cores())
+    if is_quick:
         caveats.insert(0, "A quick run: too short for the JVM to warm up, so it flatters us. Not for citing.")
     for caveat in caveats:
         print(f"NOTE: {caveat}")
-    if chosen.json:
-        facts = {
-            "machine": machine.describe(),
-            "load_before": load_before,
-            "fdatasync_ms": fdatasync_ms,
-            "apache_kafka": KAFKA_VERSION,
-            "apache_heap": APACHE_HEAP,
-            "seconds": seconds,
-        }
-        chosen.json.write_text(json.dumps(results.as_json(facts), indent=2) + "\n")
-    return 0
 
 
 def _plan(chosen: argparse.Namespace) -> Plan:
@@ -63,14 +93,19 @@ def _plan(chosen: argparse.Namespace) -> Plan:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m bench", description="Our broker and Apache Kafka side by side, in one run."
+        prog="python -m bench",
+        description="Brokers, clients and task queues side by side.",
     )
-    parser.add_argument("--quick", action="store_true", help="fewer and shorter rounds: under 90 s")
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="fewer and shorter rounds: under 5 minutes",
+    )
     parser.add_argument(
         "--only",
         action="append",
         default=[],
-        choices=["start", "produce", "consume", "latency", "share"],
+        choices=[*BROKER_TASKS, *CONTESTS],
         help="measure this; may be repeated",
     )
     parser.add_argument(
@@ -93,6 +128,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--data", type=Path, help="where the brokers keep their files (the system's temporary folder)"
     )
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the slow work there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round there")
     return parser
 

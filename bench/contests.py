@@ -1,0 +1,43 @@
+"""The contests of `python -m bench`: what `--only` calls them, how long they go on, what their tables say."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from bench import client, slow
+from bench.contest import Contest
+from bench.machine import spin_s
+from bench.queues import run as queues
+
+CONTESTS = ("client", "slow", "queues")
+TITLES = {
+    "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
+    "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
+    "queues": "Task queues: all jobs are enqueued, then a worker works them off, ten at once; each ran exactly once.",
+}
+REFERENCES = {"client": client.CONFLUENT, "slow": slow.REFERENCE, "queues": queues.OURS}
+ROUNDS = {"client": 2, "slow": 1, "queues": 2}
+CLIENT_S, SLOW_S = 1.5, 2.0
+
+
+def run_contest(
+    name: str,
+    folder: Path,
+    *,
+    rounds: int | None,
+    seconds: float | None,
+    spins_s: list[float],
+    say: Callable[[str], None],
+) -> Contest:
+    """`spins_s` gets readings of the machine's noise, before and after."""
+    spins_s.append(spin_s())
+    contest = Contest(TITLES[name], reference=REFERENCES[name])
+    rounds = rounds or ROUNDS[name]
+    folder.mkdir()
+    if name == "client":
+        client.run_clients(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
+    elif name == "slow":
+        slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)
+    else:
+        queues.run_queues(contest, folder, rounds=rounds, say=say)
+    spins_s.append(spin_s())
+    return contest
