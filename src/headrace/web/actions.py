@@ -1,0 +1,101 @@
+"""What the dashboard changes. Each says in a sentence what was done; the page asks for a confirmation first."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+
+from headrace.client.admin.results import OffsetSpec
+from headrace.client.dead_letters import redrive as redrive_letters
+from headrace.web.model import (
+    Done,
+    GroupChoice,
+    HeldRecord,
+    OffsetMove,
+    Redrive,
+    RedriveDone,
+    ResetDone,
+    ResetOffsets,
+    SetConfig,
+)
+from headrace.web.site import NotThere, Site
+
+
+async def reset_offsets(site: Site, wanted: ResetOffsets) -> ResetDone:
+    to: OffsetSpec | datetime | Mapping[tuple[str, int], int]
+    topics = None if wanted.topic is None else [wanted.topic]
+    match wanted.to:
+        case "earliest":
+            to = OffsetSpec.EARLIEST
+        case "latest":
+            to = OffsetSpec.LATEST
+        case "time":
+            if wanted.time is None:
+                raise ValueError("to=time needs a time, in milliseconds since 1970")
+            to = datetime.fromtimestamp(wanted.time / 1000, UTC)
+        case "offset":
+            if wanted.topic is None or wanted.partition is None or wanted.offset is None:
+                raise ValueError("to=offset needs a topic, a partition and an offset")
+            to, topics = {(wanted.topic, wanted.partition): wanted.offset}, None
+    changes = await site.source.admin.alter_share_group_offsets(
+        wanted.group, to=to, topics=topics, dry_run=wanted.dry_run
+    )
+    site.sampler.hurry()
+    return ResetDone(
+        is_dry_run=wanted.dry_run,
+        changes=tuple(
+            OffsetMove(topic=one.topic, partition=one.partition, before=one.before, after=one.after)
+            for one in changes.values()
+        ),
+    )
+
+
+async def delete_group(site: Site, wanted: GroupChoice) -> Done:
+    await site.source.admin.delete_groups([wanted.group])
+    site.sampler.hurry()
+    return Done(message=f"Group {wanted.group} is deleted.")
+
+
+async def set_config(site: Site, wanted: SetConfig) -> Done:
+    if not wanted.changes:
+        raise ValueError("there is nothing to change: `changes` is empty")
+    await site.source.admin.set_group_config(wanted.group, wanted.changes)
+    site.sampler.hurry()
+    count = len(wanted.changes)
+    return Done(message=f"{count} config{'s' if count > 1 else ''} of group {wanted.group} changed.")
+
+
+async def release_record(site: Site, wanted: HeldRecord) -> Done:
+    if site.source.detail is None:
+        raise NotThere(
+            "only the broker that serves a record can take it from its holder, and Kafka has no request for that; "
+            "this works in the dashboard of `headrace serve --http`"
+        )
+    holder = await site.source.detail.release(wanted.group, wanted.topic, wanted.partition, wanted.offset)
+    site.sampler.hurry()
+    return Done(
+        message=f"Record {wanted.offset} of {wanted.topic}-{wanted.partition} was taken from {holder}."
+    )
+
+
+async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
+    async with site.redriving:
+        result = await redrive_letters(
+            site.source.cluster,
+            wanted.topic,
+            cause=wanted.cause,
+            limit=wanted.limit,
+            again=wanted.again,
+            dry_run=wanted.dry_run,
+        )
+    site.sampler.hurry()
+    return RedriveDone(
+        is_dry_run=result.is_dry_run,
+        chosen=result.chosen,
+        redriven=result.redriven,
+        gone=result.gone,
+        refused=result.refused,
+        uncertain=result.uncertain,
+        taken=result.taken,
+        targets=dict(result.targets),
+        passed_over=result.passed_over,
+        errors=result.errors,
+    )

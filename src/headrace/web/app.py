@@ -1,0 +1,106 @@
+"""The dashboard as an ASGI application: routes, the guard before them, and what starts and stops with it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from headrace.client.settings import ClientSettings
+from headrace.web import api, pages
+from headrace.web.embedded import Detail
+from headrace.web.exposition import CONTENT_TYPE, broker_families, overview_families, render
+from headrace.web.guard import Guard, Secrets
+from headrace.web.openapi import describe
+from headrace.web.options import WebOptions
+from headrace.web.rendering import FOLDER
+from headrace.web.site import Site
+from headrace.web.source import open_source
+from headrace.web.tail import tail
+
+
+def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | None = None) -> Starlette:
+    """`settings` say how to reach the cluster; `detail` is the embedded broker's own view, where it is in here."""
+    own = Secrets()
+
+    @asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        async with open_source(settings, detail) as source:
+            site = app.state.site = Site(source, options, own.csrf_token)
+            await site.sampler.sample()
+            sampling = asyncio.create_task(site.sampler.run())
+            try:
+                yield
+            finally:
+                site.stopping.set()
+                sampling.cancel()
+                await asyncio.gather(sampling, return_exceptions=True)
+
+    app = Starlette(
+        routes=[
+            Route("/healthz", healthz),
+            Route("/readyz", readyz),
+            Route("/metrics", metrics),
+            Route(api.PREFIX + "/openapi.json", openapi),
+            Route("/tail", tail),
+            *api.routes(),
+            *pages.routes(),
+            Mount("/static", StaticFiles(directory=FOLDER / "static")),
+        ],
+        middleware=[Middleware(Guard, options=options, own=own)],
+        exception_handlers={404: not_found, 405: not_found, 500: failed},
+        lifespan=lifespan,
+    )
+    app.state.options = options
+    return app
+
+
+async def healthz(request: Request) -> Response:
+    """Is the process alive? An embedded broker that has failed is not."""
+    site: Site = request.app.state.site
+    failure = site.source.detail.failure if site.source.detail is not None else None
+    if failure is not None:
+        return PlainTextResponse(f"the broker has failed: {failure}\n", 503)
+    return PlainTextResponse("ok\n")
+
+
+async def readyz(request: Request) -> Response:
+    """Can it serve? Only while the cluster answers."""
+    site: Site = request.app.state.site
+    if site.overview.sampled_at is None or site.overview.error is not None:
+        return PlainTextResponse(f"not ready: {site.overview.error or 'the cluster was not seen yet'}\n", 503)
+    return PlainTextResponse("ready\n")
+
+
+async def metrics(request: Request) -> Response:
+    site: Site = request.app.state.site
+    families = [*overview_families(site.overview)]
+    if site.source.detail is not None:
+        families += broker_families(await site.source.detail.samples())
+    return Response(render(families), media_type=CONTENT_TYPE)
+
+
+async def openapi(request: Request) -> Response:
+    return JSONResponse(describe())
+
+
+async def not_found(request: Request, error: Exception) -> Response:
+    status = getattr(error, "status_code", 404)
+    why = (
+        f"There is nothing at {request.url.path}." if status == 404 else f"{request.method} is not for this."
+    )
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": why}, status)
+    return pages.problem_page(request, why, status)
+
+
+async def failed(request: Request, error: Exception) -> Response:
+    why = "The dashboard failed on this request; its log says more."
+    if request.url.path.startswith("/api/"):
+        return JSONResponse({"error": why}, 500)
+    return pages.problem_page(request, why, 500)

@@ -1,0 +1,127 @@
+"""`WebServer`: the dashboard on a thread of its own, beside whatever the process does else.
+
+with WebServer(settings, WebOptions(port=8080)) as web: print(web.url)
+"""
+
+import asyncio
+import contextlib
+import errno
+import socket
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Self
+
+import uvicorn
+
+from headrace.client.settings import ClientSettings
+from headrace.web.app import create_app
+from headrace.web.embedded import Detail
+from headrace.web.options import WebOptions
+
+STOP_S_MAX = 10.0
+GRACE_S = 2
+"""For requests under way; watched pages end at once."""
+CURES = {
+    errno.EADDRINUSE: "another program listens there; choose another port",
+    errno.EADDRNOTAVAIL: "this machine does not have that address",
+    errno.EACCES: "ports below 1024 need special rights; choose a higher one",
+}
+
+
+class WebServer:
+    def __init__(self, settings: ClientSettings, options: WebOptions, detail: Detail | None = None) -> None:
+        self._options = options
+        self._app = create_app(settings, options, detail)
+        self._server: uvicorn.Server | None = None
+        self._thread: threading.Thread | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._port = 0
+
+    @property
+    def url(self) -> str:
+        """Where a browser finds it; the token is not in it."""
+        host = self._options.host
+        if host in ("", "0.0.0.0", "::"):
+            host = socket.gethostname()
+        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
+
+    def start(self) -> Self:
+        """Listens and has looked at the cluster once. OSError or KafkaError when it cannot."""
+        listener = self._listen()
+        self._port = listener.getsockname()[1]
+        config = uvicorn.Config(
+            self._app,
+            log_level="warning",
+            access_log=False,
+            lifespan="off",
+            timeout_graceful_shutdown=GRACE_S,
+            server_header=False,
+            ws="none",
+        )
+        self._server = uvicorn.Server(config)
+        started: Future[None] = Future()
+        self._thread = threading.Thread(
+            target=self._run, args=(listener, started), name="headrace-web", daemon=True
+        )
+        self._thread.start()
+        started.result()
+        return self
+
+    def stop(self) -> None:
+        """Ends watched pages and requests, and waits; does nothing the second time."""
+        thread, server = self._thread, self._server
+        if thread is None or server is None:
+            return
+        self._thread = None
+        server.should_exit = True
+        if self._loop is not None:
+            # uvicorn waits for open responses before all else, and those of watched pages never end by themselves.
+            with contextlib.suppress(RuntimeError):  # it has just closed
+                self._loop.call_soon_threadsafe(self._app.state.site.stopping.set)
+        thread.join(STOP_S_MAX)
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def _listen(self) -> socket.socket:
+        host, port = self._options.host, self._options.port
+        try:
+            family, _, _, _, address = socket.getaddrinfo(
+                host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            )[0]
+            listener = socket.socket(family, socket.SOCK_STREAM)
+            try:
+                listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                listener.bind(address)
+                listener.listen(128)
+            except OSError:
+                listener.close()
+                raise
+        except OSError as error:
+            cure = CURES.get(error.errno or 0, error.strerror or str(error))
+            raise OSError(error.errno, f"the dashboard cannot listen on {host}:{port}: {cure}") from None
+        return listener
+
+    def _run(self, listener: socket.socket, started: "Future[None]") -> None:
+        try:
+            asyncio.run(self._serve(listener, started))
+        except BaseException as error:
+            if started.done():
+                raise
+            started.set_exception(error)
+        finally:
+            listener.close()
+
+    async def _serve(self, listener: socket.socket, started: "Future[None]") -> None:
+        """With the application's lifespan around the server, not in it: uvicorn would swallow why a start failed."""
+        assert self._server is not None
+        async with self._app.router.lifespan_context(self._app):
+            self._loop = asyncio.get_running_loop()
+            started.set_result(None)
+            await self._server.serve(sockets=[listener])

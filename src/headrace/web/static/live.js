@@ -1,0 +1,59 @@
+// Keeps the page's regions as they are on the server, by server-sent events. `headrace:tick` tells of new samples.
+import { morph } from "./morph.js";
+
+export function startLive() {
+  const address = document.body.dataset.live;
+  if (!address) return;
+  const pulse = document.getElementById("pulse");
+  const pause = document.getElementById("pause");
+  let events = null;
+
+  function say(text, kind) {
+    pulse.textContent = text;
+    pulse.className = `pulse ${kind}`;
+  }
+
+  function open() {
+    events = new EventSource(address);
+    events.addEventListener("patch", (event) => {
+      for (const [name, html] of Object.entries(JSON.parse(event.data))) {
+        const region = document.querySelector(`[data-region="${name}"]`);
+        if (region) morph(region, html);
+      }
+      trouble("");
+      say("live", "beat");
+      setTimeout(() => pulse.classList.remove("beat"), 650);
+    });
+    events.addEventListener("tick", () => document.dispatchEvent(new CustomEvent("headrace:tick")));
+    events.addEventListener("trouble", (event) => trouble(JSON.parse(event.data).error));
+    events.onerror = () => say("reconnecting…", "away");
+  }
+
+  function close() {
+    events?.close();
+    events = null;
+  }
+
+  pause.addEventListener("click", () => {
+    const paused = events !== null;
+    pause.setAttribute("aria-pressed", String(paused));
+    pause.textContent = paused ? "Resume" : "Pause";
+    if (paused) {
+      close();
+      say("paused", "paused");
+    } else {
+      open();
+    }
+  });
+  window.addEventListener("pagehide", close);
+  window.addEventListener("pageshow", (event) => {
+    if (event.persisted && pause.getAttribute("aria-pressed") === "false") open();
+  });
+  open();
+}
+
+function trouble(text) {
+  const box = document.getElementById("trouble");
+  box.textContent = text;
+  box.hidden = !text;
+}
