@@ -147,6 +147,11 @@ class Scheduler:
     def held_max(self) -> int:
         return self._held_max
 
+    @property
+    def has_ready(self) -> bool:
+        """Something waits for nothing but a slot."""
+        return self._queued > 0
+
     def room(self) -> int:
         """How many records to ask for now: they can all start at once."""
         if self._draining:

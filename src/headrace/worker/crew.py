@@ -1,0 +1,121 @@
+"""All tasks of a queue at work in this process: started together, stopped together.
+
+When one of them cannot go on (its topic is forbidden, its group is refused), the others drain, and the worker ends with
+that error: a worker that does half of its work looks healthy from outside.
+"""
+
+import asyncio
+import logging
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headrace.client.settings import ClientSettings
+from headrace.worker.errors import QueueError, SendError
+from headrace.worker.group_facts import GroupFacts, prepare_group
+from headrace.worker.metrics import TaskMetrics
+from headrace.worker.outbox import Outbox
+from headrace.worker.runner import TaskRunner
+from headrace.worker.task import Task
+
+logger = logging.getLogger("headrace.worker")
+
+
+@dataclass(frozen=True, slots=True)
+class Orders:
+    """What a crew has to do."""
+
+    tasks: Sequence[Task[Any, Any]]
+    group_id: str
+    given: Mapping[str, Any]
+    """Client settings as the user gave them."""
+    outbox: Outbox
+    start_from: str | None
+    drain_timeout: float
+
+
+class Crew:
+    def __init__(self, orders: Orders) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.runners: list[TaskRunner] = []
+        self._orders = orders
+        self._is_stopped = False
+        self._stops_now = False
+
+    def metrics(self) -> dict[str, TaskMetrics]:
+        return {runner.task.name: runner.metrics() for runner in self.runners}
+
+    def stop(self, now: bool = False) -> None:
+        self._is_stopped = True
+        self._stops_now = self._stops_now or now
+        for runner in self.runners:
+            runner.stop(now=self._stops_now)
+
+    async def run(self, on_started: Callable[[], None] | None) -> None:
+        orders = self._orders
+        facts = await prepare_group(
+            ClientSettings.parse(orders.given), orders.group_id, start_from=orders.start_from
+        )
+        await self._check_dead_letters(facts)
+        runners = [self._runner(task, facts) for task in orders.tasks]
+        try:
+            await asyncio.gather(*(runner.start() for runner in runners))
+        except BaseException:
+            await asyncio.gather(*(runner.close() for runner in runners), return_exceptions=True)
+            raise
+        self.runners = runners
+        if on_started is not None:
+            on_started()
+        if self._is_stopped:
+            self.stop(self._stops_now)
+        await self._work()
+
+    async def _work(self) -> None:
+        working = [self.loop.create_task(runner.run()) for runner in self.runners]
+        try:
+            await asyncio.wait(working, return_when=asyncio.FIRST_EXCEPTION)
+            if not all(task.done() for task in working):
+                self.stop()
+            await asyncio.wait(working)
+        except asyncio.CancelledError:
+            for task in working:
+                task.cancel()
+            await asyncio.wait(working)
+            raise
+        errors = [error for task in working if (error := task.exception()) is not None]
+        for error in errors[1:]:
+            logger.error("%s", error)
+        if errors:
+            raise errors[0]
+
+    def _runner(self, task: "Task[Any, Any]", facts: GroupFacts) -> TaskRunner:
+        orders = self._orders
+        return TaskRunner(
+            task,
+            settings=orders.given,
+            group_id=orders.group_id,
+            facts=facts,
+            outbox=orders.outbox,
+            worker=f"{socket.gethostname()}:{os.getpid()}",
+            drain_timeout=orders.drain_timeout,
+        )
+
+    async def _check_dead_letters(self, facts: GroupFacts) -> None:
+        for task in self._orders.tasks:
+            topic = task.options.dead_letter
+            if topic is not None:
+                try:
+                    await self._orders.outbox.partitions(topic)
+                except SendError as error:
+                    raise QueueError(
+                        f"task {task.name}: its dead letters have nowhere to go: {error} "
+                        f"Create it with: headrace topic create {topic}"
+                    ) from error
+            elif facts.broker_dead_letters is None:
+                logger.warning(
+                    "%s has no dead_letter topic, and the broker keeps none for group %s: a record that is given up "
+                    "is archived, and found only in its own topic, by its offset",
+                    task.name, self._orders.group_id,
+                )  # fmt: skip

@@ -1,0 +1,205 @@
+"""Sends records: aiokafka's idempotent producer, `acks=all`, on a background loop that any thread may use.
+
+One for each queue, started with the first record. Its own loop keeps it out of the way of tasks that block theirs, and
+makes `queue.send` possible without asyncio.
+
+aiokafka numbers the records of a partition when it sends them. After one that a broker has refused, the numbers have a
+hole, and the broker refuses whatever follows as out of order. So a producer that has failed once is replaced, and those
+who only suffered from the hole are sent again by the next one.
+"""
+
+import asyncio
+import threading
+from collections.abc import Coroutine
+from typing import Any, NamedTuple, TypeVar
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    KafkaError,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    RecordListTooLargeError,
+    UnknownProducerId,
+)
+
+from headrace.client.background import BackgroundLoop
+from headrace.client.security import tls_context
+from headrace.client.settings import ClientSettings
+from headrace.worker.bodies import Header
+from headrace.worker.errors import SendError
+
+T = TypeVar("T")
+REQUEST_BYTES_MAX = 100 * 1024 * 1024
+"""Above what brokers take, so that they decide (`max.message.bytes`) and not this producer."""
+
+AFTER_A_HOLE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
+
+
+class Sent(NamedTuple):
+    """Where a record is now."""
+
+    topic: str
+    partition: int
+    offset: int
+
+
+class TooLargeError(SendError):
+    """The topic does not take a record of this size (`max.message.bytes`)."""
+
+
+class Outbox:
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._background: BackgroundLoop | None = None
+        self._producer: AIOKafkaProducer | None = None
+        self._starting: asyncio.Lock | None = None
+
+    def send(
+        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
+    ) -> Sent:
+        return self._loop().run(self._send(topic, value, key, headers))
+
+    async def send_async(
+        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
+    ) -> Sent:
+        return await self._elsewhere(self._send(topic, value, key, headers))
+
+    async def send_beside(
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        partition: int,
+    ) -> Sent:
+        """To the partition that KIP-1191 gives the dead letters of a source partition."""
+        if value is None and key is None:
+            value = b""  # aiokafka sends no record that has neither
+        return await self._elsewhere(self._send(topic, value, key, headers, partition))
+
+    async def partitions(self, topic: str) -> int:
+        """How many the topic has. It is created by this where the broker creates topics by themselves."""
+        return await self._elsewhere(self._partitions(topic))
+
+    def close(self) -> None:
+        """Sends what is on its way and stops. A later `send` starts anew."""
+        with self._lock:
+            background, self._background = self._background, None
+        if background is not None:
+            try:
+                background.run(self._stop())
+            finally:
+                background.close()
+
+    def _loop(self) -> BackgroundLoop:
+        with self._lock:
+            if self._background is None:
+                self._background = BackgroundLoop("headrace-send")
+                self._starting = asyncio.Lock()
+            return self._background
+
+    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop().loop))
+
+    async def _send(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        beside: int | None = None,
+    ) -> Sent:
+        for is_last in (False, False, True):
+            try:
+                return await self._try(topic, value, key, headers, beside)
+            except AFTER_A_HOLE as error:
+                if is_last:
+                    raise _send_error(topic, error) from error
+            except (MessageSizeTooLargeError, RecordListTooLargeError) as error:
+                raise TooLargeError(
+                    f"topic {topic!r} does not take a record of {len(value or b'')} bytes: {error}; "
+                    "send less, or raise the topic's max.message.bytes"
+                ) from error
+            except KafkaError as error:
+                raise _send_error(topic, error) from error
+        raise AssertionError("the last try returns or raises")
+
+    async def _try(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        beside: int | None,
+    ) -> Sent:
+        producer = await self._started()
+        try:
+            partition = None
+            if beside is not None:
+                partition = beside % len(await producer.partitions_for(topic))
+            written = await producer.send_and_wait(
+                topic, value, key=key, headers=list(headers), partition=partition
+            )
+        except KafkaError:
+            await self._replace(producer)
+            raise
+        return Sent(topic, written.partition, written.offset)
+
+    async def _replace(self, broken: AIOKafkaProducer) -> None:
+        if self._producer is broken:  # else somebody else has
+            await self._stop()
+
+    async def _partitions(self, topic: str) -> int:
+        try:
+            return len(await (await self._started()).partitions_for(topic))
+        except KafkaError as error:
+            raise SendError(f"topic {topic!r} cannot be written to: {error!r}; does it exist?") from error
+
+    async def _started(self) -> AIOKafkaProducer:
+        assert self._starting is not None
+        async with self._starting:
+            if self._producer is None:
+                producer = AIOKafkaProducer(**producer_options(self._settings))
+                try:
+                    await producer.start()
+                except BaseException:
+                    await producer.stop()
+                    raise
+                self._producer = producer
+            return self._producer
+
+    async def _stop(self) -> None:
+        producer, self._producer = self._producer, None
+        if producer is not None:
+            await producer.stop()
+
+
+def _send_error(topic: str, error: KafkaError) -> SendError:
+    return SendError(f"a record for topic {topic!r} was not acknowledged: {error!r}")
+
+
+def producer_options(settings: ClientSettings) -> dict[str, Any]:
+    """Our client's settings in aiokafka's words."""
+    options: dict[str, Any] = {
+        "bootstrap_servers": [str(address) for address in settings.bootstrap_servers],
+        "client_id": settings.client_id,
+        "enable_idempotence": True,
+        "acks": "all",
+        "request_timeout_ms": settings.request_timeout_ms,
+        "metadata_max_age_ms": settings.metadata_max_age_ms,
+        "retry_backoff_ms": settings.retry_backoff_ms,
+        "max_request_size": REQUEST_BYTES_MAX,
+        "security_protocol": settings.security_protocol.value,
+    }
+    if settings.security_protocol.has_tls:
+        options["ssl_context"] = tls_context(settings)
+    if settings.security_protocol.has_sasl:
+        options |= {
+            "sasl_mechanism": settings.sasl_mechanism.value,
+            "sasl_plain_username": settings.sasl_username,
+            "sasl_plain_password": settings.sasl_password,
+        }
+    return options

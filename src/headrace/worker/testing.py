@@ -1,0 +1,289 @@
+"""`QueueTest`: runs a queue's tasks in your test, on a broker in the same process, with a clock that you turn.
+
+    def test_a_busy_server_is_tried_again():
+        with QueueTest(queue) as test:
+            test.send("emails", Email(to="ada@example.org"))
+            test.run_until_idle()            # the first try has failed, the record waits out its back-off
+            test.advance(60)                 # ... a minute later
+            test.run_until_idle()
+            assert sent == ["ada@example.org"]
+            assert test.dead_letters("emails.dead") == []
+
+Theory of operation. The worker is the real one, and so are the client, the wire and the broker. Only time is not: the
+worker's event loop and the broker read clocks that run ahead of the system's by the same amount, and `advance` moves
+both, in steps short enough for locks to be renewed on the way, as they are in real life. `asyncio.sleep` in a task
+follows that clock; `time.sleep` in a thread does not.
+"""
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from headrace.broker.embedded import Broker
+from headrace.share.states import RecordState
+from headrace.wire.errors import KafkaError
+from headrace.wire.records import read_records
+from headrace.worker.crew import Crew
+from headrace.worker.errors import QueueError
+from headrace.worker.metrics import TaskMetrics
+from headrace.worker.queue import Queue, Sent
+from headrace.worker.runner import TaskRunner
+from headrace.worker.scheduler import Stage
+
+T = TypeVar("T")
+DAY_MS = 86_400_000
+START_S = 30.0
+LOOK_S = 0.002
+OPEN = frozenset({RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING})
+LOCK = "group.share.record.lock.duration.ms"
+# What would end by itself when the clock jumps, and has nothing to do with tasks.
+BROKER_SETTINGS = {
+    "group.share.session.timeout.ms": DAY_MS,
+    "group.share.max.session.timeout.ms": DAY_MS,
+    "group.share.assignment.interval.ms": 0,
+}
+CLIENT_SETTINGS = {
+    "request.timeout.ms": DAY_MS,
+    "default.api.timeout.ms": DAY_MS,
+    "metadata.max.age.ms": DAY_MS,
+    "connections.max.idle.ms": -1,
+    "fetch.max.wait.ms": 50,  # a stop waits for the fetch that the broker holds
+}
+
+
+@dataclass(frozen=True, slots=True)
+class TopicRecord:
+    """A record as it lies in a topic."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Mapping[str, str]
+    """As text; of a name that comes twice, the last."""
+
+
+class QueueTest:
+    """A context manager. The queue points to the test's broker inside, and to its own again afterwards.
+
+    `settings` are broker settings, such as `group.share.delivery.count.limit`. Every task's topic is created with
+    `partitions` partitions.
+    """
+
+    def __init__(
+        self, queue: Queue, *, settings: Mapping[str, Any] | None = None, partitions: int = 1
+    ) -> None:
+        self.queue = queue
+        self._partitions = partitions
+        self._settings = {**BROKER_SETTINGS, **(settings or {})}
+        self._lock_s = float(self._settings.get(LOCK, 30_000)) / 1000
+        self.broker = Broker(settings=self._settings)
+        self._loop = _TurnedLoop()
+        self._thread = threading.Thread(target=self._work, name="headrace-queue-test", daemon=True)
+        self._started: Future[None] = Future()
+        self._failure: BaseException | None = None
+        self._undo: Callable[[], None] = lambda: None
+
+    def __enter__(self) -> Self:
+        self.broker.__enter__()  # it may have been started before, to set something up
+        try:
+            servers = self.broker.bootstrap_servers
+            self._undo = self.queue.configure(bootstrap_servers=servers, settings=CLIENT_SETTINGS)
+            self._create_topics()
+            self._thread.start()
+            self._started.result(START_S)
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._thread.is_alive():
+            self.queue.stop(now=True)
+            self._thread.join(START_S)
+        self.queue.close()
+        self._undo()
+        self.broker.stop()
+
+    def send(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> Sent:
+        return self.queue.send(topic, body, key=key, headers=headers)
+
+    def run_until_idle(self, timeout: float = 10.0) -> None:
+        """Returns when nothing is left to do before the clock moves: all records are settled, or wait for a retry.
+
+        TimeoutError, with what is still going on, after `timeout` real seconds.
+        """
+        deadline = time.monotonic() + timeout
+        while (busy := self._busy()) is not None:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the queue is not idle after {timeout:g} s: {busy}")
+            time.sleep(LOOK_S)
+
+    def advance(self, seconds: float) -> None:
+        """Moves the clock of broker and worker. What became due begins; call `run_until_idle` to see it end."""
+        step_s = self._lock_s / 6
+        while seconds > 0:
+            step = min(step_s, seconds)
+            seconds -= step
+            self.broker.advance(step)
+            self._on_loop(partial(self._loop.move, step))
+            self._wait_for_renewals()
+
+    def records(self, topic: str) -> list[TopicRecord]:
+        """All that a topic holds, by partition and offset."""
+        return self.broker.call(partial(self._read, topic))
+
+    def dead_letters(self, topic: str) -> list[TopicRecord]:
+        """The records of a dead-letter topic; none if it does not exist yet."""
+        return self.records(topic)
+
+    def metrics(self) -> dict[str, TaskMetrics]:
+        return self.queue.metrics()
+
+    def _read(self, name: str) -> list[TopicRecord]:
+        topic = self.broker.core.topics.get(name)
+        return [
+            TopicRecord(
+                partition.index,
+                record.offset,
+                record.key,
+                record.value,
+                {key: (value or b"").decode("utf-8", "replace") for key, value in record.headers},
+            )
+            for partition in (topic.partitions if topic is not None else ())
+            for batch in partition.log.batches()
+            for record in read_records(batch)
+        ]
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_until_complete(
+                self.queue.run_async(on_started=lambda: self._started.set_result(None))
+            )
+        except BaseException as error:
+            self._failure = error
+            if not self._started.done():
+                self._started.set_exception(error)
+        finally:
+            self._loop.run_until_complete(self._loop.shutdown_default_executor())
+            self._loop.close()
+
+    def _create_topics(self) -> None:
+        create = self.broker.core.topics.create
+        for name in sorted(self.queue.tasks):
+            self.broker.call(partial(create, name, partitions=self._partitions, configs={}))
+
+    def _on_loop(self, function: Callable[[], T]) -> T:
+        result: Future[T] = Future()
+
+        def run() -> None:
+            try:
+                result.set_result(function())
+            except BaseException as error:
+                result.set_exception(error)
+
+        try:
+            self._loop.call_soon_threadsafe(run)
+        except RuntimeError:
+            raise QueueError(f"the worker has ended: {self._failure}") from self._failure
+        return result.result(START_S)
+
+    def _busy(self) -> str | None:
+        """What is going on, or None. The broker is asked first: what it settles later the worker no longer holds."""
+        if self._failure is not None or not self._thread.is_alive():
+            raise QueueError(f"the worker has ended: {self._failure}") from self._failure
+        open_records = {topic: self._open_in(topic) for topic in self.queue.tasks}
+        return self._on_loop(lambda: self._busy_with(open_records))
+
+    def _busy_with(self, open_records: Mapping[str, int]) -> str | None:
+        crew: Crew | None = self.queue.crew
+        if crew is None:
+            return "the worker is stopping"
+        notes = (_note(runner, open_records[runner.task.topic], self._loop.time()) for runner in crew.runners)
+        return next((note for note in notes if note is not None), None)
+
+    def _open_in(self, name: str) -> int:
+        """Records of a topic that the group has still to do with."""
+        try:
+            states = self.broker.share_state(self.queue.group_id)
+        except KafkaError:  # no worker has joined yet
+            states = {}
+        count = 0
+        for partition, (start_offset, end_offset) in enumerate(self.broker.call(partial(self._bounds, name))):
+            state = states.get((name, partition))
+            if state is None or state.next_offset is None:
+                count += end_offset - start_offset
+            else:
+                count += end_offset - state.next_offset
+                count += sum(run.count for run in state.runs if run.state in OPEN)
+        return count
+
+    def _bounds(self, name: str) -> list[tuple[int, int]]:
+        topic = self.broker.core.topics.get(name)
+        logs = [partition.log for partition in topic.partitions] if topic is not None else []
+        return [(log.start_offset, log.end_offset) for log in logs]
+
+    def _wait_for_renewals(self) -> None:
+        """A step is over when no lock is short of time: the worker renews each when half of it has passed."""
+        deadline = time.monotonic() + START_S
+        while self._least_lock_ms() < self._lock_s * 1000 / 3:
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    "the worker does not renew its locks; is its event loop blocked by a task?"
+                )
+            time.sleep(LOOK_S)
+
+    def _least_lock_ms(self) -> float:
+        with contextlib.suppress(KafkaError):
+            states = self.broker.share_state(self.queue.group_id).values()
+            left = [
+                run.lock_ms_left for state in states for run in state.runs if run.lock_ms_left is not None
+            ]
+            return min(left, default=float("inf"))
+        return float("inf")
+
+
+class _TurnedLoop(asyncio.SelectorEventLoop):
+    """An event loop whose time runs ahead of the system's."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._ahead_s = 0.0
+
+    def time(self) -> float:
+        return super().time() + self._ahead_s
+
+    def move(self, seconds: float) -> None:
+        self._ahead_s += seconds
+
+
+def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
+    scheduler = runner.scheduler
+    name, counts = runner.task.name, scheduler.counts
+    if counts[Stage.RUNNING]:
+        return f"{name} runs {counts[Stage.RUNNING]} records"
+    if counts[Stage.GIVING_UP]:
+        return f"{name} writes {counts[Stage.GIVING_UP]} dead letters"
+    deadline_ms = scheduler.deadline_ms()
+    if scheduler.has_ready or (deadline_ms is not None and deadline_ms <= now_s * 1000):
+        return f"{name} has records to start"
+    if open_records != scheduler.held and scheduler.room():
+        return f"{name} has {open_records} records to settle, of which it holds {scheduler.held}"
+    return None
