@@ -1,4 +1,4 @@
-"""Writes the generated parts of docs/: the settings page, the API table, the state diagram. `make docs` runs it.
+"""Writes the generated parts of docs/: the settings pages, the API table, the state diagram. `make docs` runs it.
 
 A part lies between two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is written by hand.
 tests/unit/tools/test_generate_docs.py holds the pages to what this would write.
@@ -10,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+import generate_client_docs  # noqa: E402
 import generate_settings_docs  # noqa: E402
 
 from headrace.broker.handlers import SERVED, handler_of  # noqa: E402
@@ -34,6 +35,11 @@ def state_diagram() -> str:
 
 PARTS = {
     "docs/reference/apis.md": {"apis": api_table},
+    "docs/reference/client-settings.md": {
+        "client": generate_client_docs.client_settings,
+        "share": generate_client_docs.share_settings,
+        "refused": generate_client_docs.refused_settings,
+    },
     "docs/concepts/share-groups.md": {"states": state_diagram},
 }
 

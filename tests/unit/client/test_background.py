@@ -1,0 +1,175 @@
+"""A loop on a thread of its own: results and errors come back, Ctrl+C is heard at once, and it ends when told to."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from headrace.client.background import BackgroundLoop
+from headrace.client.errors import IllegalStateError
+
+PROMPTLY_S = 5.0
+
+
+@pytest.fixture
+def loop() -> Iterator[BackgroundLoop]:
+    loop = BackgroundLoop()
+    yield loop
+    loop.close()
+
+
+async def name_of_thread() -> str:
+    return threading.current_thread().name
+
+
+async def fail() -> None:
+    raise ValueError("as it should")
+
+
+def test_a_result_comes_back_from_another_thread() -> None:
+    loop = BackgroundLoop("my-loop")
+    assert loop.run(name_of_thread()) == "my-loop"
+    loop.close()
+
+
+def test_an_error_comes_back(loop: BackgroundLoop) -> None:
+    with pytest.raises(ValueError, match="as it should"):
+        loop.run(fail())
+
+
+def test_a_coroutine_that_takes_too_long_is_cancelled(loop: BackgroundLoop) -> None:
+    cancelled = threading.Event()
+
+    async def wait() -> None:
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(TimeoutError):
+        loop.run(wait(), timeout=0.05)
+    assert cancelled.wait(PROMPTLY_S)
+
+
+def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> None:
+    cancelled = threading.Event()
+
+    async def interrupted() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    started = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(interrupted())
+    assert time.monotonic() - started < PROMPTLY_S
+    assert cancelled.wait(PROMPTLY_S)
+    assert loop.run(name_of_thread()) == "headrace-client"  # and it can be used again
+
+
+def test_ctrl_c_ends_a_program_that_waits_for_a_broker() -> None:
+    """The whole way: a process that waits in `run`, and a signal from outside."""
+    program = textwrap.dedent("""
+        from headrace.client.background import BackgroundLoop
+        from headrace.client.cluster import Cluster
+        from headrace.client.settings import ClientSettings
+
+        async def start():
+            print("waiting", flush=True)
+            await Cluster(ClientSettings.parse(bootstrap_servers="127.0.0.1:1")).start()
+
+        BackgroundLoop().run(start())
+    """)
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "waiting\n"
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=PROMPTLY_S)
+    assert "KeyboardInterrupt" in errors
+    assert process.returncode == -signal.SIGINT
+
+
+def test_a_function_is_called_on_the_loops_thread(loop: BackgroundLoop) -> None:
+    seen = []
+    done = threading.Event()
+    loop.call_soon(lambda word: (seen.append((word, threading.current_thread().name)), done.set()), "hello")
+    assert done.wait(PROMPTLY_S)
+    assert seen == [("hello", "headrace-client")]
+
+
+def test_several_threads_may_use_one_loop(loop: BackgroundLoop) -> None:
+    results: list[int] = []
+
+    async def double(number: int) -> int:
+        await asyncio.sleep(0)
+        return 2 * number
+
+    threads = [threading.Thread(target=lambda n=n: results.append(loop.run(double(n)))) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == [0, 2, 4, 6, 8, 10, 12, 14]
+
+
+def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
+    loop = BackgroundLoop("to-be-closed")
+    ended = threading.Event()
+    running = threading.Event()
+
+    async def work() -> None:
+        running.set()
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    loop.call_soon(lambda: loop.loop.create_task(work()))
+    assert running.wait(PROMPTLY_S)
+    loop.close()
+    loop.close()
+    assert ended.is_set()
+    assert "to-be-closed" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_closed_loop_says_so() -> None:
+    loop = BackgroundLoop()
+    loop.close()
+    with pytest.raises(IllegalStateError, match="this client is closed; make a new one"):
+        loop.run(name_of_thread())
+
+
+def test_a_call_from_the_loops_own_thread_is_refused_instead_of_waiting_for_ever(
+    loop: BackgroundLoop,
+) -> None:
+    async def nested() -> None:
+        loop.run(name_of_thread())
+
+    with pytest.raises(IllegalStateError, match="its own callback"):
+        loop.run(nested())
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_forked_process_is_told_to_make_its_own(loop: BackgroundLoop) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            loop.run(name_of_thread())
+        except IllegalStateError as error:
+            os._exit(0 if "before a fork" in str(error) else 1)
+        os._exit(2)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
