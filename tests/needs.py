@@ -27,6 +27,17 @@ def why_no_kafka() -> str | None:
 
 
 @cache
+def why_no_spark() -> str | None:
+    if find_spec("pyspark") is None or find_spec("pyarrow") is None:
+        return "Spark is not installed (make setup installs it)"
+    try:
+        find_java()
+    except JavaNotFound as error:
+        return f"Spark cannot run here: {error}"
+    return None
+
+
+@cache
 def why_no_kcat() -> str | None:
     return None if shutil.which("kcat") else "kcat is not installed (make kcat installs it where it may)"
 
@@ -40,6 +51,7 @@ def why_no_java_client() -> str | None:
 
 NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
+    "needs_spark": (why_no_spark, "runs Spark: pyspark and Java"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
     "needs_java_client": (
         why_no_java_client,

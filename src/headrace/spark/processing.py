@@ -100,8 +100,8 @@ def find_rules(schema: StructType, checkpoint_location: str | None = None) -> Ou
         )
     if known is not None and given is not None and known != given:
         raise OptionError(
-            f"readStream was given the checkpoint {str(Path(known).parent)!r}, and writeStream {checkpoint_location!r}. "
-            "Give both the same."
+            f"readStream got the checkpoint {str(Path(known).parent)!r}, and writeStream {checkpoint_location!r}; "
+            "give both the same."
         )
     return OutcomeRules(Path(known or str(given)), mode, metadata.get(DEAD_LETTERS))
 

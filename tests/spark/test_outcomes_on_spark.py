@@ -1,0 +1,145 @@
+"""What becomes of single records: release, reject with a reason, dead letters, values that cannot be read."""
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F  # noqa: N812
+
+from headrace import Broker
+from headrace.share.states import RecordState
+from headrace.spark import parse_json, process
+from tests.spark.conftest import Effects, Queue, finish
+
+pytestmark = pytest.mark.timeout(180)
+KEYS = ("topic", "partition", "offset", "deliveryCount")
+
+
+def number() -> Column:
+    return F.col("value").cast("string").cast("int")
+
+
+def judge(batch: DataFrame) -> DataFrame:
+    """Numbers that end in 3 are rejected; those that end in 7 are released when they come for the first time."""
+    outcome = (
+        F.when(number() % 10 == 3, "reject")
+        .when((number() % 10 == 7) & (F.col("deliveryCount") == 1), "release")
+        .otherwise("accept")
+    )
+    return batch.select(*KEYS, outcome.alias("outcome"), F.lit("ends in 3").alias("reason"))
+
+
+def run(writer: object) -> None:
+    finish(writer.trigger(availableNow=True).start())  # type: ignore[attr-defined]
+
+
+def states(broker: Broker, queue: Queue) -> dict[RecordState, int]:
+    """How many records of the window are in which state; records before it are settled too."""
+    counts: dict[RecordState, int] = {}
+    for (topic, _), found in broker.share_state(queue.group).items():
+        if topic == queue.topic:
+            for each in found.runs:
+                counts[each.state] = counts.get(each.state, 0) + each.count
+    return counts
+
+
+def test_released_records_come_again_and_rejected_ones_do_not(
+    spark: SparkSession, queue: Queue, effects: Effects
+) -> None:
+    queue.send(100)
+
+    def handle(batch: DataFrame, batch_id: int) -> DataFrame:
+        effects(batch, batch_id)
+        return judge(batch)
+
+    run(process(queue.stream(spark), handle))
+    deliveries = {}
+    for row in effects.rows:
+        deliveries.setdefault(int(row["value"]), []).append(row["deliveryCount"])
+    assert set(deliveries) == set(range(100))
+    assert all(counts == ([1, 2] if each % 10 == 7 else [1]) for each, counts in deliveries.items())
+    assert queue.lag() == 0
+
+
+def test_the_sink_says_the_same_without_foreach_batch(spark: SparkSession, queue: Queue) -> None:
+    queue.send(100)
+    seen = str(queue.folder / "seen")
+    stream = queue.stream(spark)
+    run(judge(stream).writeStream.format("kafka-share-ack").option("checkpointLocation", queue.checkpoint))
+    assert queue.lag() == 0
+    assert not (queue.folder / seen).exists()
+    logged = sorted((queue.folder / "checkpoint" / "share-outcomes").glob("*.json"))
+    assert logged, "the sink writes outcomes"
+
+
+@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+def test_rejected_records_are_copied_with_the_reason(
+    spark: SparkSession, queue: Queue, acknowledge: str
+) -> None:
+    queue.send(100)
+    letters = f"dlq-{queue.topic}"
+    with queue.admin() as admin:
+        admin.create_topic(letters, partitions=1)
+
+    def handle(batch: DataFrame, batch_id: int) -> DataFrame:
+        return judge(batch).where("outcome = 'reject'")
+
+    run(process(queue.stream(spark, acknowledge=acknowledge, deadLetterTopic=letters), handle))
+    found = read_letters(queue, letters)
+    assert sorted(int(value) for value, _ in found) == [each for each in range(100) if each % 10 == 3]
+    headers = found[0][1]
+    assert headers["__dlq.errors.topic"] == queue.topic.encode()
+    assert headers["__dlq.errors.group"] == queue.group.encode()
+    assert headers["__dlq.errors.message"] == b"ends in 3"
+
+
+def read_letters(queue: Queue, topic: str) -> list[tuple[bytes, dict[str, bytes]]]:
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {"bootstrap.servers": queue.bootstrap_servers, "group.id": "reader", "enable.partition.eof": True}
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found = []
+    try:
+        while True:
+            message = consumer.poll(10)
+            if message is None or message.error():
+                return found
+            found.append((message.value(), dict(message.headers() or [])))
+    finally:
+        consumer.close()
+
+
+def test_a_release_with_handoff_fails_the_query_with_the_reason(spark: SparkSession, queue: Queue) -> None:
+    queue.send(10)
+    writer = process(queue.stream(spark, acknowledge="handoff"), lambda batch, _: judge(batch))
+    with pytest.raises(StreamingQueryException, match="it cannot be given back"):
+        run(writer)
+
+
+def test_values_that_cannot_be_read_are_rejected_and_the_rest_goes_on(
+    spark: SparkSession, queue: Queue, effects: Effects
+) -> None:
+    bad = {3: b"{not json", 5: b'{"id": "five"}', 7: b"", 8: b"[]"}
+    queue.send(10, lambda each: bad.get(each, b'{"id": %d, "name": "n"}' % each))
+    orders = parse_json(queue.stream(spark), "id bigint, name string")
+
+    def handle(batch: DataFrame, batch_id: int) -> None:
+        effects(batch.select("parsed.*"), batch_id)
+
+    run(process(orders, handle))
+    assert sorted(row["id"] for row in effects.rows) == [0, 1, 2, 4, 6, 9]
+    assert queue.lag() == 0
+
+
+def test_outcomes_without_a_place_for_them_are_refused(spark: SparkSession, queue: Queue) -> None:
+    queue.options["checkpointLocation"] = ""
+    stream = (
+        spark.readStream.format("kafka-share")
+        .option("kafka.bootstrap.servers", queue.bootstrap_servers)
+        .option("subscribe", queue.topic)
+        .option("kafka.group.id", queue.group)
+        .load()
+    )
+    with pytest.raises(ValueError, match="give readStream the query's checkpoint"):
+        process(stream, lambda batch, _: None)
