@@ -281,14 +281,15 @@ class Cluster:
         known = [node.address for node in self.nodes.values()]
         random.shuffle(known)
         addresses = dict.fromkeys([*known, *self.settings.bootstrap_servers])
-        first_error: KafkaError | None = None
+        telling: KafkaError | None = None
         for address in sorted(addresses, key=self._links.wait_s):
             try:
                 return await self._links.connection(address)
             except KafkaError as error:
-                first_error = first_error or error
-        assert first_error is not None  # bootstrap.servers is never empty
-        raise first_error
+                if telling is None or isinstance(error, AuthenticationError):
+                    telling = error
+        assert telling is not None  # bootstrap.servers is never empty
+        raise telling
 
     async def _refresh(self, wait_s: float) -> None:
         await asyncio.sleep(wait_s)

@@ -37,7 +37,7 @@ from headrace.wire.apis import (
     response_class,
     write_request_header,
 )
-from headrace.wire.codec import MalformedMessage, read_message, write_message
+from headrace.wire.codec import MalformedMessage, UnsupportedField, read_message, write_message
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
@@ -88,7 +88,7 @@ class Connection(asyncio.BufferedProtocol):
     ) -> "Connection":
         """A connection that is ready for use: TLS agreed on, versions known, logged in.
 
-        BrokerNotAvailableError when there is no broker to be reached, AuthenticationError when it lets us not in.
+        BrokerNotAvailableError when there is no broker to be reached, AuthenticationError when it does not let us in.
         """
         connection = cls(address, settings)
         timeout_s = settings.socket_connection_setup_timeout_ms / 1000
@@ -148,13 +148,17 @@ class Connection(asyncio.BufferedProtocol):
             await asyncio.shield(self._logging_in)
         if version is None:
             version = self.version_of(request.API_KEY, version_max=version_max)
-        return await self._post(request, version, timeout_ms or self._settings.request_timeout_ms)
+        return await self._post(
+            request, version, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        )
 
     async def close(self) -> None:
         """Ends the connection; what still waits fails with ConnectionLost."""
         self._end(None)
         if self._transport is None:
-            await asyncio.sleep(0)  # a transport that never got so far is closed by the loop, in its next turn
+            await asyncio.sleep(
+                0
+            )  # a transport that never got so far is closed by the loop, in its next turn
             return
         await asyncio.wait([self._closed], timeout=CLOSE_S_MAX)
         if not self._closed.done():
@@ -168,7 +172,10 @@ class Connection(asyncio.BufferedProtocol):
         frame = bytearray(4)
         header = RequestHeader(request.API_KEY, version, correlation_id, self._settings.client_id)
         write_request_header(frame, header)
-        write_message(request, version, frame)
+        try:
+            write_message(request, version, frame)
+        except UnsupportedField as error:
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._about) from None
         _LENGTH.pack_into(frame, 0, len(frame) - 4)
         loop = self._loop
         answer = loop.create_future()
@@ -194,10 +201,10 @@ class Connection(asyncio.BufferedProtocol):
     def connection_lost(self, error: Exception | None) -> None:
         if not self._closed.done():
             self._closed.set_result(None)
-        if isinstance(error, ssl.SSLError):
-            self._end(explain_tls(error, about=self._about))
-        elif self._is_proven:
+        if self._is_proven:
             self._end(self._lost(f"the broker closed the connection{f' ({error})' if error else ''}"))
+        elif isinstance(error, ssl.SSLError):  # TLS 1.3 refuses a client's certificate after the handshake
+            self._end(explain_tls(error, about=self._about))
         else:
             self._end(self._lost(self._hung_up_text(), hung_up=True))
 

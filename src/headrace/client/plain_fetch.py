@@ -186,7 +186,6 @@ class _RangeReader:
             max_bytes=self._max_bytes,
             isolation_level=int(self._committed),
             topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],
-            rack_id=self._cluster.settings.client_rack,
         )
         response: FetchResponse = await self._cluster.send(partition.leader_id, request)
         if response.error_code:

@@ -15,6 +15,7 @@ from headrace.client.errors import (
     BrokerNotAvailableError,
     GroupAuthorizationError,
     IllegalStateError,
+    SaslAuthenticationError,
     UnsupportedVersionError,
 )
 from headrace.testing.apache_kafka import free_ports
@@ -28,6 +29,8 @@ from headrace.wire.messages.metadata_response import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from headrace.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
+from headrace.wire.messages.sasl_handshake_response import SaslHandshakeResponse
 from tests.unit.client.misbehaving import Relay, ScriptedBroker, Service
 from tests.unit.client.talk import create_topic, run, settings_for
 
@@ -385,6 +388,27 @@ def test_a_start_at_another_service_fails_soon(greeting: bytes) -> None:
             with pytest.raises(BrokerNotAvailableError, match=service.address):
                 await asyncio.wait_for(Cluster(settings_for(service.address)).start(), 5)
             assert service.connections == 3
+
+    run(scenario())
+
+
+def test_a_refused_login_is_told_although_another_broker_is_away() -> None:
+    async def scenario() -> None:
+        (nobody,) = free_ports(1)
+        refusal = SaslAuthenticateResponse(error_code=ErrorCode.SASL_AUTHENTICATION_FAILED)
+        script = {
+            "sasl_handshake": lambda *_: SaslHandshakeResponse(),
+            "sasl_authenticate": lambda *_: refusal,
+        }
+        async with ScriptedBroker(script) as broker:
+            settings = settings_for(
+                f"127.0.0.1:{nobody},{broker.address}",
+                security_protocol="SASL_PLAINTEXT",
+                sasl_username="alice",
+                sasl_password="wrong",
+            )
+            with pytest.raises(SaslAuthenticationError, match=f"{broker.address}: user 'alice'"):
+                await Cluster(settings).start()
 
     run(scenario())
 

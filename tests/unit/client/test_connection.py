@@ -178,6 +178,21 @@ def test_an_api_that_the_broker_lacks_is_named_before_anything_is_sent() -> None
     run(scenario())
 
 
+def test_a_field_that_the_brokers_version_cannot_carry_is_refused_before_anything_is_sent() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({}, versions={18: (0, 4), 78: (1, 1)}) as broker:
+            connection = await open_to(broker.address)
+            with pytest.raises(
+                UnsupportedVersionError, match="ShareFetchRequest v1 cannot carry is_renew_ack"
+            ):
+                await connection.send(ShareFetchRequest(is_renew_ack=True))
+            assert [name for name, _ in broker.asked] == ["api_versions"]
+            assert connection.in_flight == 0
+            await connection.close()
+
+    run(scenario())
+
+
 def test_a_broker_with_older_api_versions_is_asked_again_in_its_own() -> None:
     """It answers a version that it does not know in version 0, with error 35 and what it knows."""
 
