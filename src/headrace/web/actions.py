@@ -38,7 +38,7 @@ async def reset_offsets(site: Site, wanted: ResetOffsets) -> ResetDone:
     changes = await site.source.admin.alter_share_group_offsets(
         wanted.group, to=to, topics=topics, dry_run=wanted.dry_run
     )
-    site.sampler.hurry()
+    site.note_change()
     return ResetDone(
         is_dry_run=wanted.dry_run,
         changes=tuple(
@@ -50,7 +50,7 @@ async def reset_offsets(site: Site, wanted: ResetOffsets) -> ResetDone:
 
 async def delete_group(site: Site, wanted: GroupChoice) -> Done:
     await site.source.admin.delete_groups([wanted.group])
-    site.sampler.hurry()
+    site.note_change()
     return Done(message=f"Group {wanted.group} is deleted.")
 
 
@@ -58,7 +58,7 @@ async def set_config(site: Site, wanted: SetConfig) -> Done:
     if not wanted.changes:
         raise ValueError("there is nothing to change: `changes` is empty")
     await site.source.admin.set_group_config(wanted.group, wanted.changes)
-    site.sampler.hurry()
+    site.note_change()
     count = len(wanted.changes)
     return Done(message=f"{count} config{'s' if count > 1 else ''} of group {wanted.group} changed.")
 
@@ -70,7 +70,7 @@ async def release_record(site: Site, wanted: HeldRecord) -> Done:
             "this works in the dashboard of `headrace serve --http`"
         )
     holder = await site.source.detail.release(wanted.group, wanted.topic, wanted.partition, wanted.offset)
-    site.sampler.hurry()
+    site.note_change()
     return Done(
         message=f"Record {wanted.offset} of {wanted.topic}-{wanted.partition} was taken from {holder}."
     )
@@ -86,7 +86,7 @@ async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
             again=wanted.again,
             dry_run=wanted.dry_run,
         )
-    site.sampler.hurry()
+    site.note_change()
     return RedriveDone(
         is_dry_run=result.is_dry_run,
         chosen=result.chosen,

@@ -32,7 +32,10 @@ from headrace.web.windows import UNKNOWN, run_at, window_of
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_records
 
-LETTERS_SHOWN = 200
+LETTERS_SHOWN = 50
+GROUP_S = 0.8
+LETTERS_S = 4.0
+"""How old an answer may be: reading dead letters means reading the topic."""
 READ_BYTES = 1 << 20
 TOPICS_WITH_CONFIG_MAX = 200
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
@@ -42,6 +45,10 @@ Place = tuple[str, int]
 
 
 async def group_page(site: Site, group_id: str) -> GroupPage:
+    return await site.cached(("group", group_id), GROUP_S, lambda: _group_page(site, group_id))
+
+
+async def _group_page(site: Site, group_id: str) -> GroupPage:
     listing = await site.source.admin.find_group(group_id)
     if listing.type is GroupType.SHARE:
         return await _share_group_page(site, group_id)
@@ -324,11 +331,16 @@ async def group_configs(site: Site, group_id: str) -> tuple[ConfigRow, ...]:
 
 
 async def dead_letters_page(site: Site, topic: str | None) -> DeadLettersPage:
-    topics = await dead_letter_topics(site)
+    topics = await site.cached(("dead-letter topics",), LETTERS_S, lambda: dead_letter_topics(site))
     if topic is None:
         topic = topics[0] if len(topics) == 1 else None
     if topic is None:
         return DeadLettersPage(topics=topics, topic=None)
+    chosen = topic
+    return await site.cached(("letters", chosen), LETTERS_S, lambda: _dead_letters(site, topics, chosen))
+
+
+async def _dead_letters(site: Site, topics: tuple[str, ...], topic: str) -> DeadLettersPage:
     listing = await read_dead_letters(site.source.cluster, topic)
     newest = sorted(listing.letters, key=lambda letter: -letter.timestamp)[:LETTERS_SHOWN]
     return DeadLettersPage(

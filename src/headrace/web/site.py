@@ -2,7 +2,9 @@
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import TypeVar, cast
 
 from headrace.web.embedded import GroupCounts
 from headrace.web.history import History, Key, Rates
@@ -13,6 +15,9 @@ from headrace.web.source import Source
 
 MEMBER_RATES_MAX = 200
 STREAMS_MAX = 64
+CACHE_MAX = 500
+
+T = TypeVar("T")
 
 
 class NotThere(Exception):
@@ -26,6 +31,13 @@ class _MemberRates:
     looked_at: float = 0.0
 
 
+@dataclass(slots=True)
+class _Cached:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    made_at: float | None = None
+    value: object = None
+
+
 class Site:
     def __init__(self, source: Source, options: WebOptions, csrf_token: str) -> None:
         self.source = source
@@ -37,6 +49,25 @@ class Site:
         self.redriving = asyncio.Lock()
         self.streams = 0
         self._member_rates: dict[str, _MemberRates] = {}
+        self._cache: dict[tuple[str, ...], _Cached] = {}
+
+    async def cached(self, key: tuple[str, ...], seconds: float, make: Callable[[], Awaitable[T]]) -> T:
+        """What `make` gave not longer ago than that. However many watch, one asks; a failure is not kept."""
+        entry = self._cache.get(key)
+        if entry is None:
+            if len(self._cache) >= CACHE_MAX:
+                self._cache.pop(next(iter(self._cache)))
+            entry = self._cache[key] = _Cached()
+        async with entry.lock:
+            if entry.made_at is None or time.monotonic() - entry.made_at >= seconds:
+                entry.value = await make()
+                entry.made_at = time.monotonic()
+            return cast(T, entry.value)
+
+    def note_change(self) -> None:
+        """Somebody has changed something here: what was read before is old, and the sampler looks at once."""
+        self._cache.clear()
+        self.sampler.hurry()
 
     @property
     def overview(self) -> Overview:

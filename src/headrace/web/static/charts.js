@@ -1,6 +1,6 @@
 // Draws the charts of a page with uPlot. The points come from the API, whole, each time the cluster was sampled.
 
-const HEIGHT = 190;
+const HEIGHT = 176;
 
 export function startCharts() {
   const holder = document.querySelector("[data-charts]");
@@ -35,7 +35,7 @@ export function startCharts() {
   document.addEventListener("headrace:tick", refresh);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", redraw);
   new ResizeObserver(() => {
-    for (const { plot, box } of drawn.values()) plot.setSize({ width: box.clientWidth, height: HEIGHT - 30 });
+    for (const { plot, box } of drawn.values()) plot.setSize({ width: box.clientWidth, height: HEIGHT });
   }).observe(holder);
   refresh();
 }
@@ -70,13 +70,14 @@ function options(box, chart) {
   };
   return {
     width: box.clientWidth,
-    height: HEIGHT - 30,
+    height: HEIGHT,
     padding: [8, 6, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
+    hooks: { setLegend: [(plot) => showTime(box, chart.unit, plot)] },
     scales: { y: { range: (_, low, high) => [0, Math.max(1, high ?? 1) * 1.08] } },
     axes: [
-      { ...axis, space: 70, values: (_, ticks) => ticks.map(clock) },
+      { ...axis, size: 28, space: 70, values: (_, ticks) => ticks.map(clock) },
       { ...axis, size: 46, space: 28, values: (_, ticks) => ticks.map(short) },
     ],
     series: [
@@ -92,6 +93,12 @@ function options(box, chart) {
       })),
     ],
   };
+}
+
+function showTime(box, unit, plot) {
+  const at = plot.cursor.idx;
+  const time = plot.cursor.left >= 0 && at != null ? ` at ${clock(plot.data[0][at])}` : "";
+  box.parentElement.querySelector("figcaption span").textContent = unit + time;
 }
 
 function clock(seconds) {
