@@ -243,8 +243,10 @@ def test_bytes_behind_an_answer_close_the_connection() -> None:
             whole = ApiVersionsResponse(api_keys=[ApiVersion(api_key=key) for key in NAMES])
             broker.answers["api_versions"] = lambda *_: whole
             connection = await open_to(broker.address)
-            broker.answers["find_coordinator"] = lambda *_: struct.pack(">iihih", 14, 2, 0, 1, 0) + b"1234"
-            with pytest.raises(ConnectionLost, match="cannot be read"):
+            broker.answers["find_coordinator"] = lambda *_: (
+                struct.pack(">iihihi", 18, 2, 0, 1, 0, 9092) + b"xx"
+            )
+            with pytest.raises(ConnectionLost, match="2 bytes behind the answer"):
                 await connection.send(FindCoordinatorRequest(key="g"), version=0)
 
     run(scenario())
