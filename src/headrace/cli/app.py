@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import group, state, topic
+from headrace.cli import consume, group, produce, state, topic
 from headrace.cli.failures import Commands
 from headrace.version import __version__
 
@@ -18,6 +18,8 @@ app = typer.Typer(
 )
 app.add_typer(topic.app, name="topic")
 app.add_typer(group.app, name="group")
+app.command()(produce.produce)
+app.command()(consume.consume)
 app.command()(state.state)
 
 
@@ -81,6 +83,41 @@ def serve(
     from headrace.cli.serve import run
 
     raise typer.Exit(run(listen, data, settings or [], config))
+
+
+@app.command()
+def worker(
+    queue: Annotated[
+        str, typer.Argument(metavar="MODULE:QUEUE", help="Where the Queue is, as in mail:queue.")
+    ],
+    servers: Annotated[
+        str | None,
+        typer.Option(
+            "-b",
+            "--bootstrap-server",
+            metavar="HOST:PORT",
+            envvar="HEADRACE_BOOTSTRAP_SERVER",
+            help="Brokers to use instead of the queue's own.",
+        ),
+    ] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting; may be repeated.")
+    ] = None,
+    config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config", help="A properties file of client settings; -X wins over it.", dir_okay=False
+        ),
+    ] = None,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what the worker does.")] = False,
+) -> None:
+    """Run the tasks of a queue until it is stopped (Ctrl+C or SIGTERM drains, a second one hurries).
+
+    Example: headrace worker mail:queue -b localhost:9092
+    """
+    from headrace.cli.worker import run
+
+    raise typer.Exit(run(queue, servers, settings or [], config, verbose=verbose))
 
 
 @app.command()

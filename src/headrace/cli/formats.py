@@ -2,8 +2,8 @@ r"""How a record is printed: kcat's format strings, and JSON lines.
 
     %t topic       %p partition    %o offset      %T timestamp, ms since 1970
     %k key         %s value        %h headers, name=value with commas between them
-    %K %S          length of key and value in bytes, -1 where there is none     %R length of the value, 4 bytes big-endian
-    %D deliveries, with this one   %A when the lock ends, ms since 1970         (share groups only)
+    %K %S          length of key and value in bytes, -1 where there is none      %R of the value, 4 bytes big-endian
+    %D deliveries, with this one   %A when the lock ends, ms since 1970          (share groups only)
     %%  \n  \r  \t  \\  \xNN
 
 Pure: a record in, bytes out. Keys and values go out as they are; what is absent is empty.

@@ -5,7 +5,9 @@ Tables are plain columns, as Apache's tools print them: they can be read, cut an
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
 from enum import Enum, IntEnum
 from typing import Any
@@ -68,3 +70,18 @@ def _text(cell: object) -> str:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     return GAP.join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)).rstrip()
+
+
+@contextmanager
+def progress(text: str, total: int | None) -> Iterator[Callable[[int], None]]:
+    """A bar on standard error while something long runs, where somebody looks; yields how to move it on."""
+    if total is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda number: bar.update(task, advance=number)
