@@ -20,7 +20,7 @@ from bench.queues import peers
 from bench.queues.jobs.work import CONCURRENCY, JOURNAL, SERVER
 from bench.queues.journal import jobs_noted, rate, read, require_exact
 from bench.run import in_turn
-from bench.tasks import ROOT
+from bench.tasks import BYTECODE, COMPILED, ROOT
 from headrace.testing.child_process import ChildProcess
 
 NO_OPS, WAITS = 2000, 600
@@ -34,8 +34,6 @@ WAIT = Measure("jobs that wait 5 ms", "jobs/s", True)
 ENQUEUE = Measure("enqueue, one after the other", "jobs/s", True)
 WORKER_MEMORY = Measure("memory of the worker", "MB", False)
 SERVER_MEMORY = Measure("memory of the server", "MB", False)
-BYTECODE = Path(sys.prefix) / "bench-bytecode"
-"""Kept from run to run: compiling Celery's modules takes longer than the work does."""
 SETTING = f"{CONCURRENCY} at once"
 
 
@@ -184,8 +182,7 @@ def _measure(contest: Contest, contender: Contender, server: Server, folder: Pat
         SERVER: server.address,
         JOURNAL: str(journal),
         "PYTHONPATH": str(ROOT),
-        "PYTHONDONTWRITEBYTECODE": "",
-        "PYTHONPYCACHEPREFIX": str(BYTECODE),
+        **COMPILED,
     }
     enqueued = Figures.parse(_run(contender, env, "enqueue", "--no-ops", str(NO_OPS), "--waits", str(WAITS)))
     worker_mb, server_mb = _work_off(contender, server, journal, env, folder)
