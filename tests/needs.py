@@ -43,6 +43,20 @@ def why_no_kcat() -> str | None:
 
 
 @cache
+def chromium() -> str | None:
+    """The machine's own browser; Debian's package where it may be installed (make chromium)."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next(filter(None, map(shutil.which, names)), None)
+
+
+@cache
+def why_no_chromium() -> str | None:
+    if find_spec("playwright") is None:
+        return "Playwright is not installed (make setup installs it)"
+    return None if chromium() else "Chromium is not installed (make chromium installs it where it may)"
+
+
+@cache
 def why_no_java_client() -> str | None:
     if find_spec("py4j") is None:
         return "Java's clients cannot be reached: py4j is not installed (make kafka-jars installs it)"
@@ -53,6 +67,7 @@ NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
     "needs_spark": (why_no_spark, "runs Spark: pyspark and Java"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
+    "needs_chromium": (why_no_chromium, "opens pages in a real Chromium, headless"),
     "needs_java_client": (
         why_no_java_client,
         "runs a Java client in a JVM of ours: py4j, Java and Kafka's jars",

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import consume, group, produce, state, topic
+from headrace.cli import consume, group, produce, state, topic, web
 from headrace.cli.failures import Commands
 from headrace.version import __version__
 
@@ -21,6 +21,7 @@ app.add_typer(group.app, name="group")
 app.command()(produce.produce)
 app.command()(consume.consume)
 app.command()(state.state)
+app.command()(web.web)
 
 
 def _print_version(wanted: bool) -> None:
@@ -71,6 +72,16 @@ def serve(
     config: Annotated[
         Path | None, typer.Option(help="A server.properties file; --set wins over it.", dir_okay=False)
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT", help="Also serve the dashboard, /metrics, /healthz and /readyz here."
+        ),
+    ] = None,
+    token: web.Token = None,
+    read_only: Annotated[
+        bool, typer.Option("--read-only", help="With --http: the dashboard changes nothing.")
+    ] = False,
     help_settings: Annotated[
         bool,
         typer.Option("--help-settings", callback=_print_settings, is_eager=True, help="List every setting."),
@@ -78,11 +89,11 @@ def serve(
 ) -> None:
     """Run a broker until it is stopped (Ctrl+C or SIGTERM).
 
-    Example: headrace serve --listen localhost:9092 --data ./orders --set num.partitions=3
+    Example: headrace serve --listen localhost:9092 --data ./orders --set num.partitions=3 --http localhost:8080
     """
     from headrace.cli.serve import run
 
-    raise typer.Exit(run(listen, data, settings or [], config))
+    raise typer.Exit(run(listen, data, settings or [], config, http=http, token=token, read_only=read_only))
 
 
 @app.command()

@@ -6,15 +6,20 @@ import socket
 import sys
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from headrace.broker.addresses import first_listener, parse_address
 from headrace.broker.embedded import Broker
 from headrace.broker.logs import configure
 from headrace.broker.settings import parse_assignments, read_properties
+from headrace.cli.failures import Refused
 from headrace.log.disk import DirectoryLocked
 from headrace.log.manager import UnknownFormat
 from headrace.log.metadata import MetadataError
 from headrace.wire.errors import KafkaError
+
+if TYPE_CHECKING:
+    from headrace.web.server import WebServer
 
 DEFAULT_ADDRESS = "localhost:9092"
 DEFAULT_DATA = "./headrace-data"
@@ -25,7 +30,16 @@ ADDRESS_CURES = {
 }
 
 
-def run(listen: str | None, data: str | None, assignments: list[str], config: Path | None) -> int:
+def run(
+    listen: str | None,
+    data: str | None,
+    assignments: list[str],
+    config: Path | None,
+    *,
+    http: str | None = None,
+    token: str | None = None,
+    read_only: bool = False,
+) -> int:
     configure()
     stopping = threading.Event()
     try:
@@ -53,10 +67,35 @@ def run(listen: str | None, data: str | None, assignments: list[str], config: Pa
         return _refuse("interrupted while starting; nothing is lost")
     for name in (signal.SIGINT, signal.SIGTERM):
         signal.signal(name, lambda *_: stopping.set())
+    dashboard: WebServer | None = None
+    where = ""
+    if http is not None:
+        try:
+            dashboard, where = _open_dashboard(broker, http, token=token, read_only=read_only)
+        except (OSError, ValueError, KafkaError, Refused) as error:
+            broker.stop()
+            return _refuse(error.strerror if isinstance(error, OSError) and error.strerror else str(error))
     print(f"listening on {broker.bootstrap_servers}", flush=True)
+    if dashboard is not None:
+        print(f"dashboard on {where}", flush=True)
     stopping.wait()
+    if dashboard is not None:
+        dashboard.stop()
     broker.stop()
     return 0 if broker.failure is None else 1
+
+
+def _open_dashboard(
+    broker: Broker, http: str, *, token: str | None, read_only: bool
+) -> "tuple[WebServer, str]":
+    from headrace.cli.web import open_dashboard
+    from headrace.client.settings import ClientSettings
+    from headrace.web.embedded import Detail
+
+    settings = ClientSettings.parse(
+        bootstrap_servers=broker.bootstrap_servers, client_id="headrace-dashboard"
+    )
+    return open_dashboard(settings, http, token=token, read_only=read_only, detail=Detail(broker))
 
 
 def _read(config: Path | None) -> dict[str, str]:

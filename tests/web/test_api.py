@@ -1,0 +1,279 @@
+"""The JSON API over a broker with a known state: every answer, every action, every refusal."""
+
+import pytest
+
+from tests.conformance.share.share_client import new_member_id
+from tests.conformance.steps import now_ms, wait_for
+from tests.web.conftest import DEAD, KITCHEN, ORDERS, World
+
+
+def test_the_overview_shows_brokers_topics_and_groups(world: World) -> None:
+    world.serve_orders()
+    overview = world.get("/overview")
+    assert [broker["address"] for broker in overview["brokers"]] == [world.broker.bootstrap_servers]
+    topics = {topic["name"]: topic for topic in overview["topics"]}
+    assert (topics[ORDERS]["partitions"], topics[ORDERS]["records"]) == (2, 20)
+    assert topics["__share_group_state"]["is_internal"]
+    (group,) = overview["groups"]
+    assert (group["group_id"], group["type"], group["state"], group["members"]) == (
+        KITCHEN,
+        "share",
+        "Stable",
+        1,
+    )
+    assert (group["lag"], group["in_flight"], overview["is_embedded"]) == (16, 12, True)
+    assert world.get("/groups")["groups"] == overview["groups"]
+    assert world.get("/topics")["topics"] == overview["topics"]
+
+
+def test_a_share_group_shows_members_and_windows_to_the_record(world: World) -> None:
+    member = world.serve_orders()
+    page = world.get("/group", group=KITCHEN)
+    (row,) = page["members"]
+    assert (row["member_id"], row["client_id"], row["holds"]) == (member.member_id, "cook-1", 6)
+    assert row["assignment"] == ["orders-0", "orders-1"]
+    window = page["windows"][0]
+    assert [(run["first"], run["last"], run["state"], run["delivery_count"]) for run in window["runs"]] == [
+        (0, 2, "acquired", 1),
+        (3, 5, "acknowledged", 1),
+        (6, 7, "available", 1),
+        (8, 8, "archived", 1),
+        (9, 11, "acquired", 1),
+    ]
+    assert window["runs"][0]["holder"] == member.member_id
+    assert 20_000 < window["runs"][0]["lock_ms_left"] <= 30_000
+    assert (window["lag"], window["in_flight"], window["window_max"]) == (16, 12, 2000)
+    assert window["states"] == {"acquired": 6, "acknowledged": 3, "available": 2, "archived": 1}
+    assert window["deliveries"] == {"1": 12}
+    assert page["dead_letter_topic"] == DEAD
+
+
+def test_lock_time_outs_are_counted_by_window(world: World) -> None:
+    member = world.serve_orders()
+    world.broker.advance(31)
+    window = world.get("/group", group=KITCHEN)["windows"][0]
+    assert window["lock_timeouts"] == 6
+    assert window["states"]["available"] == 8
+    assert member.member_id
+
+
+def test_a_record_is_shown_with_its_state_holder_and_content(world: World) -> None:
+    member = world.serve_orders()
+    held = world.get("/record", group=KITCHEN, topic=ORDERS, partition=0, offset=1)
+    assert (held["state"], held["holder"], held["delivery_count"], held["delivery_limit"]) == (
+        "acquired",
+        member.member_id,
+        1,
+        5,
+    )
+    assert held["may_release"]
+    assert held["record"]["value"] == {
+        "kind": "json",
+        "text": '{\n  "order": 1\n}',
+        "size": 12,
+        "is_cut": False,
+    }
+    assert held["record"]["key"]["text"] == "customer-1"
+    assert held["record"]["headers"] == [["source", "shop"]]
+    states = {
+        offset: world.get("/record", group=KITCHEN, topic=ORDERS, partition=0, offset=offset)["state"]
+        for offset in (4, 6, 8, 15, 99)
+    }
+    assert states == {4: "acknowledged", 6: "available", 8: "archived", 15: "waiting", 99: "not there"}
+
+
+def test_a_record_can_be_looked_at_without_a_group(world: World) -> None:
+    world.serve_orders()
+    page = world.get("/record", topic=ORDERS, partition=0, offset=3)
+    assert (page["state"], page["record"]["offset"], page["group_id"]) == ("in the log", 3, None)
+
+
+def test_records_are_read_from_an_offset_a_time_or_the_end(world: World) -> None:
+    world.serve_orders()
+
+    def offsets(**choice: object) -> list[int]:
+        page = world.get("/records", topic=ORDERS, **choice)
+        return [record["offset"] for record in page["records"]]
+
+    assert offsets(offset=5, limit=3) == [5, 6, 7]
+    assert offsets(limit=2) == [18, 19]
+    assert offsets(time=0, limit=1) == [0]
+    assert offsets(time=now_ms() + 60_000) == []
+    page = world.get("/records", topic=ORDERS, offset=5, limit=3)
+    assert (page["start_offset"], page["end_offset"], page["next_offset"]) == (0, 20, 8)
+
+
+def test_a_topic_shows_partitions_and_configs(world: World) -> None:
+    world.serve_orders()
+    page = world.get("/topic", topic=ORDERS)
+    assert [(one["partition"], one["start_offset"], one["end_offset"]) for one in page["partitions"]] == [
+        (0, 0, 20),
+        (1, 0, 0),
+    ]
+    assert "retention.ms" in {config["name"] for config in page["configs"]}
+
+
+def test_dead_letters_are_shown_by_cause_and_redriven_once(world: World) -> None:
+    world.serve_orders()
+    page = world.get("/dead-letters")
+    assert (page["topics"], page["topic"], page["total"], page["waiting"]) == ([DEAD], DEAD, 1, 1)
+    (cause,) = page["causes"]
+    assert (cause["text"], cause["count"], cause["group_id"]) == ("Offset rejected by client.", 1, KITCHEN)
+    assert page["letters"][0]["source"] == "orders-0@8"
+    planned = world.do("/dead-letters/redrive", topic=DEAD, cause=cause["id"])
+    assert (planned["is_dry_run"], planned["chosen"], planned["targets"]) == (True, 1, {ORDERS: 1})
+    assert len(world.get("/records", topic=ORDERS)["records"]) == 20
+    done = world.do("/dead-letters/redrive", topic=DEAD, cause=cause["id"], dry_run=False)
+    assert done["redriven"] == 1
+    newest = world.get("/records", topic=ORDERS, limit=1)["records"][0]
+    assert (newest["offset"], newest["value"]["text"]) == (20, '{"order": 8}')
+    assert world.do("/dead-letters/redrive", topic=DEAD, dry_run=False)["chosen"] == 0
+    assert world.get("/dead-letters", topic=DEAD)["letters"][0]["status"] == "redriven"
+
+
+def test_a_stuck_record_is_released_and_its_holder_refused(world: World) -> None:
+    member = world.serve_orders()
+    record = {"group": KITCHEN, "topic": ORDERS, "partition": 0, "offset": 1}
+    assert member.member_id in world.do("/record/release", **record)["message"]
+    assert world.get("/record", **record)["state"] == "available"
+    assert member.ack((1, 1, 1)) == 121
+    again = world.post("/record/release", **record)
+    assert (again.status_code, again.json()["error"]) == (
+        409,
+        "INVALID_RECORD_STATE: record 1 of orders-0 is not acquired by anybody",
+    )
+
+
+def test_offsets_are_reset_only_after_a_look_and_only_without_members(world: World) -> None:
+    member = world.serve_orders()
+    busy = world.post("/group/reset", group=KITCHEN, to="earliest")
+    assert busy.status_code == 409
+    assert KITCHEN in busy.json()["error"]
+    world.leave(member)
+    planned = world.do("/group/reset", group=KITCHEN, to="offset", topic=ORDERS, partition=0, offset=15)
+    assert planned == {
+        "is_dry_run": True,
+        "changes": [{"topic": ORDERS, "partition": 0, "before": 0, "after": 15}],
+    }
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 0
+    world.do("/group/reset", group=KITCHEN, to="offset", topic=ORDERS, partition=0, offset=15, dry_run=False)
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 15
+    world.do("/group/reset", group=KITCHEN, to="latest", dry_run=False)
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 20
+    world.do("/group/reset", group=KITCHEN, to="time", time=0, dry_run=False)
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 0
+
+
+def test_a_group_is_deleted_only_without_members(world: World) -> None:
+    member = world.serve_orders()
+    busy = world.post("/group/delete", group=KITCHEN)
+    assert busy.status_code == 409
+    world.leave(member)
+    assert world.do("/group/delete", group=KITCHEN)["message"] == f"Group {KITCHEN} is deleted."
+    wait_for(lambda: world.get("/groups")["groups"] == [] or None)
+    assert world.refused("/group", group=KITCHEN)[0] == 404
+
+
+def test_configs_are_set_and_put_back(world: World) -> None:
+    def value() -> tuple[str, bool]:
+        configs = {config["name"]: config for config in world.get("/group/config", group="new")["configs"]}
+        found = configs["share.delivery.count.limit"]
+        return found["value"], found["is_set"]
+
+    assert value() == ("5", False)
+    world.do("/group/config", group="new", changes={"share.delivery.count.limit": "7"})
+    assert value() == ("7", True)
+    world.do("/group/config", group="new", changes={"share.delivery.count.limit": None})
+    assert value() == ("5", False)
+    wrong = world.post("/group/config", group="new", changes={"share.delivery.count.limit": "many"})
+    assert wrong.status_code == 400
+    assert "share.delivery.count.limit" in wrong.json()["error"]
+
+
+def test_a_consumer_group_shows_its_offsets(world: World) -> None:
+    world.serve_orders()
+    partition = {"partition_index": 0, "committed_offset": 12, "committed_metadata": ""}
+    world.wire.ask(
+        "offset_commit",
+        8,
+        group_id="billing",
+        generation_id_or_member_epoch=-1,
+        member_id="",
+        topics=[{"name": ORDERS, "partitions": [partition]}],
+    )
+    page = world.get("/group", group="billing")
+    assert [(one["offset"], one["end_offset"], one["lag"]) for one in page["offsets"]] == [(12, 20, 8)]
+    world.wait_for_sample()
+    rows = {row["group_id"]: row for row in world.get("/groups")["groups"]}
+    assert rows["billing"]["lag"] == 8
+
+
+def test_charts_hold_a_point_for_each_sample(world: World) -> None:
+    world.serve_orders()
+    world.wait_for_sample()
+    charts = {chart["id"]: chart for chart in world.get("/charts", group=KITCHEN)["charts"]}
+    assert set(charts) == {"lag", "acknowledged", "in-flight"}
+    assert charts["lag"]["series"][0]["values"][-1] == 16
+    assert len(charts["lag"]["times"]) == len(charts["lag"]["series"][0]["values"]) > 2
+    whole = {chart["id"]: chart for chart in world.get("/charts")["charts"]}
+    assert ORDERS in [series["name"] for series in whole["in"]["series"]]
+
+
+@pytest.mark.parametrize(
+    ("path", "parameters", "status", "said"),
+    [
+        ("/group", {"group": "nobody"}, 404, "nobody"),
+        ("/group", {}, 400, "group"),
+        ("/group", {"group": "g", "colour": "red"}, 400, "'colour' is not known here; known are group"),
+        ("/topic", {"topic": "nothing"}, 404, "nothing"),
+        ("/records", {"topic": "nothing"}, 404, "nothing"),
+        ("/records", {"topic": "t", "limit": "9999"}, 400, "<= 500"),
+        ("/records", {"topic": "t", "offset": "-1"}, 400, ">= 0"),
+        ("/records", {"topic": "t", "offset": "first"}, 400, "Expected `int"),
+        ("/dead-letters", {"topic": "nothing"}, 404, "nothing"),
+        ("/nonsense", {}, 404, "/api/v1/nonsense"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_a_sentence(
+    world: World, path: str, parameters: dict[str, str], status: int, said: str
+) -> None:
+    code, sentence = world.refused(path, **parameters)
+    assert code == status
+    assert said in sentence
+
+
+@pytest.mark.parametrize(
+    ("wanted", "said"),
+    [
+        ({"group": "g", "to": "somewhere"}, "Invalid enum value 'somewhere'"),
+        ({"group": "g", "to": "time"}, "to=time needs a time"),
+        ({"group": "g", "to": "offset"}, "to=offset needs a topic"),
+        ({"group": "g", "to": "latest", "dry_run": "no"}, "Expected `bool`"),
+        ({"group": "g", "to": "latest", "dryrun": False}, "'dryrun' is not known here"),
+    ],
+)
+def test_a_request_that_is_not_understood_changes_nothing(
+    world: World, wanted: dict[str, object], said: str
+) -> None:
+    answer = world.post("/group/reset", **wanted)
+    assert answer.status_code == 400
+    assert said in answer.json()["error"]
+
+
+def test_a_body_that_is_no_json_or_too_long_is_refused(world: World) -> None:
+    headers = {"x-csrf-token": world.get("/session")["csrf_token"], "content-type": "application/json"}
+    for body, said in ((b"{", "truncated"), (b"[]", "an object is wanted"), (b" " * 70_000, "longer than")):
+        answer = world.http.post("/api/v1/group/delete", content=body, headers=headers)
+        assert answer.status_code == 400
+        assert said in answer.json()["error"]
+    plain = world.http.post(
+        "/api/v1/group/delete", content=b"{}", headers={**headers, "content-type": "text/plain"}
+    )
+    assert "application/json" in plain.json()["error"]
+
+
+def test_names_with_any_signs_in_them_work(world: World) -> None:
+    name = f"a/b?c&d=<e> ü {new_member_id()}"
+    world.do("/group/config", group=name, changes={"share.auto.offset.reset": "earliest"})
+    configs = {row["name"]: row["value"] for row in world.get("/group/config", group=name)["configs"]}
+    assert configs["share.auto.offset.reset"] == "earliest"
