@@ -157,6 +157,8 @@ class MemberCore:
         self._asked_until_ms: int | None = None
         self._taken_ms: int | None = None
         self._is_quick = False
+        self._is_awaited = False
+        """A poll waits for what is in the buffer: it is as good as taken, and the next fetch need not wait for that."""
         self._turn = -1
         self._number = 0
         self._commits: list[Commit] = []
@@ -213,6 +215,7 @@ class MemberCore:
                     )
                 taken.append(arrival)
             self._taken_ms = now_ms
+            self._is_awaited = False
         return taken
 
     def give_back(self, arrivals: Iterable[Arrival]) -> None:
@@ -339,12 +342,15 @@ class MemberCore:
         if self.is_ahead:
             # A fetch that waits would keep the answers to the acknowledgements in it waiting too.
             return 0 if session.pending and session.is_open else self.settings.fetch_max_wait_ms
-        if session.buffered or self.buffered >= self.settings.max_poll_records:
-            return None
         if self._asked_until_ms is not None and not self.buffered:
             return max(0, min(self.settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
+        if session.buffered and not self._is_awaited:
+            return None
         may_be_ahead = self._is_quick and session.was_full and not self.is_record_limited
-        return 0 if may_be_ahead and session.is_open else None
+        if not may_be_ahead or not session.is_open:
+            return None
+        self._is_awaited = False
+        return 0
 
     def _is_its_turn(self, session: Session, now_ms: int) -> bool:
         if any(one.is_fetching for one in self.sessions.values()):
@@ -540,10 +546,8 @@ class MemberCore:
         view = self._topics.get(topic_id)
         topic = "" if view is None else view.name
         ranges = []
-        held = session.held.setdefault(key, [])
         for one in data.acquired_records:
-            if held:
-                self._lose_overlap(held, one.first_offset, one.last_offset)
+            self._lose_overlap(session, key, one.first_offset, one.last_offset)
             acquired = Acquired(
                 topic,
                 partition,
@@ -556,10 +560,11 @@ class MemberCore:
                 lock_until_ms=now_ms + lock_ms,
             )
             ranges.append(acquired)
-        held += ranges
+        session.held.setdefault(key, []).extend(ranges)
         arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
         count = arrival.count
         self.outstanding += count
+        self._is_awaited = self._asked_until_ms is not None and not self.buffered
         self.buffer.append(arrival)
         self.buffered += count
         session.buffered += count
@@ -568,11 +573,16 @@ class MemberCore:
             self._release_buffer(locked=True)
         return count
 
-    def _lose_overlap(self, held: list[Acquired], first: int, last: int) -> None:
+    def _lose_overlap(self, session: Session, key: Key, first: int, last: int) -> None:
         """The broker has given us these offsets again, so our older lock on them had ended."""
-        for acquired in [one for one in held if one.first <= last and first <= one.last]:
+        for acquired in [one for one in session.held.get(key, ()) if one.first <= last and first <= one.last]:
             low, high = max(first, acquired.first), min(last, acquired.last)
             self._lose(acquired, _redelivered(acquired), low, high)
+        # What waits to be sent for the old lock would be taken for an answer to the new one.
+        for ack in [one for one in session.pending if one.key == key]:
+            if ack.first <= last and first <= ack.last:
+                session.pending.remove(ack)
+                self._settle(ack, _redelivered(ack.acquired))
 
     def _partition_error(
         self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
@@ -607,12 +617,29 @@ class MemberCore:
             if span.mark == LATE:
                 self.settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
                 continue
+            if acquired.renewing:
+                self._cut_renewal(session, acquired, span.first, span.last)
             session.pending.append(Ack(acquired, span.first, span.last, span.mark, self._number))
             self._number += 1
             if span.mark != RENEW:
                 self.outstanding -= span.last - span.first + 1
         if acquired.is_finished:
             session.forget(acquired)
+
+    def _cut_renewal(self, session: Session, acquired: Acquired, first: int, last: int) -> None:
+        """What is answered now is not renewed too: two answers for one offset make the broker refuse the request."""
+        kept: list[Ack] = []
+        for ack in session.pending:
+            if not ack.is_own or ack.acquired is not acquired or ack.last < first or ack.first > last:
+                kept.append(ack)
+                continue
+            if ack.first < first:
+                kept.append(ack._replace(last=first - 1))
+            if ack.last > last:
+                kept.append(ack._replace(first=last + 1))
+        session.pending = kept
+        sent = session.in_flight.acks if session.in_flight is not None else ()
+        acquired.renewing = any(ack.is_own and ack.acquired is acquired for ack in (*kept, *sent))
 
     def _answer_acks(
         self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
