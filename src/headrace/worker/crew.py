@@ -41,23 +41,43 @@ class Crew:
         self.loop = asyncio.get_running_loop()
         self.runners: list[TaskRunner] = []
         self._orders = orders
-        self._is_stopped = False
-        self._stops_now = False
+        self._stopping = asyncio.Event()
 
     def metrics(self) -> dict[str, TaskMetrics]:
         return {runner.task.name: runner.metrics() for runner in self.runners}
 
     def stop(self, now: bool = False) -> None:
-        self._is_stopped = True
-        self._stops_now = self._stops_now or now
+        self._stopping.set()
         for runner in self.runners:
-            runner.stop(now=self._stops_now)
+            runner.stop(now=now)
 
     async def run(self, on_started: Callable[[], None] | None) -> None:
+        if not await self._start():
+            return
+        if on_started is not None:
+            on_started()
+        await self._work()
+
+    async def _start(self) -> bool:
+        """False when it was told to stop meanwhile: with no broker in reach, starting takes its time."""
+        starting = self.loop.create_task(self._start_runners())
+        stopping = self.loop.create_task(self._stopping.wait())
+        try:
+            await asyncio.wait((starting, stopping), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            stopping.cancel()
+            if not starting.done():
+                starting.cancel()
+                await asyncio.wait((starting,))
+        if starting.cancelled():
+            return False
+        self.runners = starting.result()
+        return True
+
+    async def _start_runners(self) -> list[TaskRunner]:
         orders = self._orders
-        facts = await prepare_group(
-            ClientSettings.parse(orders.given), orders.group_id, start_from=orders.start_from
-        )
+        settings = ClientSettings.parse(orders.given)
+        facts = await prepare_group(settings, orders.group_id, start_from=orders.start_from)
         await self._check_dead_letters(facts)
         runners = [self._runner(task, facts) for task in orders.tasks]
         try:
@@ -65,12 +85,7 @@ class Crew:
         except BaseException:
             await asyncio.gather(*(runner.close() for runner in runners), return_exceptions=True)
             raise
-        self.runners = runners
-        if on_started is not None:
-            on_started()
-        if self._is_stopped:
-            self.stop(self._stops_now)
-        await self._work()
+        return runners
 
     async def _work(self) -> None:
         working = [self.loop.create_task(runner.run()) for runner in self.runners]

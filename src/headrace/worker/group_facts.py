@@ -13,9 +13,10 @@ logger = logging.getLogger("headrace.worker")
 
 RESET = "share.auto.offset.reset"
 LIMIT = "share.delivery.count.limit"
+BROKER_LIMIT = "group.share.delivery.count.limit"
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DELIVERY_LIMIT_DEFAULT = 5
-"""Kafka's default; group settings show the limit from 4.3 on."""
+"""Kafka's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +31,7 @@ def facts_of(configs: Mapping[str, ConfigEntry], share_version: int) -> GroupFac
         entry = configs.get(name)
         return (entry.value or "") if entry is not None else ""
 
-    limit = value(LIMIT)
+    limit = value(LIMIT) or value(BROKER_LIMIT)
     return GroupFacts(
         delivery_limit=int(limit) if limit.isdigit() else DELIVERY_LIMIT_DEFAULT,
         broker_dead_letters=value(DEAD_LETTER_TOPIC) or None if share_version >= 2 else None,
@@ -46,6 +47,8 @@ async def prepare_group(settings: ClientSettings, group_id: str, *, start_from: 
     async with AsyncAdmin(settings) as admin:
         try:
             configs = await admin.group_config(group_id)
+            if LIMIT not in configs:  # Kafka 4.2 has it for the whole broker alone
+                configs = {**await admin.broker_config(), **configs}
             features = await admin.features()
         except KafkaError as error:
             logger.warning(

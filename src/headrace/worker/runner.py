@@ -120,6 +120,7 @@ class TaskRunner:
         self._timer: asyncio.TimerHandle | None = None
         self._pumps_soon = False
         self._commits_soon = False
+        self._is_closed = False
         self._consumer = AsyncShareConsumer(self._consumer_settings(), on_lost=self._lost)
         self._consumer.set_acknowledgement_commit_callback(self._committed)
 
@@ -152,16 +153,18 @@ class TaskRunner:
             await self._fetch()
             await self._drain()
         finally:
-            if self._timer is not None:
-                self._timer.cancel()
-            for copying in list(self._copying):
-                copying.cancel()
-            for held in list(self._held.values()):
-                if held.run is not None:
-                    held.run.call.stop()
             await self.close()
 
     async def close(self) -> None:
+        """Ends at once what still goes on; leaving the group gives back what is held."""
+        self._is_closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        for copying in list(self._copying):
+            copying.cancel()
+        for held in list(self._held.values()):
+            if held.run is not None:
+                held.run.call.stop()
         self._pool.close()
         await self._consumer.close(timeout=CLOSE_S)
 
@@ -194,6 +197,8 @@ class TaskRunner:
     def _pump(self) -> None:
         """Starts what may start, and sets the alarm for the next record whose delay is over."""
         self._pumps_soon = False
+        if self._is_closed:
+            return
         for job in self.scheduler.start(self._now_ms()):
             self._start(self._held[job])
         if self._timer is not None:
@@ -225,6 +230,8 @@ class TaskRunner:
     def _ended(self, held: _Held, run: _Run, future: "asyncio.Future[Outcome]") -> None:
         if run.timer is not None:
             run.timer.cancel()
+        if self._is_closed:
+            return
         if run.is_abandoned:
             self.scheduler.free_slot()
             self._pump_soon()

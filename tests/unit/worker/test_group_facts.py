@@ -30,6 +30,10 @@ def test_the_groups_delivery_limit_is_read():
     assert facts_of(entries(**LIMIT), share_version=1).delivery_limit == 8
 
 
+def test_where_groups_have_no_limit_of_their_own_the_brokers_counts():
+    assert facts_of(entries(**{"group.share.delivery.count.limit": "7"}), share_version=1).delivery_limit == 7
+
+
 def test_the_broker_writes_dead_letters_where_it_can_and_was_told_to():
     assert facts_of(entries(**TOPIC), share_version=2).broker_dead_letters == "dlq.emails"
 
