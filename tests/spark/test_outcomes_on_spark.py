@@ -5,8 +5,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace import Broker
-from headrace.share.states import RecordState
 from headrace.spark import parse_json, process
 from tests.spark.conftest import Effects, Queue, finish
 
@@ -32,16 +30,6 @@ def run(writer: object) -> None:
     finish(writer.trigger(availableNow=True).start())  # type: ignore[attr-defined]
 
 
-def states(broker: Broker, queue: Queue) -> dict[RecordState, int]:
-    """How many records of the window are in which state; records before it are settled too."""
-    counts: dict[RecordState, int] = {}
-    for (topic, _), found in broker.share_state(queue.group).items():
-        if topic == queue.topic:
-            for each in found.runs:
-                counts[each.state] = counts.get(each.state, 0) + each.count
-    return counts
-
-
 def test_released_records_come_again_and_rejected_ones_do_not(
     spark: SparkSession, queue: Queue, effects: Effects
 ) -> None:
@@ -62,13 +50,12 @@ def test_released_records_come_again_and_rejected_ones_do_not(
 
 def test_the_sink_says_the_same_without_foreach_batch(spark: SparkSession, queue: Queue) -> None:
     queue.send(100)
-    seen = str(queue.folder / "seen")
-    stream = queue.stream(spark)
-    run(judge(stream).writeStream.format("kafka-share-ack").option("checkpointLocation", queue.checkpoint))
+    letters = make_letters(queue)
+    sink = judge(queue.stream(spark, deadLetterTopic=letters)).writeStream.format("kafka-share-ack")
+    run(sink.option("checkpointLocation", queue.checkpoint))
     assert queue.lag() == 0
-    assert not (queue.folder / seen).exists()
-    logged = sorted((queue.folder / "checkpoint" / "share-outcomes").glob("*.json"))
-    assert logged, "the sink writes outcomes"
+    found = read_letters(queue, letters)
+    assert sorted(int(value) for value, _ in found) == [each for each in range(100) if each % 10 == 3]
 
 
 @pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
@@ -76,9 +63,7 @@ def test_rejected_records_are_copied_with_the_reason(
     spark: SparkSession, queue: Queue, acknowledge: str
 ) -> None:
     queue.send(100)
-    letters = f"dlq-{queue.topic}"
-    with queue.admin() as admin:
-        admin.create_topic(letters, partitions=1)
+    letters = make_letters(queue)
 
     def handle(batch: DataFrame, batch_id: int) -> DataFrame:
         return judge(batch).where("outcome = 'reject'")
@@ -90,6 +75,13 @@ def test_rejected_records_are_copied_with_the_reason(
     assert headers["__dlq.errors.topic"] == queue.topic.encode()
     assert headers["__dlq.errors.group"] == queue.group.encode()
     assert headers["__dlq.errors.message"] == b"ends in 3"
+
+
+def make_letters(queue: Queue) -> str:
+    letters = f"dlq-{queue.topic}"
+    with queue.admin() as admin:
+        admin.create_topic(letters, partitions=1)
+    return letters
 
 
 def read_letters(queue: Queue, topic: str) -> list[tuple[bytes, dict[str, bytes]]]:

@@ -44,6 +44,7 @@ LOOKS_PER_STATE = 12
 IDLE_S = 1.0
 """With Trigger.AvailableNow: a queue that gave nothing for this long, to a member that has partitions, is drained."""
 JOIN_S_MAX = 60.0
+"""And one that gives this member no partition for so long has none for it."""
 CLOSE_S = 10.0
 _FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
@@ -74,7 +75,8 @@ class Acquirer:
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._arrived_at = self._assigned_at = float("inf")
+        self._arrived_at = 0.0
+        self._assigned_at: float | None = None
         self._admin = AsyncAdmin(options.client)
         self._member = AsyncShareMember(
             _member_settings(options.client),
@@ -114,13 +116,13 @@ class Acquirer:
 
     async def wait(self, limits: Limits, wait_s: float) -> None:
         """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained."""
-        deadline = time.monotonic() + wait_s
+        began = time.monotonic()
         while not self.ledger.waiting(limits):
             self.raise_error()
             self._changed.clear()
-            left = deadline - time.monotonic()
+            left = began + wait_s - time.monotonic()
             if limits.ends is not None:
-                if await self._is_drained(limits):
+                if await self._is_drained(limits, began):
                     return
                 left = 0.1
             elif left <= 0:
@@ -280,22 +282,27 @@ class Acquirer:
         )
         self.ledger.confirmed(owed.within(settled))
 
-    async def _is_drained(self, limits: Limits) -> bool:
-        """Nothing below the ends is left for us: all of it is settled, or the broker has stopped giving us any."""
+    async def _is_drained(self, limits: Limits, began: float) -> bool:
+        """Nothing below the ends is left for us: all of it is settled, or the broker has stopped giving us any.
+
+        `began` is when we started to wait: what we did before, such as a release, may still bring records.
+        """
         assert limits.ends is not None
         with contextlib.suppress(KafkaError):
             offsets = await self._look()
             if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):
                 return True
         now = time.monotonic()
-        if self._assigned_at == float("inf"):
+        if self._assigned_at is None:
             with contextlib.suppress(KafkaError):
                 group = await self._admin.describe_share_group(self._options.group)
                 if any(member.member_id == self.member_id and member.assignment for member in group.members):
                     self._assigned_at = now
-            return False
-        quiet_since = max(self._assigned_at, self._arrived_at if self._arrived_at != float("inf") else 0.0)
-        return now - quiet_since > IDLE_S + 2 * self._member.settings.fetch_max_wait_ms / 1000
+            return now - began > JOIN_S_MAX
+        return (
+            now - max(began, self._assigned_at, self._arrived_at)
+            > IDLE_S + 2 * self._member.settings.fetch_max_wait_ms / 1000
+        )
 
 
 def _is_settled(found: Any, end: int) -> bool:

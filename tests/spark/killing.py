@@ -1,0 +1,75 @@
+"""The source with a trap in it: the same code, and at a chosen moment the whole query is killed with SIGKILL.
+
+`kafka-share-killing` is `kafka-share` whose reader kills the process group named in KILL_GROUP when it comes to the
+point KILL_AT, written `point@sequence`. The points, in the order in which a micro-batch passes them:
+
+    acquired    records are acquired and planned; Spark has not logged them
+    logged      Spark's offset log holds them; nothing else has happened
+    handed_off  the reader has done what it does then (with handoff: sent ACCEPT)
+    task        a task has begun to read
+    sink        the user's own effect is made, outcomes are not written   (in the program, not here)
+    unsettled   Spark has committed; nothing is acknowledged
+    settled     acknowledgements are sent and, as far as there was time, confirmed
+"""
+
+import os
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadLimit
+from pyspark.sql.types import StructType
+
+from headrace.spark.driver import Driver
+from headrace.spark.options import SourceOptions
+from headrace.spark.reader import ShareStreamReader
+from headrace.spark.source import KafkaShareSource
+
+
+def die_at(point: str, sequence: int | None = None) -> None:
+    """Kills everything if this is the point. A sequence of None matches any."""
+    wanted, _, number = os.environ.get("KILL_AT", "").partition("@")
+    if wanted == point and (sequence is None or sequence == int(number)):
+        os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
+        time.sleep(60)  # a task's process is in a group of its own: it dies when its parent is gone
+
+
+class KillingReader(ShareStreamReader):
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
+        driver = self._opened()
+        settle = Driver._settle
+
+        def settle_or_die(acquirer: Any) -> None:
+            die_at("unsettled", start["seq"])
+            settle(driver, acquirer)
+            die_at("settled", start["seq"])
+
+        driver._settle = settle_or_die  # type: ignore[method-assign]
+        end = super().latestOffset(start, limit)
+        if end != start:
+            die_at("acquired", end["seq"])
+        return end
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
+        die_at("logged", end["seq"])
+        found = super().partitions(start, end)
+        die_at("handed_off", end["seq"])
+        return [InputPartition((end["seq"], each.value)) for each in found]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        sequence, pieces = partition.value
+        for batch in super().read(InputPartition(pieces)):
+            die_at("task", sequence)
+            yield batch
+
+
+class KillingSource(KafkaShareSource):
+    @classmethod
+    def name(cls) -> str:
+        return "kafka-share-killing"
+
+    def streamReader(self, schema: StructType) -> KillingReader:  # noqa: N802
+        return KillingReader(SourceOptions.parse(self.options))
