@@ -1,0 +1,31 @@
+"""Our share consumers on both brokers, with the short times of the share folder's brokers."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+
+from headrace.client.sync import ShareConsumer
+from tests.conformance.conftest import BrokerUnderTest
+from tests.conformance.share.conftest import apache, headrace
+
+__all__ = ["apache", "headrace"]
+
+NewConsumer = Callable[..., ShareConsumer]
+
+
+@pytest.fixture
+def consumer(broker: BrokerUnderTest, unique: str) -> Iterator[NewConsumer]:
+    """Makes consumers of one share group that read the topic of its name; all are closed at the end of the test."""
+    with ExitStack() as stack:
+
+        def make(*topics: str, **settings: Any) -> ShareConsumer:
+            made = ShareConsumer(
+                bootstrap_servers=broker.bootstrap_servers, **{"group_id": unique, **settings}
+            )
+            stack.callback(made.close)
+            made.subscribe(topics or [unique])
+            return made
+
+        yield make
