@@ -5,23 +5,38 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import consume, group, produce, state, topic, web
+from headrace.cli import bench, consume, dlq, group, produce, state, top, topic, web
 from headrace.cli.failures import Commands
 from headrace.version import __version__
 
+RUN, RECORDS, LOOK = "Run", "Send and take records", "Look after topics and groups"
+HELP = """Kafka as a queue, in Python, processed on Spark.
+
+A topic holds records. The members of a share group take them as jobs from
+a queue: each record goes to one member, which accepts it, releases it for
+another try, or rejects it.
+
+\b
+headrace serve                                        a broker on localhost:9092
+headrace topic create orders --partitions 2
+headrace produce orders < orders.txt                  a record for each line
+headrace consume orders -g kitchen --from-beginning   in as many terminals as you like
+headrace group describe kitchen                       what is left to do
+"""
 app = typer.Typer(
-    name="headrace",
-    cls=Commands,
-    help="Kafka as a queue, in Python, processed on Spark.",
-    no_args_is_help=True,
-    pretty_exceptions_enable=False,
+    name="headrace", cls=Commands, help=HELP, no_args_is_help=True, pretty_exceptions_enable=False
 )
-app.add_typer(topic.app, name="topic")
-app.add_typer(group.app, name="group")
-app.command()(produce.produce)
-app.command()(consume.consume)
-app.command()(state.state)
-app.command()(web.web)
+app.command(rich_help_panel=RECORDS)(produce.produce)
+app.command(rich_help_panel=RECORDS)(consume.consume)
+app.add_typer(dlq.app, name="dlq", rich_help_panel=RECORDS)
+app.add_typer(topic.app, name="topic", rich_help_panel=LOOK)
+app.add_typer(group.app, name="group", rich_help_panel=LOOK)
+app.command(rich_help_panel=LOOK)(state.state)
+app.command(rich_help_panel=LOOK)(top.top)
+app.command(rich_help_panel=RUN)(web.web)
+app.command(rich_help_panel=RUN, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
+    bench.bench
+)
 
 
 def _print_version(wanted: bool) -> None:
@@ -47,7 +62,7 @@ def headrace(
     pass
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def serve(
     listen: Annotated[
         str | None,
@@ -96,7 +111,7 @@ def serve(
     raise typer.Exit(run(listen, data, settings or [], config, http=http, token=token, read_only=read_only))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def worker(
     queue: Annotated[
         str, typer.Argument(metavar="MODULE:QUEUE", help="Where the Queue is, as in mail:queue.")
@@ -131,7 +146,7 @@ def worker(
     raise typer.Exit(run(queue, servers, settings or [], config, verbose=verbose))
 
 
-@app.command()
+@app.command(rich_help_panel=RUN)
 def demo() -> None:
     """Start a broker, produce and consume through it, and say what happened."""
     from headrace.cli.demo import run

@@ -98,8 +98,8 @@ def consume(
 ) -> None:
     """Take records from topics and print them, as a member of a share group: every record goes to one member.
 
-    %D in a format is how often the record was delivered, %A when its lock ends (ms since 1970). --json prints an
-    object a line.
+    In a format %D is how often the record was delivered, %A when its lock
+    ends, in ms since 1970. --json prints an object a line.
 
     \b
     headrace consume orders --group kitchen

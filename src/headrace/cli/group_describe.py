@@ -47,8 +47,8 @@ def describe(
 ) -> None:
     """Show where groups stand, who is in them, or how they are.
 
-    LAG is how many records are neither accepted nor given up. Columns are those of Apache's kafka-share-groups.sh
-    and kafka-consumer-groups.sh.
+    LAG is how many records are neither accepted nor given up. Columns are
+    those of Apache's kafka-share-groups.sh and kafka-consumer-groups.sh.
 
     \b
     headrace group describe mailers

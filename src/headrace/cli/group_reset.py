@@ -64,7 +64,8 @@ def reset(
 ) -> None:
     """Move where a share group starts, back or forth. The group must have no members.
 
-    What it had settled there is forgotten: records from the new start on are delivered (again).
+    What it had settled there is forgotten: records from the new start on are
+    delivered (again).
 
     \b
     headrace group reset mailers --to-earliest

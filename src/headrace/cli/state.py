@@ -22,7 +22,8 @@ from headrace.cli.options import (
 from headrace.cli.render import count, plain, print_json
 
 if TYPE_CHECKING:
-    from headrace.client.admin.results import ShareStateRecord
+    from headrace.client.admin.results import Place, ShareStateRecord
+    from headrace.share.view import SharePartitionState
 
 WIDTH_MAX = 100
 
@@ -43,6 +44,23 @@ def state(
         bool,
         typer.Option("--raw", help="The records of __share_group_state, as Apache's formatter prints them."),
     ] = False,
+    http: Annotated[
+        str | None,
+        typer.Option(
+            "--http",
+            metavar="HOST:PORT",
+            help="Ask a broker's dashboard (`headrace serve --http`): it knows who holds a record, and for how long.",
+        ),
+    ] = None,
+    token: Annotated[
+        str | None,
+        typer.Option(
+            "--token",
+            envvar="HEADRACE_WEB_TOKEN",
+            help="The dashboard's, if it asks for one.",
+            show_default=False,
+        ),
+    ] = None,
     runs: Annotated[
         int, typer.Option("--runs", min=1, help="The most runs to list for each partition.")
     ] = 20,
@@ -53,15 +71,19 @@ def state(
 ) -> None:
     """Draw what a share group has done with each partition: the window of records it is at work on.
 
-    Everything before the window is settled. Within it every record has a state of its own and a count of deliveries.
+    Everything before the window is settled. Within it every record has a
+    state of its own and a count of deliveries.
 
     \b
     headrace state mailers
     headrace state mailers --topic emails:0 --runs 100
+    headrace state mailers --http localhost:8080
     headrace state mailers --raw
     """
     from headrace.cli.group_reset import parse_topic
 
+    if raw and http:
+        raise typer.BadParameter("--raw is what is written down; leave out --http")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
     with open_admin(client_settings(server, settings, command_config)) as admin:
         listing = find_share_group(admin, group)
@@ -70,8 +92,11 @@ def state(
         if raw:
             _print_records(admin.share_state_records(group, wanted))
             return
-        states = admin.share_state(group, wanted)
-        lags = {place: one.lag for place, one in admin.share_group_offsets(group, wanted).items()}
+        if http:
+            states, lags = _live(http, group, token, wanted)
+        else:
+            states = admin.share_state(group, wanted)
+            lags = {place: one.lag for place, one in admin.share_group_offsets(group, wanted).items()}
         members = len(admin.describe_share_group(group).members)
     if json:
         print_json([{**plain(one), "lag": lags.get(place)} for place, one in states.items()])
@@ -83,7 +108,18 @@ def state(
     _draw(list(states.values()), lags, runs)
 
 
-def _draw(states: list[Any], lags: dict[Any, int | None], runs: int) -> None:
+def _live(
+    http: str, group: str, token: str | None, wanted: "list[str | Place] | None"
+) -> "tuple[dict[Place, SharePartitionState], dict[Place, int | None]]":
+    from headrace.cli.state_live import live_state
+
+    states, lags = live_state(http, group, token)
+    if wanted is not None:
+        states = {place: one for place, one in states.items() if place in wanted or place[0] in wanted}
+    return states, lags
+
+
+def _draw(states: "list[SharePartitionState]", lags: "dict[Place, int | None]", runs: int) -> None:
     from headrace.cli.state_drawing import draw, legend
 
     width = min(WIDTH_MAX, shutil.get_terminal_size().columns - 2)
@@ -94,6 +130,10 @@ def _draw(states: list[Any], lags: dict[Any, int | None], runs: int) -> None:
     told = legend(states)
     if told:
         typer.echo(f"\n{told}")
+    if not all(one.is_live for one in states):
+        say(
+            "As written down, which locks never are: what is available or open may be with a member just now."
+        )
 
 
 def _print_records(records: "list[ShareStateRecord]") -> None:

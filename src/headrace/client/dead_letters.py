@@ -167,6 +167,7 @@ async def redrive(
     cluster: Cluster,
     topic: str,
     *,
+    group_id: str | None = None,
     cause: str | None = None,
     limit: int | None = None,
     again: bool = False,
@@ -174,6 +175,8 @@ async def redrive(
     letters_max: int = LETTERS_MAX,
 ) -> RedriveResult:
     """Sends dead letters back to the partitions they came from: all that wait, those of one cause, the oldest `limit`.
+
+    `group_id` leaves out the letters of other groups, where several share the topic.
 
     `again` takes those too whose redrive was interrupted: it may have sent them. Headers about the death are taken
     off; `headrace.redrive.from` and `headrace.redrive.count` tell where the record has been.
@@ -183,7 +186,8 @@ async def redrive(
     listing = await read_dead_letters(cluster, topic, letters_max=letters_max)
     if cause is not None and all(letter.cause != cause for letter in listing.letters):
         raise ValueError(f"no dead letter in {topic} has the cause {cause!r}; list them to see their causes")
-    chosen = _choose(listing.letters, cause=cause, limit=limit, again=again)
+    ours = [letter for letter in listing.letters if group_id in (None, letter.group_id)]
+    chosen = _choose(ours, cause=cause, limit=limit, again=again)
     planned = RedriveResult(
         is_dry_run=dry_run, chosen=len(chosen), targets=_targets(chosen), passed_over=listing.passed_over
     )
@@ -191,9 +195,9 @@ async def redrive(
         return planned
     drive = _Drive(cluster, listing, again=again)
     for partition in sorted({letter.partition for letter in chosen}):
-        ours = [letter for letter in chosen if letter.partition == partition]
-        for begin in range(0, len(ours), CHUNK):
-            await drive.send(partition, ours[begin : begin + CHUNK])
+        here = [letter for letter in chosen if letter.partition == partition]
+        for begin in range(0, len(here), CHUNK):
+            await drive.send(partition, here[begin : begin + CHUNK])
     return replace(
         planned,
         redriven=drive.redriven,

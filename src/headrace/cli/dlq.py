@@ -1,0 +1,384 @@
+"""`headrace dlq`: dead letters by cause, one with all it says, and the way back (redrive)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+
+import typer
+
+from headrace.cli.failures import Refused, say
+from headrace.cli.options import (
+    CommandConfig,
+    Json,
+    Server,
+    Settings,
+    client_settings,
+    complete_group,
+    complete_topic,
+    open_admin,
+)
+from headrace.cli.render import count, print_json, print_table
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin
+    from headrace.client.cluster import Cluster
+    from headrace.client.dead_letters import Cause, DeadLetter, Listing, RedriveResult
+    from headrace.wire.records import Record
+
+app = typer.Typer(
+    help="Look at dead letters, and send them back to where they came from.", no_args_is_help=True
+)
+T = TypeVar("T")
+TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
+PREFIX = "dlq."
+LETTERS_SHOWN_MAX = 50
+
+
+def _complete(ctx: typer.Context, incomplete: str) -> list[str]:
+    return complete_group(ctx, incomplete) + complete_topic(ctx, incomplete)
+
+
+Name = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP|TOPIC", help="A share group, or a dead-letter topic.", autocompletion=_complete
+    ),
+]
+
+
+class Box(NamedTuple):
+    """Where dead letters lie, and whose are meant; None for everybody's."""
+
+    topic: str
+    group_id: str | None
+
+
+@app.command("list")
+def list_letters(
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[GROUP|TOPIC]",
+            help="A share group, or a dead-letter topic; all of them, if none is named.",
+            autocompletion=_complete,
+        ),
+    ] = None,
+    letters: Annotated[bool, typer.Option("--letters", help="Every letter, not only their causes.")] = False,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """List why records were given up, the most frequent cause first.
+
+    WAITING letters can be sent back; CLAIMED ones were perhaps sent by a
+    redrive that was interrupted.
+
+    \b
+    headrace dlq list
+    headrace dlq list mailers
+    headrace dlq list dlq.emails --letters
+    """
+    from headrace.client.dead_letters import read_dead_letters
+
+    given = client_settings(server, settings, command_config)
+    with open_admin(given) as admin:
+        boxes = [_box(admin, name)] if name else _boxes(admin)
+    if not boxes:
+        say("There are no dead-letter topics: no share group names one, and no topic's name begins with dlq.")
+
+    async def read(cluster: "Cluster") -> "list[Listing]":
+        return [_of_group(await read_dead_letters(cluster, box.topic), box.group_id) for box in boxes]
+
+    listings = _with_cluster(given, read) if boxes else []
+    if json:
+        print_json([_as_json(one, letters) for one in listings])
+        return
+    for number, listing in enumerate(listings):
+        if number:
+            typer.echo()
+        _print_listing(listing, letters)
+
+
+@app.command()
+def show(
+    name: Name,
+    letter: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[PARTITION@OFFSET]", help="As `dlq list --letters` names it; the newest, if none."
+        ),
+    ] = None,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Show one dead letter: where its record was, why it was given up, its headers and its body.
+
+    \b
+    headrace dlq show mailers
+    headrace dlq show mailers 0@17
+    """
+    from headrace.client.dead_letters import read_dead_letter, read_dead_letters
+
+    place = None if letter is None else _parse_place(letter)
+    given = client_settings(server, settings, command_config)
+    with open_admin(given) as admin:
+        box = _box(admin, name)
+
+    async def read(cluster: "Cluster") -> "tuple[DeadLetter | None, Record | None]":
+        listing = _of_group(await read_dead_letters(cluster, box.topic), box.group_id)
+        if place is None:
+            found = max(listing.letters, key=lambda one: one.timestamp, default=None)
+        else:
+            found = next((one for one in listing.letters if (one.partition, one.offset) == place), None)
+        if found is None:
+            return None, None
+        return found, await read_dead_letter(cluster, box.topic, found.partition, found.offset)
+
+    found, record = _with_cluster(given, read)
+    if found is None or record is None:
+        what = "no dead letters" if letter is None else f"no dead letter {letter}"
+        raise Refused(f"there is {what} in {box.topic}; `headrace dlq list {name} --letters` shows them.")
+    if json:
+        print_json(
+            {
+                "letter": found,
+                "key": _body(record.key),
+                "value": _body(record.value),
+                "headers": [{"name": key, "value": _body(value)} for key, value in record.headers],
+            }
+        )
+    else:
+        _print_letter(found, record)
+
+
+@app.command()
+def redrive(
+    name: Name,
+    cause: Annotated[
+        str | None, typer.Option("--cause", metavar="ID", help="Only those, as `dlq list` names it.")
+    ] = None,
+    maximum: Annotated[
+        int | None, typer.Option("--max", "-n", metavar="N", min=1, help="Only the oldest so many.")
+    ] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Those too whose redrive was interrupted: they may be sent twice.")
+    ] = False,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+    ] = False,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Send dead letters back to the partitions they came from. Each goes back once: what was sent is marked.
+
+    \b
+    headrace dlq redrive mailers
+    headrace dlq redrive mailers --cause 3f2a91c4 --execute
+    headrace dlq redrive dlq.emails --max 10 --execute
+    """
+    from headrace.client.dead_letters import redrive as send_back
+
+    given = client_settings(server, settings, command_config)
+    with open_admin(given) as admin:
+        box = _box(admin, name)
+
+    async def drive(cluster: "Cluster") -> "RedriveResult":
+        return await send_back(
+            cluster,
+            box.topic,
+            group_id=box.group_id,
+            cause=cause,
+            limit=maximum,
+            again=again,
+            dry_run=not execute,
+        )
+
+    result = _with_cluster(given, drive)
+    if json:
+        print_json(result)
+    else:
+        _print_result(result, box.topic)
+    if result.gone or result.refused or result.uncertain:
+        raise Refused("not every letter was sent back. " + " ".join(result.errors))
+
+
+def _with_cluster(given: Mapping[str, str], work: "Callable[[Cluster], Awaitable[T]]") -> T:
+    from headrace.client.cluster import Cluster
+    from headrace.client.settings import ClientSettings
+
+    async def run() -> T:
+        async with Cluster(ClientSettings.parse(given)) as cluster:
+            return await work(cluster)
+
+    return asyncio.run(run())
+
+
+def _box(admin: "Admin", name: str) -> Box:
+    """A topic by its name, or that of a group: its setting says where its dead letters go."""
+    if any(topic.name == name for topic in admin.list_topics()):
+        return Box(name, None)
+    topic = _topic_of(admin, name)
+    if topic:
+        return Box(topic, name)
+    others = ", ".join(box.topic for box in _boxes(admin)) or "none"
+    raise Refused(
+        f"{name!r} is no topic, and no group whose {TOPIC_CONFIG} is set; name the topic where dead letters go. "
+        f"Dead-letter topics here: {others}."
+    )
+
+
+def _boxes(admin: "Admin") -> list[Box]:
+    topics = {topic.name for topic in admin.list_topics()}
+    named = {_topic_of(admin, group.group_id) for group in admin.list_groups(type="share")}
+    return [
+        Box(topic, None)
+        for topic in sorted(topics)
+        if topic in named or topic.startswith(PREFIX) or topic.endswith((".dead", ".dlq"))
+    ]
+
+
+def _topic_of(admin: "Admin", group_id: str) -> str:
+    entry = admin.group_config(group_id).get(TOPIC_CONFIG)
+    return "" if entry is None else entry.value or ""
+
+
+def _of_group(listing: "Listing", group_id: str | None) -> "Listing":
+    from dataclasses import replace
+
+    if group_id is None:
+        return listing
+    return replace(listing, letters=tuple(one for one in listing.letters if one.group_id == group_id))
+
+
+def _parse_place(text: str) -> tuple[int, int]:
+    partition, at, offset = text.partition("@")
+    if not (at and partition.isdecimal() and offset.isdecimal()):
+        raise typer.BadParameter(f"{text!r} is no PARTITION@OFFSET, such as 0@17")
+    return int(partition), int(offset)
+
+
+def _as_json(listing: "Listing", letters: bool) -> dict[str, object]:
+    shown: dict[str, object] = {"topic": listing.topic, "causes": listing.causes()}
+    if letters:
+        shown["letters"] = listing.letters
+    return shown
+
+
+def _print_listing(listing: "Listing", letters: bool) -> None:
+    total = count(len(listing.letters), "dead letter")
+    causes = listing.causes()
+    typer.echo(f"{listing.topic}: {total}" + (f" of {count(len(causes), 'cause')}" if causes else ""))
+    if listing.passed_over:
+        say(f"{listing.passed_over:,} older records were not looked at.")
+    if not causes:
+        return
+    if not letters:
+        print_table(
+            ("CAUSE", "LETTERS", "WAITING", "CLAIMED", "REDRIVEN", "GROUP", "NEWEST", "WHY"),
+            map(_row, causes),
+        )
+        return
+    newest = sorted(listing.letters, key=lambda one: -one.timestamp)[:LETTERS_SHOWN_MAX]
+    print_table(
+        ("LETTER", "STATUS", "WHEN", "CAUSE", "CAME-FROM", "DELIVERIES", "WHY"),
+        [
+            (
+                f"{one.partition}@{one.offset}",
+                one.status,
+                moment(one.timestamp),
+                one.cause,
+                _source(one),
+                one.delivery_count,
+                _short(one.message or one.kind),
+            )
+            for one in newest
+        ],
+    )
+    if len(listing.letters) > LETTERS_SHOWN_MAX:
+        say(f"The newest {LETTERS_SHOWN_MAX}; --json has them all.")
+
+
+def _row(cause: "Cause") -> tuple[object, ...]:
+    return (
+        cause.id,
+        cause.count,
+        cause.waiting,
+        cause.claimed,
+        cause.redriven,
+        cause.group_id,
+        moment(cause.last_timestamp),
+        _short(cause.text),
+    )
+
+
+def _print_letter(letter: "DeadLetter", record: "Record") -> None:
+    facts = {
+        "letter": f"{letter.topic} {letter.partition}@{letter.offset}, {letter.status}",
+        "when": moment(letter.timestamp),
+        "came from": _source(letter),
+        "group": letter.group_id or "-",
+        "deliveries": str(letter.delivery_count or "-"),
+        "cause": f"{letter.cause} {letter.message or letter.kind}",
+    }
+    for name, text in facts.items():
+        typer.echo(f"{name + ':':<12}{text}")
+    typer.echo("headers:")
+    for name, value in record.headers:
+        typer.echo(f"  {name} = {_body(value)}")
+    if letter.is_copied:
+        typer.echo(f"key:        {_body(record.key)}")
+        typer.echo(f"value:\n{_body(record.value)}")
+    else:
+        typer.echo("It holds no copy of the record: that is at its old place, as long as the topic keeps it.")
+
+
+def _print_result(result: "RedriveResult", topic: str) -> None:
+    targets = ", ".join(f"{number:,} to {name}" for name, number in sorted(result.targets.items()))
+    targets = f": {targets}" if targets else ""
+    if result.passed_over:
+        say(f"{result.passed_over:,} older records were not looked at.")
+    if result.is_dry_run:
+        typer.echo(f"{count(result.chosen, 'dead letter')} of {topic} would go back{targets}")
+        if result.chosen:
+            say("A dry run: nothing was sent. Say --execute to do it.")
+        return
+    typer.echo(f"{count(result.redriven, 'dead letter')} of {topic} went back{targets}")
+    for number, what in (
+        (result.taken, "taken by another redrive"),
+        (result.gone, "gone: no copy, and the topic does not keep the record any more"),
+        (result.refused, "refused by the topic; they wait as before"),
+        (result.uncertain, "perhaps sent: the answer was lost; --again would send them once more"),
+    ):
+        if number:
+            say(f"{number:,} {what}")
+
+
+def moment(timestamp_ms: int) -> str:
+    return datetime.fromtimestamp(timestamp_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def _source(letter: "DeadLetter") -> str:
+    if letter.source_topic is None:
+        return "-"
+    return f"{letter.source_topic} {letter.source_partition}@{letter.source_offset}"
+
+
+def _short(text: str) -> str:
+    line = text.strip().splitlines()[0] if text.strip() else "-"
+    return line if len(line) <= 80 else line[:77] + "..."
+
+
+def _body(data: bytes | None) -> str | None:
+    """Text where it is text; else bytes in hexadecimal."""
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return f"0x{data.hex()}"
