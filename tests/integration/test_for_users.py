@@ -1,11 +1,9 @@
-"""What users get with the package works as the README says: the fixtures, the snippet, the demo."""
+"""What users get with the package works as the README says: the fixtures, the demo."""
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_S = 120
 
 PROJECT = """
@@ -35,26 +33,6 @@ def test_a_project_gets_the_fixtures_by_installing_the_package(tmp_path: Path) -
         sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", cwd=tmp_path
     )
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
-
-
-def test_the_readme_snippet_prints_what_it_says(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```python\n(.*?)```", (REPOSITORY / "README.md").read_text(), re.DOTALL)
-    ran = run(sys.executable, "-c", snippet, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.strip() == "b'two coffees'"
-
-
-def test_the_queue_of_the_how_to_rejects_one_order(tmp_path: Path) -> None:
-    page = (REPOSITORY / "docs" / "how-to" / "run-a-queue.md").read_text()
-    (snippet,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    ran = run(sys.executable, "-c", snippet, cwd=tmp_path)
-    assert ran.returncode == 0, ran.stderr
-    assert ran.stdout.splitlines() == [
-        "two coffees delivery 1 accepted",
-        "one stone delivery 1 rejected",
-        "a cake delivery 1 accepted",
-        "1 dead letter",
-    ]
 
 
 def test_the_demo_holds_its_account(tmp_path: Path) -> None:
