@@ -4,8 +4,11 @@
 
 Batches come whole and in order, as they are stored: the first and the last may reach beyond the range, and it is for
 the reader to leave out the offsets it did not ask for. The next fetch is under way while the batches of the last one
-are worked on, so about twice `max_bytes` may be in memory. A change of leader is followed; as long as the log gives
-nothing, tries are spaced by retry.backoff.ms and end after default.api.timeout.ms.
+are worked on, so about twice `max_bytes` may be in memory.
+
+A range is read to its end or there is an error: never does it end early in silence. A leader that was just elected
+may for a moment not give out the newest records (its high watermark lags), so a log that seems to end before the range
+does is asked again. Tries without progress are spaced by retry.backoff.ms and end after default.api.timeout.ms.
 """
 
 import asyncio
@@ -47,20 +50,24 @@ async def read_range(
     committed: bool = False,
     max_bytes: int = MAX_BYTES,
     check_crcs: bool = True,
+    patience_ms: int | None = None,
 ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
-    """The batches with offsets from `first` to `last`; control batches are left out, and where the log ends it ends.
+    """The batches with offsets from `first` to `last`, without control batches; offsets compacted away are not there.
 
-    `committed` leaves out what belongs to aborted or open transactions. OffsetOutOfRangeError (with
-    `log_start_offset`) when retention has taken `first` away, CorruptRecordError when a checksum does not fit.
+    `committed` leaves out aborted transactions, and waits for open ones. OffsetOutOfRangeError (with
+    `log_start_offset`) when retention has taken `first` away, OffsetNotAvailableError when the log does not reach
+    `last` within `patience_ms` (default.api.timeout.ms), CorruptRecordError when a checksum does not fit.
     """
-    reader = _RangeReader(cluster, topic, partition, committed=committed, max_bytes=max_bytes)
+    reader = _RangeReader(
+        cluster, topic, partition, last, committed=committed, max_bytes=max_bytes, patience_ms=patience_ms
+    )
     upcoming = asyncio.create_task(reader.fetch(first))
     try:
         while True:
-            data, end = await upcoming
+            data = await upcoming
             batches = reader.whole_batches(memoryview(data.records or b""))
-            following = batches[-1][0].next_offset if batches else first
-            is_last = following > last or following >= end
+            following = batches[-1][0].next_offset if batches else last + 1
+            is_last = following > last
             if not is_last:
                 upcoming = asyncio.create_task(reader.fetch(following))
             for header, batch in reader.visible(batches, data.aborted_transactions or ()):
@@ -113,10 +120,12 @@ async def list_offsets(
 class _Patience:
     """How long a read goes on without getting anywhere."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, patience_ms: int | None = None) -> None:
         self._cluster = cluster
         self._tries = 0
-        self._deadline = self._now() + cluster.settings.default_api_timeout_ms / 1000
+        if patience_ms is None:
+            patience_ms = cluster.settings.default_api_timeout_ms
+        self._deadline = self._now() + patience_ms / 1000
 
     async def after(self, error: KafkaError, topics: Iterable[str]) -> None:
         """Waits and looks the leaders up anew, or raises the error: it does not pass, or has not passed in time."""
@@ -144,18 +153,28 @@ class _RangeReader:
     """Fetches from one partition, wherever its leader is, and knows the transactions that were aborted."""
 
     def __init__(
-        self, cluster: Cluster, topic: str, partition: int, *, committed: bool, max_bytes: int
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition: int,
+        last: int,
+        *,
+        committed: bool,
+        max_bytes: int,
+        patience_ms: int | None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
         self._partition = partition
+        self._last = last
+        self._patience_ms = patience_ms
         self._committed = committed
         self._max_bytes = max_bytes
         self._aborted: set[int] = set()
 
-    async def fetch(self, offset: int) -> tuple[PartitionData, int]:
-        """What the log has from `offset` on (nothing only at its end), and where the readable part of it ends."""
-        patience = _Patience(self._cluster)
+    async def fetch(self, offset: int) -> PartitionData:
+        """What the log has from `offset` on. Without records there are none up to the end of the range."""
+        patience = _Patience(self._cluster, self._patience_ms)
         while True:
             try:
                 topic, partition = await _find(self._cluster, self._topic, self._partition)
@@ -168,10 +187,12 @@ class _RangeReader:
             if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
                 raise await self._out_of_range(offset)
             end = data.last_stable_offset if self._committed else data.high_watermark
-            if data.records or offset >= end:
-                return data, end
-            stalled = error_for(ErrorCode.OFFSET_NOT_AVAILABLE, about=f"{self._about}, offset {offset}")
-            await patience.after(stalled, [self._topic])
+            if data.records or end > self._last:
+                return data
+            text = f"offsets {offset} to {self._last} are wanted, and the log can be read up to {end - 1}"
+            await patience.after(
+                error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text, about=self._about), [self._topic]
+            )
 
     async def _ask(self, topic: Topic, partition: Partition, offset: int) -> PartitionData | None:
         asked = FetchPartition(

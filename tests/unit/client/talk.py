@@ -45,12 +45,17 @@ def settings_for(broker: Broker | str, **keywords: Any) -> ClientSettings:
 
 
 async def create_topic(
-    cluster: Cluster, name: str, *, partitions: int = 1, configs: Mapping[str, str] | None = None
+    cluster: Cluster,
+    name: str,
+    *,
+    partitions: int = 1,
+    replicas: int = 1,
+    configs: Mapping[str, str] | None = None,
 ) -> Topic:
     asked = CreatableTopic(
         name=name,
         num_partitions=partitions,
-        replication_factor=1,
+        replication_factor=replicas,
         configs=[CreatableTopicConfig(name=key, value=value) for key, value in (configs or {}).items()],
     )
     answer = await cluster.send(ANY, CreateTopicsRequest(topics=[asked]))
@@ -67,12 +72,13 @@ async def produce(
     topic: Topic,
     values: Sequence[bytes],
     *,
+    key: bytes | None = None,
     partition: int = 0,
     compression: Compression = Compression.NONE,
     timestamp: int = 1_000,
 ) -> int:
     """Writes one batch and returns the offset of its first record."""
-    batch = build_batch([NewRecord(None, value, (), timestamp) for value in values], compression=compression)
+    batch = build_batch([NewRecord(key, value, (), timestamp) for value in values], compression=compression)
     data = TopicProduceData(
         name=topic.name,
         topic_id=topic.topic_id,

@@ -10,6 +10,7 @@ from headrace import Broker
 from headrace.client.cluster import Cluster, Topic
 from headrace.client.errors import (
     CorruptRecordError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
     UnknownTopicOrPartitionError,
@@ -110,13 +111,53 @@ def test_every_compression_is_read(broker: Broker, unique: str, compression: Com
     run(scenario())
 
 
-def test_a_range_beyond_the_end_of_the_log_stops_there(broker: Broker, unique: str) -> None:
+def test_a_range_that_the_log_does_not_reach_is_no_silent_end(broker: Broker, unique: str) -> None:
     async def scenario() -> None:
         async with Cluster(settings_for(broker)) as cluster:
             await filled(cluster, unique, batches=1)
-            assert await values(read_range(cluster, unique, 0, 5, 1_000), 5, 1_000) == numbered(5, 5)
+            batches = read_range(cluster, unique, 0, 5, 12, patience_ms=50)
+            with pytest.raises(OffsetNotAvailableError, match=r"offsets 10 to 12 are wanted.* up to 9"):
+                await values(batches, 5, 12)
 
     run(scenario())
+
+
+def test_a_range_is_waited_for_where_a_new_leader_does_not_give_it_out_yet(
+    broker: Broker, unique: str
+) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            topic = await filled(cluster, unique, batches=1)
+            reading = asyncio.create_task(values(read_range(cluster, unique, 0, 0, 14), 0, 14))
+            await asyncio.wait([reading], timeout=0.1)  # it has read all there is, and asks for more
+            assert not reading.done()
+            await produce(cluster, topic, numbered(10, 5))
+            assert await reading == numbered(0, 15)
+
+    run(scenario())
+
+
+def test_records_compacted_away_at_the_end_of_a_range_are_not_waited_for(unique: str) -> None:
+    """All copies of the key but the newest go; a later record of another key keeps the log longer than the range."""
+
+    async def scenario(broker: Broker) -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            configs = {
+                "cleanup.policy": "compact",
+                "segment.ms": "1",
+                "min.cleanable.dirty.ratio": "0",
+                "min.compaction.lag.ms": "0",
+            }
+            topic = await create_topic(cluster, unique, configs=configs)
+            for index in range(3):
+                await produce(cluster, topic, [b"%d" % index], key=b"same", timestamp=1_000 * index)
+            await produce(cluster, topic, [b"other"], key=b"other", timestamp=9_000)
+            while await values(read_range(cluster, unique, 0, 0, 3), 0, 3) != [b"2", b"other"]:
+                broker.advance(60)
+            assert await values(read_range(cluster, unique, 0, 0, 1), 0, 1) == []
+
+    with Broker() as broker:
+        run(scenario(broker))
 
 
 def test_offsets_that_retention_took_are_refused_with_the_start_of_the_log(
@@ -147,13 +188,16 @@ def test_only_committed_records_are_read_where_they_are_wanted(broker: Broker, u
         async with Cluster(settings_for(broker)) as cluster:
             await create_topic(cluster, unique)
             await asyncio.to_thread(write_transactions, broker.bootstrap_servers, unique)
-            assert await values(read_range(cluster, unique, 0, 0, 99), 0, 99) == [
-                b"aborted",
-                b"good",
-                b"open",
-            ]
-            committed = read_range(cluster, unique, 0, 0, 99, committed=True)
-            assert await values(committed, 0, 99) == [b"good"]
+            end = (await list_offsets(cluster, {(unique, 0): LATEST}))[unique, 0]
+            everything = read_range(cluster, unique, 0, 0, end - 1)
+            assert await values(everything, 0, end - 1) == [b"aborted", b"good", b"open"]
+            stable = (await list_offsets(cluster, {(unique, 0): LATEST}, committed=True))[unique, 0]
+            assert stable < end
+            committed = read_range(cluster, unique, 0, 0, stable - 1, committed=True)
+            assert await values(committed, 0, stable - 1) == [b"good"]
+            open_too = read_range(cluster, unique, 0, 0, stable, committed=True, patience_ms=50)
+            with pytest.raises(OffsetNotAvailableError):
+                await values(open_too, 0, stable)
 
     run(scenario())
 
