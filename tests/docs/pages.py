@@ -3,8 +3,8 @@
 A page says by its blocks how it is to be run:
 
 - `python` blocks are together one program. The comments at the beginning of its lines are exactly what it prints.
-  Without such comments every line it prints must stand in the page, and what the page says that it prints (prints `this`, or
-  prints, followed by a `text` block) must be printed. If the program defines tests, pytest runs it.
+  Without such comments every line it prints must stand in the page, and what the page says that it prints (prints `this`,
+  or prints, followed by a `text` block) must be printed. If the program defines tests, pytest runs it.
 - A block with a title (title="mail.py" after its language) is a file of that name.
 - `console` blocks hold commands, `$ ` before each, and what they print; `...` stands for anything. They run in the
   order of the page, in one folder. `localhost:9092` and `localhost:8080` become free ports.
