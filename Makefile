@@ -12,7 +12,7 @@ ROUNDS ?= 25
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash chaos bench docs generate kafka-jars kcat lint format pins clean
+.PHONY: help setup demo test unit conform compat crash chaos bench docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,7 +22,7 @@ setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
 demo: $(SET_UP) ## start a broker, run records through it and say what happened
 	$(BIN)/headrace demo
 
-test: lint kcat ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
+test: lint kcat chromium ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
 	-@$(MAKE) --no-print-directory kafka-jars
 	$(PYTEST) tests
 
@@ -57,11 +57,19 @@ kafka-jars: $(SET_UP_JVM) ## fetch Apache Kafka's jars into the per-user cache
 	@$(BIN)/python -m headrace.testing >/dev/null
 
 kcat: ## install kcat where we may (tests that need it say so when it is missing)
-	@command -v kcat >/dev/null || { \
-		sudo=""; test "$$(id -u)" = 0 || sudo="sudo -n"; \
-		$$sudo apt-get install -y -qq --no-install-recommends kcat >/dev/null 2>&1 \
-		|| { $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends kcat; } >/dev/null 2>&1 \
-		|| echo "kcat is not here and may not be installed: the tests that need it will be left out" >&2; }
+	@command -v kcat >/dev/null || $(call install-package,kcat)
+
+chromium: ## install Chromium where we may, for the tests of the dashboard's pages
+	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || $(call install-package,chromium)
+
+# Debian's package, with root's rights if we have them; never a reason to stop.
+define install-package
+{ \
+	sudo=""; test "$$(id -u)" = 0 || sudo="sudo -n"; \
+	$$sudo apt-get install -y -qq --no-install-recommends $(1) >/dev/null 2>&1 \
+	|| { $$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends $(1); } >/dev/null 2>&1 \
+	|| echo "$(1) is not here and may not be installed: the tests that need it will be left out" >&2; }
+endef
 
 lint: $(SET_UP) ## ruff, mypy and the layer rules
 	$(BIN)/ruff check

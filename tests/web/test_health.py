@@ -1,0 +1,75 @@
+"""Probes and metrics, and a dashboard that outlives its cluster."""
+
+import logging
+import socket
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from headrace import Broker
+from headrace.client.errors import BrokerNotAvailableError
+from headrace.client.settings import ClientSettings
+from headrace.web.options import WebOptions
+from headrace.web.server import WebServer
+from tests.conformance.steps import wait_for
+from tests.web.conftest import KITCHEN, ORDERS, World
+
+
+def test_a_dashboard_that_sees_its_cluster_is_ready(world: World) -> None:
+    assert (world.http.get("/healthz").text, world.http.get("/readyz").text) == ("ok\n", "ready\n")
+
+
+def test_without_its_cluster_it_is_not_ready_but_still_shows_what_it_saw(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    world.serve_orders()
+    caplog.set_level(logging.CRITICAL, "headrace")
+    world.broker.stop()
+    answer = wait_for(lambda: found if (found := world.http.get("/readyz")).status_code == 503 else None)
+    assert "not ready" in answer.text
+    assert world.http.get("/healthz").status_code == 200
+    page = world.http.get("/")
+    assert (page.status_code, ORDERS in page.text) == (200, True)
+    assert "cannot be looked at now" in page.text
+
+
+def test_metrics_are_readable_by_prometheus_and_hold_what_happened(world: World) -> None:
+    world.serve_orders()
+    answer = world.http.get("/metrics")
+    assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+    found = {
+        (sample.name, tuple(sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(answer.text)
+        for sample in family.samples
+    }
+    share = (("group", KITCHEN), ("partition", "0"), ("topic", ORDERS))
+    assert found["kafka_server_sharepartitionmetrics_inflightmessagecount", share] == 12
+    accepted = (("ack_type", "Accept"), ("group", KITCHEN))
+    assert found["kafka_server_sharegroupmetrics_recordacknowledgements_total", accepted] == 3
+    assert found["kafka_server_brokertopicmetrics_messagesin_total", (("topic", ORDERS),)] == 20
+    assert found["headrace_group_lag", (("group", KITCHEN), ("type", "share"))] == 16
+    assert found["headrace_brokers", ()] == 1
+
+
+def test_a_cluster_that_is_not_there_is_an_error_at_the_start() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    settings = ClientSettings.parse(bootstrap_servers=f"127.0.0.1:{port}", default_api_timeout_ms=300)
+    with pytest.raises(BrokerNotAvailableError, match=str(port)):
+        WebServer(settings, WebOptions()).start()
+
+
+def test_a_port_in_use_is_an_error_with_the_cure() -> None:
+    with Broker() as broker, socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)
+        with pytest.raises(OSError, match="another program listens there"):
+            WebServer(settings, WebOptions(port=taken.getsockname()[1])).start()
+
+
+def test_stopping_ends_watched_pages_at_once(world: World) -> None:
+    with world.http.stream("GET", "/live/") as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        world.web.stop()
+        assert list(lines)[-1] == ""
+    world.web.stop()

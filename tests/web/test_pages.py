@@ -1,0 +1,339 @@
+"""Every page and every action in a real, headless Chromium, over a broker with a known state.
+
+A page that loads something from another host, breaks its own security policy or throws in a script fails its test.
+"""
+
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import needs
+from tests.conformance.steps import wait_for
+from tests.web.conftest import DEAD, KITCHEN, ORDERS, NewWorld, World
+
+pytestmark = pytest.mark.needs_chromium
+GROUP = f"/group?group={KITCHEN}"
+RECORD = f"/record?group={KITCHEN}&topic={ORDERS}&partition=0&offset="
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # In a container we are often root, and Chromium has no sandbox for root. It sees our own pages only.
+        arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+        browser = playwright.chromium.launch(executable_path=needs.chromium(), args=arguments)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
+    """Opens a page of a world, and watches over it."""
+    from playwright.sync_api import expect
+
+    expect.set_options(timeout=10_000)
+    troubles: list[str] = []
+    contexts = []
+
+    def open_one(world: World, path: str, **options: Any) -> Any:
+        context = browser.new_context(**{"viewport": {"width": 1280, "height": 900}, **options})
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: troubles.append(f"script: {error}"))
+        page.on(
+            "console",
+            lambda said: (
+                troubles.append(f"console: {said.text}")
+                if said.type == "error" and "status of" not in said.text
+                else None
+            ),
+        )
+        page.on(
+            "request",
+            lambda request: (
+                troubles.append(f"foreign: {request.url}")
+                if not request.url.startswith(world.web.url)
+                else None
+            ),
+        )
+        page.goto(world.web.url + path)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def expect(found: Any) -> Any:
+    from playwright.sync_api import expect as expect_of
+
+    return expect_of(found)
+
+
+def test_the_overview_shows_the_cluster_and_leads_to_its_parts(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, "/")
+    lag = page.locator(".tile", has_text="Lag")
+    expect(lag.locator("dd")).to_contain_text("16")
+    expect(page.locator("figure.chart canvas")).to_have_count(2)
+    expect(page.locator("#pulse")).to_have_text("live")
+    page.get_by_role("link", name=KITCHEN).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(KITCHEN)
+    page.get_by_role("navigation", name="Pages").get_by_role("link", name="Topics").click()
+    page.get_by_role("link", name=ORDERS, exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text(ORDERS)
+
+
+def test_a_group_shows_its_window_as_a_strip_and_its_members(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    page = open_page(world, GROUP)
+    strip = page.locator(".strip").first
+    runs = strip.locator(".run")
+    assert [run.get_attribute("class").split()[1] for run in runs.all()] == [
+        "state-acquired",
+        "state-acknowledged",
+        "state-available",
+        "state-archived",
+        "state-acquired",
+    ]
+    expect(page.locator("figure.chart canvas")).to_have_count(3)
+    expect(page.get_by_role("row", name=re.compile("cook-1"))).to_contain_text("orders-0")
+    strip.hover(position={"x": 5, "y": 10})
+    expect(page.get_by_role("tooltip")).to_contain_text(f"held by {member.member_id}")
+
+
+def test_the_page_follows_what_happens_without_a_reload(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    page = open_page(world, GROUP)
+    acquired = page.locator(".tile", has_text="Acquired").locator("dd")
+    expect(acquired).to_contain_text("6")
+    page.evaluate("window.isTheSamePage = true")
+    assert member.ack((0, 2, 1)) == 0
+    expect(acquired).to_contain_text("3")
+    expect(page.locator(".strip .run")).to_have_count(3)
+    assert page.evaluate("window.isTheSamePage")
+
+
+def test_updates_leave_the_keyboard_focus_where_it_is_and_can_be_paused(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    page = open_page(world, GROUP)
+    page.locator(".strip").first.focus()
+    acquired = page.locator(".tile", has_text="Acquired").locator("dd")
+    assert member.ack((0, 2, 1)) == 0
+    expect(acquired).to_contain_text("3")
+    assert page.evaluate("document.activeElement.classList.contains('strip')")
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("#pulse")).to_have_text("paused")
+    assert member.ack((9, 11, 1)) == 0
+    wait_for(lambda: world.get("/group", group=KITCHEN)["windows"][0]["states"].get("acquired", 0) == 0)
+    expect(acquired).to_contain_text("3")
+    page.get_by_role("button", name="Resume").click()
+    expect(acquired).to_contain_text("0")
+
+
+def test_the_strip_leads_to_a_record_by_pointer_and_by_keyboard(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, GROUP)
+    strip = page.locator(".strip").first
+    width = strip.bounding_box()["width"]
+    strip.click(position={"x": width * 8.5 / 12, "y": 10})
+    expect(page.get_by_role("heading", level=1)).to_have_text("Record 8")
+    page.go_back()
+    page.get_by_role("link", name="orders-0").focus()
+    page.keyboard.press("Tab")
+    page.keyboard.press("Home")
+    page.keyboard.press("ArrowRight")
+    expect(page.get_by_role("tooltip")).to_contain_text("1 ·")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("heading", level=1)).to_have_text("Record 1")
+
+
+def test_the_microscope_shows_one_record_whole(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    page = open_page(world, RECORD + "1")
+    expect(page.locator(".verdict .state")).to_have_text("acquired")
+    details = page.locator(".microscope .details")
+    for text in ("1 of 5", member.member_id, "customer-1"):
+        expect(details).to_contain_text(text)
+    expect(page.locator("pre")).to_contain_text('"order": 1')
+    expect(page.get_by_role("row", name=re.compile("source"))).to_contain_text("shop")
+    world.broker.advance(31)
+    expect(page.locator(".verdict .state")).to_have_text("available")
+    page.get_by_role("link", name="2 →").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Record 2")
+
+
+def test_a_stuck_record_is_released_after_a_confirmation(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, RECORD + "1")
+    page.get_by_role("button", name="Release…").click()
+    page.get_by_role("button", name="Cancel").click()
+    expect(page.locator(".verdict .state")).to_have_text("acquired")
+    page.get_by_role("button", name="Release…").click()
+    page.get_by_role("button", name="Release record").click()
+    expect(page.locator("dialog .good")).to_contain_text("was taken from")
+    page.get_by_role("button", name="Close").click()
+    expect(page.locator(".verdict .state")).to_have_text("available")
+
+
+def test_offsets_are_reset_after_showing_what_would_change(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    page = open_page(world, GROUP)
+    page.get_by_role("button", name="Reset offsets…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Show what would change").click()
+    expect(dialog.locator(".trouble")).to_contain_text("NON_EMPTY_GROUP")
+    world.leave(member)
+    dialog.locator("[name=to]").select_option("latest")
+    dialog.get_by_role("button", name="Show what would change").click()
+    expect(dialog.get_by_role("row", name=re.compile("orders-0"))).to_contain_text("20")
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 0
+    dialog.get_by_role("button", name="Reset offsets").click()
+    expect(dialog.locator(".good")).to_contain_text("2 partition(s) moved")
+    assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 20
+
+
+def test_a_group_is_deleted_after_a_confirmation(world: World, open_page: Any) -> None:
+    world.leave(world.serve_orders())
+    page = open_page(world, GROUP)
+    page.get_by_role("button", name="Delete…").click()
+    page.get_by_role("button", name="Delete group").click()
+    expect(page.locator("dialog .good")).to_contain_text("is deleted")
+    page.get_by_role("button", name="Close").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Groups")
+    expect(page.locator("[data-region=groups]")).to_contain_text("No groups yet")
+
+
+def test_configs_are_edited_and_reviewed(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, GROUP)
+    page.get_by_role("button", name="Config…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Review changes").click()
+    expect(dialog.locator(".trouble")).to_have_text("Nothing is changed yet.")
+    dialog.get_by_label("share.delivery.count.limit").fill("many")
+    dialog.get_by_role("button", name="Review changes").click()
+    expect(dialog.get_by_role("row", name=re.compile("share.delivery.count.limit"))).to_contain_text("many")
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.locator(".trouble")).to_contain_text("share.delivery.count.limit")
+    dialog.get_by_label("share.delivery.count.limit").fill("7")
+    dialog.get_by_role("button", name="Review changes").click()
+    dialog.get_by_role("button", name="Save changes").click()
+    expect(dialog.locator(".good")).to_contain_text("1 config of group kitchen changed")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.locator(".facts")).to_contain_text("at most 7 deliveries")
+
+
+def test_dead_letters_are_shown_by_cause_and_redriven(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, "/dead-letters")
+    row = page.get_by_role("row", name=re.compile("Offset rejected by client"))
+    expect(row.first).to_contain_text(KITCHEN)
+    row.first.get_by_role("button", name="Redrive…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.get_by_role("button", name="Show what would be sent").click()
+    expect(dialog.get_by_role("row", name=re.compile(ORDERS))).to_contain_text("1")
+    dialog.get_by_role("button", name="Redrive", exact=True).click()
+    expect(dialog.locator(".good")).to_have_text("1 sent back.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.locator(".badge-redriven")).to_have_text("redriven")
+    assert world.get("/topic", topic=ORDERS)["partitions"][0]["end_offset"] == 21
+
+
+def test_records_are_browsed_by_offset_and_tailed(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, f"/topic?topic={ORDERS}")
+    expect(page.locator("#records tr")).to_have_count(20)
+    page.get_by_label("From offset").fill("5")
+    page.locator("[name=limit]").select_option("20")
+    page.get_by_role("button", name="Show").click()
+    expect(page.locator("#records tr").first).to_contain_text('{"order": 5}')
+    page.get_by_role("button", name="Tail").click()
+    expect(page.locator("#tail-note")).to_contain_text("Waiting for new records")
+    wait_for(lambda: world.web._app.state.site.streams == 2)
+    world.produce(ORDERS, "fresh <b>bread</b>", partition=1)
+    expect(page.locator("#records tr").first).to_contain_text("fresh <b>bread</b>")
+    page.get_by_role("button", name="Stop tail").click()
+    expect(page.locator("#tail-note")).to_have_text("Stopped.")
+
+
+def test_browsing_by_time_begins_at_that_time(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, f"/topic?topic={ORDERS}", timezone_id="Asia/Tokyo")
+    page.get_by_label("or from time").fill("2000-01-01T00:00:00")
+    page.get_by_role("button", name="Show").click()
+    page.wait_for_url(re.compile(r"time=946652400000"))
+    expect(page.locator("#records tr").first).to_contain_text('{"order": 0}')
+
+
+def test_what_is_not_there_has_a_page_that_says_so(world: World, open_page: Any) -> None:
+    for path, said in ((f"{GROUP}x", "kitchenx"), ("/nowhere", "nothing at /nowhere"), ("/topic", "topic")):
+        page = open_page(world, path)
+        expect(page.locator("main")).to_contain_text(said)
+        expect(page.get_by_role("link", name="To the overview")).to_be_visible()
+
+
+def test_the_token_is_asked_for_and_opens_the_dashboard(open_world: NewWorld, open_page: Any) -> None:
+    world = open_world(token="a-token-of-enough-length")
+    page = open_page(world, "/groups")
+    page.get_by_label("Token").fill("a-token-of-enough-length")
+    page.get_by_role("button", name="Open").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Groups")
+    expect(page.locator("#pulse")).to_have_text("live")
+
+
+def test_names_are_never_taken_for_markup(world: World, open_page: Any) -> None:
+    name = "<img src=x onerror=alert(1)>"
+    world.do("/group/config", group=name, changes={"share.auto.offset.reset": "earliest"})
+    page = open_page(world, "/group?group=" + name)
+    expect(page.locator("main")).to_contain_text("<img")
+    assert page.locator("main img").count() == 0
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [360, 1280])
+def test_pages_fit_narrow_and_wide_windows_in_light_and_dark(
+    world: World, open_page: Any, scheme: str, width: int
+) -> None:
+    world.serve_orders()
+    options = {"viewport": {"width": width, "height": 800}, "color_scheme": scheme}
+    for path in ("/", GROUP, RECORD + "1", f"/topic?topic={ORDERS}", f"/dead-letters?topic={DEAD}"):
+        page = open_page(world, path, **options)
+        expect(page.locator("main")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+        colours = page.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
+        assert (colours == ["rgb(16, 22, 26)"]) == (scheme == "dark")
+
+
+def test_every_control_has_a_name_and_can_be_reached_by_keyboard(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    nameless = """
+        [...document.querySelectorAll('a, button, input:not([type=hidden]), select, [tabindex]')]
+            .filter((one) => !(one.textContent.trim() || one.ariaLabel || one.labels?.length || one.title))
+            .map((one) => one.outerHTML)
+    """
+    for path in ("/", GROUP, RECORD + "1", f"/topic?topic={ORDERS}", "/dead-letters", "/groups", "/topics"):
+        page = open_page(world, path)
+        assert page.evaluate(nameless) == [], path
+        page.keyboard.press("Tab")
+        expect(page.locator(":focus")).to_have_text("Skip to content")
+        assert page.evaluate("document.querySelectorAll('[tabindex]:not([tabindex=\"0\"])').length") == 0
+
+
+def test_the_vendored_chart_library_is_the_one_we_looked_at() -> None:
+    import hashlib
+
+    folder = Path(__file__).resolve().parents[2] / "src/headrace/web/static/vendor/uplot"
+    hashes = {path.name: hashlib.sha256(path.read_bytes()).hexdigest()[:16] for path in folder.iterdir()}
+    assert hashes == {
+        "LICENSE": "8f989229699b4fe2",
+        "uPlot.iife.min.js": "19c8d4c6ad88929a",
+        "uPlot.min.css": "df630c6a8d6f8eea",
+    }
