@@ -134,6 +134,10 @@ class TaskRunner:
             run_seconds_counts=list(self._metrics.run_seconds_counts),
         )
 
+    def lock_deadlines(self) -> list[float]:
+        """When the locks of the held records end, as `time.time()` counts."""
+        return [held.delivery.lock_deadline for held in self._held.values()]
+
     def stop(self, *, now: bool = False) -> None:
         """Drains; `now` does not wait for functions that run. May be called again to hurry."""
         if now:
