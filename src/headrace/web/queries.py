@@ -37,6 +37,8 @@ GROUP_S = 0.8
 LETTERS_S = 4.0
 """How old an answer may be: reading dead letters means reading the topic."""
 READ_BYTES = 1 << 20
+RECORD_PATIENCE_MS = 1_000
+"""A record that is not written yet is not waited for."""
 TOPICS_WITH_CONFIG_MAX = 200
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
 DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
@@ -258,12 +260,14 @@ def explain(view: SharePartitionState, offset: int, *, delivery_limit: int | Non
 
 async def one_record(site: Site, topic: str, partition: int, offset: int) -> RecordRow | None:
     try:
-        async for _, batch in read_range(site.source.cluster, topic, partition, offset, offset):
+        async for _, batch in read_range(
+            site.source.cluster, topic, partition, offset, offset, patience_ms=RECORD_PATIENCE_MS
+        ):
             for record in read_records(batch):
                 if record.offset == offset:
                     return row_of(record, partition, whole=True)
     except KafkaError as error:
-        if error.code is not ErrorCode.OFFSET_OUT_OF_RANGE:
+        if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE):
             raise
     return None
 
