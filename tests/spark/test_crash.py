@@ -4,8 +4,10 @@ The broker lives on, and the killed member's connections end, so its locks are l
 record must have had exactly one effect, and the group must have nothing left to do.
 """
 
+import contextlib
 import json
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -19,7 +21,7 @@ from tests.spark.conftest import Queue
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECORDS = 600
-RUN_S = 90
+RUN_S = 180
 COMMIT_KILLS = ["acquired@1", "logged@1", "task@1", "sink@1", "unsettled@1", "settled@2"]
 HANDOFF_KILLS = ["logged@1", "handed_off@1", "task@2", "sink@2", "settled@3"]
 
@@ -53,18 +55,24 @@ class Program:
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(find_java().home),
         }
-        ran = subprocess.run(
-            [sys.executable, "-m", "tests.spark.pipeline", json.dumps(self._settings)],
-            cwd=self._queue.folder,
-            env=environment,
-            start_new_session=True,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            timeout=RUN_S,
-        )
-        assert ran.returncode in (0, -9), ran.stdout[-5_000:]
-        return ran.returncode
+        output = self._queue.folder / "output"
+        with output.open("w") as file:
+            running = subprocess.Popen(
+                [sys.executable, "-m", "tests.spark.pipeline", json.dumps(self._settings)],
+                cwd=self._queue.folder,
+                env=environment,
+                start_new_session=True,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+            )
+        try:
+            status = running.wait(RUN_S)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)  # the JVM and its children too
+            running.wait()
+        assert status in (0, -9), output.read_text()[-5_000:]
+        return status
 
     def effects(self) -> list[tuple[int, int]]:
         """Numbers and how often each was processed."""
@@ -76,7 +84,7 @@ class Program:
         return rows
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(
     ("acknowledge", "kills", "has_outcomes"),
     [

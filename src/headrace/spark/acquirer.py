@@ -28,6 +28,7 @@ from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits
 from headrace.wire.errors import KafkaError
+from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
 RECORDS_HELD = 1_000_000
@@ -160,7 +161,7 @@ class Acquirer:
             self._changed.set()
 
     def _arrived(self, arrival: Arrival) -> None:
-        self._know_topic(arrival.topic, arrival.topic_id.hex())
+        self._know_topic(arrival.topic, uuid_text(arrival.topic_id))
         place = arrival.topic, arrival.partition
         runs: list[tuple[Place, Run]] = []
         for acquired in arrival.acquired:
@@ -194,10 +195,8 @@ class Acquirer:
     def _settled(self, answers: Sequence[Settled]) -> None:
         confirmed: list[tuple[Place, Run]] = []
         for answer in answers:
-            if (
-                answer.type not in _FINAL
-                or self.topic_ids.get(answer.acquired.topic) != answer.acquired.topic_id.hex()
-            ):
+            topic_id = uuid_text(answer.acquired.topic_id)
+            if answer.type not in _FINAL or self.topic_ids.get(answer.acquired.topic) != topic_id:
                 continue
             size = answer.last - answer.first + 1
             if answer.error is None:

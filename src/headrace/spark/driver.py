@@ -15,6 +15,7 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
 from typing import Any, TypeVar
+from uuid import NAMESPACE_URL, uuid5
 
 from headrace.client.background import BackgroundLoop
 from headrace.spark.acquirer import CONFIRM_S, Acquirer
@@ -25,6 +26,7 @@ from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import OutcomeLog, to_runs
 from headrace.spark.runs import Place, RunSet
 from headrace.spark.settle import Ledger, Limits
+from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
 T = TypeVar("T")
@@ -67,9 +69,8 @@ class Driver:
             self._settle(acquirer)
         if self._is_drained:
             return dict(start)
-        limits = self._limits(acquirer, records_max, bytes_max)
-        self._run(acquirer.wait(limits, self._options.wait_ms / 1000))
-        offset = self._run(self._plan(acquirer, limits))
+        self._run(acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000))
+        offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
             if self._ends is not None:
                 # Leaves before Spark knows that this is the end: whoever waits for the query finds all settled.
@@ -138,7 +139,7 @@ class Driver:
         return self._acquirer
 
     async def _start(self, offset: AcquiredOffset) -> Acquirer:
-        acquirer = Acquirer(self._options, self._ledger, member_id=offset.member or None)
+        acquirer = Acquirer(self._options, self._ledger, member_id=offset.member or self._first_member_id())
         acquirer.topic_ids.update(offset.topic_ids)
         try:
             await acquirer.start(is_new=not offset.sequence)
@@ -148,6 +149,16 @@ class Driver:
             await acquirer.close()
             raise
         return acquirer
+
+    def _first_member_id(self) -> str | None:
+        """For a query that has no offset yet: the same whenever it starts from the same checkpoint.
+
+        If it dies before its first offset, it need not wait until the group has noticed.
+        """
+        path = self._options.checkpoint_path
+        if path is None:
+            return None
+        return uuid_text(uuid5(NAMESPACE_URL, f"{self._options.group} {path.absolute()}").bytes)
 
     def _settle(self, acquirer: Acquirer) -> None:
         outcomes = [] if self._outcomes is None else self._outcomes.read()

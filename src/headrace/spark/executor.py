@@ -20,20 +20,23 @@ import pyarrow as pa
 
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
     UnknownTopicIdError,
     UnknownTopicOrPartitionError,
 )
-from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import read_range
 from headrace.client.settings import ShareSettings
 from headrace.spark.columns import ColumnBuilder
 from headrace.spark.errors import DataLossError
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece, hulls
 from headrace.wire.batches import BatchHeader
+from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
-_GONE = (OffsetOutOfRangeError, UnknownTopicIdError, UnknownTopicOrPartitionError)
+_GONE = (OffsetOutOfRangeError, OffsetNotAvailableError, UnknownTopicIdError, UnknownTopicOrPartitionError)
+"""Answers that mean: the log does not hold the range. It did when the records were acquired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +68,9 @@ def _read(piece: Piece, hull: tuple[Run, ...], reading: Reading) -> Iterator[tup
     timeout_s = reading.timeout_ms / 1000
     try:
         worker.run(_require_same_topic(worker.cluster, piece), timeout_s)
-        read_to = first - 1
-        for header, batch in worker.iterate(
+        yield from worker.iterate(
             read_range(worker.cluster, piece.topic, piece.partition, first, last), timeout_s
-        ):
-            read_to = header.last_offset
-            yield header, batch
-        if read_to < last:
-            worker.run(_require_end(worker.cluster, piece, last), timeout_s)
+        )
     except (*_GONE, DataLossError) as error:
         yield from _after_loss(piece, hull, reading, error)
 
@@ -98,22 +96,13 @@ def _after_loss(
 
 async def _require_same_topic(cluster: Cluster, piece: Piece) -> None:
     topic = cluster.topic(piece.topic)
-    if topic is None or topic.topic_id.hex() != piece.topic_id:
+    if topic is None or uuid_text(topic.topic_id) != piece.topic_id:
         await cluster.refresh([piece.topic])
         topic = cluster.topic(piece.topic)
     if topic is None:
         raise DataLossError(f"topic {piece.topic} is not there.")
-    if topic.topic_id.hex() != piece.topic_id:
+    if uuid_text(topic.topic_id) != piece.topic_id:
         raise DataLossError(f"topic {piece.topic} was deleted and made again.")
-
-
-async def _require_end(cluster: Cluster, piece: Piece, last: int) -> None:
-    """A range that ends early has gaps at its end, or the log was cut: these records had been there."""
-    end = (await list_offsets(cluster, {(piece.topic, piece.partition): LATEST}))[
-        piece.topic, piece.partition
-    ]
-    if end <= last:
-        raise DataLossError(f"the log ends at {end}.")
 
 
 class _Worker:

@@ -32,7 +32,7 @@ _KEYS = {"v", "seq", "g", "m", "t", "b", "p"}
 
 @dataclass(frozen=True, slots=True)
 class AcquiredOffset:
-    """One entry of Spark's offset log. `topic_ids` are hexadecimal; they cover every topic of both sets."""
+    """One entry of Spark's offset log. `topic_ids`, as Kafka shows them, cover every topic of both sets."""
 
     sequence: int
     group: str

@@ -1,0 +1,260 @@
+"""The driver's half of the source, with Spark's calls made by hand: restarts, lost locks, wrong checkpoints."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace import Broker
+from headrace.client.delivery import AcknowledgeType
+from headrace.client.errors import KafkaError
+from headrace.spark.driver import Driver
+from headrace.spark.errors import CheckpointError
+from headrace.spark.offset import AcquiredOffset
+from headrace.spark.options import SourceOptions
+from headrace.spark.outcomes import Outcome, OutcomeLog
+from tests.spark.conftest import Queue
+
+Open = Callable[..., Driver]
+
+
+@pytest.fixture
+def opened(queue: Queue) -> Iterator[Open]:
+    """Makes drivers, and closes them at the end."""
+    drivers: list[Driver] = []
+
+    def make(*, drain: bool = False, **options: object) -> Driver:
+        given = {
+            "kafka.bootstrap.servers": queue.bootstrap_servers,
+            "subscribe": queue.topic,
+            "kafka.group.id": queue.group,
+            "startingOffsets": "earliest",
+            "pollTimeoutMs": "5000",
+            "kafka.default.api.timeout.ms": "5000",
+            **{name: str(value) for name, value in options.items()},
+        }
+        drivers.append(Driver(SourceOptions.parse(given), drain=drain))
+        return drivers[-1]
+
+    yield make
+    for driver in drivers:
+        driver.close()
+
+
+def initial(queue: Queue) -> dict[str, Any]:
+    return AcquiredOffset(0, queue.group).to_json()
+
+
+def records(offset: dict[str, Any]) -> int:
+    return AcquiredOffset.from_json(offset).batch.record_count
+
+
+def drained(
+    driver: Driver, start: dict[str, Any], records_max: int | None = None, checkpoint: Path | None = None
+) -> list[dict[str, Any]]:
+    """Runs micro-batches until there are no more; returns their offsets."""
+    offsets = []
+    while (end := driver.latest(start, records_max)) != start:
+        driver.log(end)
+        offsets.append(end)
+        if checkpoint is not None:
+            commit(checkpoint, end["seq"], end)
+        start = end
+    return offsets
+
+
+def kill(driver: Driver) -> None:
+    """What a killed process leaves: its connections end, and nothing is sent."""
+
+    async def cut() -> None:
+        acquirer = driver._acquirer
+        assert acquirer is not None
+        for task in acquirer._tasks:
+            task.cancel()
+        await acquirer._member.cluster.close()
+
+    driver._run(cut())
+    driver._acquirer = None
+
+
+def test_a_queue_is_drained_in_micro_batches_of_bounded_size(opened: Open, queue: Queue) -> None:
+    queue.send(1_000)
+    offsets = drained(opened(drain=True), initial(queue), 300)
+    assert sum(map(records, offsets)) == 1_000
+    assert max(map(records, offsets)) <= 300
+    assert queue.lag() == 0
+
+
+def test_draining_leaves_what_came_later(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    driver = opened(drain=True)
+    end = driver.latest(initial(queue), 60)
+    queue.send(100)
+    driver.log(end)
+    offsets = [end, *drained(driver, end, 60)]
+    assert sum(map(records, offsets)) == 100
+    assert queue.lag() == 100
+
+
+def test_an_empty_queue_gives_the_same_offset_back(opened: Open, queue: Queue) -> None:
+    start = initial(queue)
+    end = opened(pollTimeoutMs=50).latest(start, None)
+    assert json.dumps(end) == json.dumps(start)
+
+
+def test_asked_again_before_it_was_logged_it_gives_the_same_records(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    driver = opened()
+    end = driver.latest(initial(queue), 50)
+    assert driver.latest(initial(queue), 50) == end
+
+
+def test_a_start_that_was_never_given_is_refused(opened: Open, queue: Queue) -> None:
+    queue.send(10)
+    driver = opened()
+    driver.latest(initial(queue), None)
+    with pytest.raises(CheckpointError, match="after offset 9, but 1 was given"):
+        driver.latest(AcquiredOffset(9, queue.group).to_json(), None)
+
+
+@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+def test_a_logged_micro_batch_is_replayed_and_its_records_are_not_taken_twice(
+    opened: Open, queue: Queue, acknowledge: str
+) -> None:
+    queue.send(100)
+    first = opened(acknowledge=acknowledge)
+    end = first.latest(initial(queue), 60)
+    kill(first)
+    second = opened(acknowledge=acknowledge, drain=True)
+    assert second.log(end).batch == AcquiredOffset.from_json(end).batch
+    offsets = drained(second, end)
+    assert records(end) + sum(map(records, offsets)) == 100
+    report = second.report()
+    assert report is not None
+    assert report["member"] == end["m"], "the old member id is taken back"
+    assert queue.lag() == 0
+
+
+def test_records_that_were_not_logged_come_again(opened: Open, queue: Queue, tmp_path: Path) -> None:
+    queue.send(100)
+    first = opened(checkpointLocation=tmp_path)
+    first.latest(initial(queue), None)
+    kill(first)
+    second = opened(checkpointLocation=tmp_path, drain=True)
+    offsets = drained(second, initial(queue), checkpoint=tmp_path)
+    assert sum(map(records, offsets)) == 100
+    assert queue.lag() == 0
+
+
+def test_a_committed_micro_batch_whose_locks_were_lost_is_accepted_when_it_comes_again(
+    opened: Open, queue: Queue
+) -> None:
+    queue.send(100)
+    first = opened()
+    end = first.latest(initial(queue), None)
+    first.log(end)
+    kill(first)  # after Spark's commit, before anything was acknowledged
+    second = opened(drain=True)
+    assert drained(second, end) == []
+    assert queue.lag() == 0
+
+
+def test_with_handoff_records_are_accepted_when_they_are_logged(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    driver = opened(acknowledge="handoff")
+    end = driver.latest(initial(queue), None)
+    driver.log(end)
+    driver.latest(end, None)
+    assert queue.lag() == 100 - records(end)
+
+
+def test_what_no_micro_batch_has_goes_to_others_when_the_reader_closes(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    first = opened()
+    first.latest(initial(queue), 10)
+    first.close()
+    offsets = drained(opened(drain=True), initial(queue))
+    assert sum(map(records, offsets)) == 100
+
+
+def test_outcomes_decide_and_are_cleared_when_the_next_micro_batch_is_logged(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(4)
+    driver = opened(checkpointLocation=tmp_path, maxRecordsPerTrigger=4)
+    end = driver.latest(initial(queue), None)
+    while records(end) < 4:  # all four in one micro-batch
+        driver.close()
+        driver = opened(checkpointLocation=tmp_path)
+        end = driver.latest(initial(queue), None)
+    driver.log(end)
+    log = OutcomeLog(tmp_path / "share-outcomes")
+    log.write(0, [Outcome(queue.topic, 0, 0, 0, end["b"][queue.topic]["0"][0][2], AcknowledgeType.RELEASE)])
+    commit(tmp_path, 0, end)
+    again = driver.latest(end, None)
+    assert records(again) == 1
+    assert log.read()
+    driver.log(again)
+    assert not log.read()
+
+
+def commit(checkpoint: Path, batch: int, offset: dict[str, Any]) -> None:
+    for folder in ("offsets", "commits"):
+        (checkpoint / folder).mkdir(exist_ok=True)
+        (checkpoint / folder / str(batch)).write_text("\n".join(["v1", "{}", json.dumps(offset)]))
+
+
+def test_asynchronous_progress_tracking_is_noticed(opened: Open, queue: Queue, tmp_path: Path) -> None:
+    queue.send(20)
+    driver = opened(checkpointLocation=tmp_path)
+    first = driver.latest(initial(queue), 5)
+    driver.log(first)
+    commit(tmp_path, 0, first)
+    second = driver.latest(first, 5)
+    driver.log(second)
+    with pytest.raises(CheckpointError, match="asyncProgressTrackingEnabled"):
+        driver.latest(second, 5)
+
+
+def test_the_checkpoint_of_another_group_is_refused(opened: Open) -> None:
+    with pytest.raises(CheckpointError, match="belongs to share group 'another'"):
+        opened().latest(AcquiredOffset(0, "another").to_json(), None)
+
+
+def test_a_topic_that_is_not_there_is_named(opened: Open, queue: Queue) -> None:
+    with pytest.raises(KafkaError, match="no-such-topic"):
+        opened(subscribe="no-such-topic").latest(initial(queue), None)
+
+
+def test_a_topic_that_was_made_again_has_no_processed_records(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    first = opened()
+    end = first.latest(initial(queue), None)
+    first.log(end)
+    kill(first)
+    with queue.admin() as admin:
+        admin.delete_topics([queue.topic])
+        admin.create_topic(queue.topic, partitions=queue.partitions)
+    queue.send(50)
+    offsets = drained(opened(drain=True), end)
+    assert sum(map(records, offsets)) == 50
+
+
+def test_bytes_bound_a_micro_batch_too(opened: Open, queue: Queue) -> None:
+    queue.send(200, lambda _: b"x" * 1_000)
+    offsets = drained(opened(drain=True, maxBytesPerTrigger=20_000), initial(queue))
+    assert sum(map(records, offsets)) == 200
+    assert max(map(records, offsets)) <= 25
+
+
+def test_without_starting_offsets_a_new_group_starts_at_the_end(
+    opened: Open, queue: Queue, broker: Broker
+) -> None:
+    queue.send(10)
+    with queue.admin() as admin:
+        assert admin.group_config(queue.group)["share.auto.offset.reset"].value == "latest"
+    opened().latest(initial(queue), None)
+    with queue.admin() as admin:
+        assert admin.group_config(queue.group)["share.auto.offset.reset"].value == "earliest"
