@@ -1,9 +1,10 @@
-"""Renders the tables of docs/reference/client-settings.md from the client's settings; generate_docs.py places them."""
+"""Renders the tables of the client's settings and exceptions in docs/reference/; generate_docs.py places them."""
 
 from dataclasses import Field, fields
 from enum import Enum
 from typing import Any
 
+from headrace.client.errors import TABLE, is_retriable
 from headrace.client.settings import ClientSettings, ShareSettings, rule_of
 from headrace.client.settings_refused import REFUSED, REFUSED_FOR_SHARE_GROUPS
 
@@ -57,3 +58,11 @@ def _allowed(each: "Field[Any]") -> str:
     if isinstance(value, int):
         return f"{rule.minimum} to {rule.maximum}"
     return "`host:port`, …" if isinstance(value, tuple) else "text"
+
+
+def client_errors() -> str:
+    lines = ["| Exception | Code | May pass | What to do |", "|---|---|---|---|"]
+    for code, (kind, cure) in sorted(TABLE.items()):
+        passes = "yes" if is_retriable(code) else ""
+        lines.append(f"| `{kind.__name__}` | {code} {code.name} | {passes} | {cure} |")
+    return "\n".join(lines) + "\n"

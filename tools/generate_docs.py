@@ -40,6 +40,7 @@ PARTS = {
         "share": generate_client_docs.share_settings,
         "refused": generate_client_docs.refused_settings,
     },
+    "docs/reference/client-errors.md": {"errors": generate_client_docs.client_errors},
     "docs/concepts/share-groups.md": {"states": state_diagram},
 }
 

@@ -7,7 +7,8 @@ says which class a code becomes and what its reader should do next; a code witho
 
 from typing import Any
 
-from headrace.wire.errors import TEXTS, ErrorCode, KafkaError
+from headrace.wire.errors import TEXTS, ErrorCode
+from headrace.wire.errors import KafkaError as KafkaError  # for users of this module, too
 
 
 class BrokerError(KafkaError):
