@@ -1,0 +1,111 @@
+"""The dashboard reads any Kafka: the same scene on our broker, seen from outside, and on Apache Kafka."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import httpx
+import pytest
+
+from headrace import Broker
+from headrace.client.settings import ClientSettings
+from headrace.testing import ApacheKafka
+from headrace.web.options import WebOptions
+from headrace.web.server import WebServer
+from tests.conformance.share.share_client import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    ShareMember,
+    new_queue,
+    wait_until_share_coordinators_are_ready,
+)
+from tests.conformance.steps import wait_for, wait_until_coordinators_are_ready
+from tests.conformance.wire_client import WireClient
+
+
+@pytest.fixture(scope="module")
+def apache() -> Iterator[ApacheKafka]:
+    with ApacheKafka() as cluster:
+        with WireClient(cluster.bootstrap_servers) as wire:
+            wait_until_coordinators_are_ready(wire)
+            wait_until_share_coordinators_are_ready(wire)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def headrace() -> Iterator[Broker]:
+    with Broker() as broker:
+        yield broker
+
+
+@pytest.fixture(params=["headrace", pytest.param("apache", marks=pytest.mark.needs_kafka)])
+def servers(request: pytest.FixtureRequest) -> str:
+    return str(request.getfixturevalue(request.param).bootstrap_servers)
+
+
+@pytest.fixture
+def closing() -> Iterator[ExitStack]:
+    with ExitStack() as stack:
+        yield stack
+
+
+@pytest.fixture
+def http(servers: str, closing: ExitStack) -> httpx.Client:
+    settings = ClientSettings.parse(bootstrap_servers=servers)
+    web = closing.enter_context(WebServer(settings, WebOptions(sample_s=0.3)))
+    return closing.enter_context(httpx.Client(base_url=web.url, timeout=20))
+
+
+def test_pages_and_actions_work_without_the_brokers_own_view(
+    servers: str, http: httpx.Client, closing: ExitStack, unique: str
+) -> None:
+    wire = closing.enter_context(WireClient(servers))
+    topic_id = new_queue(wire, unique, 12)
+    member = ShareMember(closing.enter_context(WireClient(servers, client_id="cook-1")), unique, topic_id)
+    member.join(unique)
+    member.take(12, 0)
+    assert member.ack((3, 5, ACCEPT), (6, 7, RELEASE), (8, 8, REJECT)) == 0
+
+    def get(path: str, **parameters: object) -> dict[str, object]:
+        answer = http.get("/api/v1" + path, params={key: str(value) for key, value in parameters.items()})
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    def runs() -> list[tuple[int, int, str]]:
+        windows = get("/group", group=unique)["windows"]
+        assert isinstance(windows, list)
+        return [(run["first"], run["last"], run["state"]) for run in windows[0]["runs"]]
+
+    # What was released came back with one delivery, and nothing is written of locks.
+    expected = [(0, 2, "unknown"), (3, 5, "acknowledged"), (6, 7, "available"), (8, 8, "archived")]
+    wait_for(lambda: runs()[:4] == expected)
+    page = get("/group", group=unique)
+    assert (page["state"], page["is_live"], page["windows_error"]) == ("Stable", False, None)
+    assert [row["client_id"] for row in page["members"]] == ["cook-1"]  # type: ignore[attr-defined, index]
+    seen = get("/record", group=unique, topic=unique, partition=0, offset=1)
+    assert (seen["state"], seen["holder"], seen["may_release"]) == ("unknown", None, False)
+    records = get("/records", topic=unique, offset=2, limit=2)["records"]
+    assert [record["offset"] for record in records] == [2, 3]  # type: ignore[attr-defined, index]
+    wait_for(lambda: unique in [one["group_id"] for one in get("/groups")["groups"]])  # type: ignore[attr-defined, index]
+
+    secret = {"x-csrf-token": str(get("/session")["csrf_token"])}
+
+    def post(path: str, **wanted: object) -> httpx.Response:
+        return http.post("/api/v1" + path, json=wanted, headers=secret)
+
+    release = post("/record/release", group=unique, topic=unique, partition=0, offset=1)
+    assert (release.status_code, "serve --http" in release.json()["error"]) == (404, True)
+    assert post("/group/reset", group=unique, to="latest").status_code == 409
+    changed = post("/group/config", group=unique, changes={"share.delivery.count.limit": "7"})
+    assert changed.status_code == 200, changed.text
+    member.close()
+    member.heartbeat(-1)
+    planned = wait_for(
+        lambda: found if (found := post("/group/reset", group=unique, to="latest")).is_success else None
+    )
+    assert [change["after"] for change in planned.json()["changes"]] == [12]
+    assert post("/group/reset", group=unique, to="latest", dry_run=False).status_code == 200
+    assert post("/group/delete", group=unique).status_code == 200
+    for path in ("/", "/groups", "/topics", f"/topic?topic={unique}", "/dead-letters", "/metrics", "/readyz"):
+        assert http.get(path).status_code == 200, path
+    assert http.get(f"/group?group={unique}").status_code == 404
