@@ -391,15 +391,15 @@ class AsyncShareMember:
     def _tell(self) -> None:
         """Passes on what has become of acknowledgements and locks."""
         core = self.core
+        if core.lost:
+            lost, core.lost = core.lost, []
+            if self._on_lost is not None:
+                self._on_lost(lost)
         if core.settled:
             settled, core.settled = core.settled, []
             self.metrics.settled(settled)
             if self._on_settled is not None:
                 self._on_settled(settled)
-        if core.lost:
-            lost, core.lost = core.lost, []
-            if self._on_lost is not None:
-                self._on_lost(lost)
 
     def _give_up(self) -> None:
         """The time for closing is over: what is still unanswered is told to have failed."""
