@@ -163,7 +163,7 @@ def test_a_committed_micro_batch_whose_locks_were_lost_is_accepted_when_it_comes
 
 def test_with_handoff_records_are_accepted_when_they_are_logged(opened: Open, queue: Queue) -> None:
     queue.send(100)
-    driver = opened(acknowledge="handoff")
+    driver = opened(acknowledge="handoff", pollTimeoutMs=500)
     end = driver.latest(initial(queue), None)
     driver.log(end)
     driver.latest(end, None)

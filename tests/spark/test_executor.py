@@ -33,7 +33,7 @@ class Task:
             "kafka.bootstrap.servers": self.queue.bootstrap_servers,
             "subscribe": self.queue.topic,
             "kafka.group.id": "g",
-            "kafka.default.api.timeout.ms": "5000",
+            "kafka.default.api.timeout.ms": "2000",
         }
         client = SourceOptions.parse(given).client
         reading = Reading(
