@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
 from headrace.client.core.acquired import ACCEPT, OPEN, RENEW, Acquired
-from headrace.client.core.decoding import Damaged, Readable, decode
+from headrace.client.core.decoding import Damaged, Opened, Readable, decode
 from headrace.client.core.member import Arrival, MemberCore
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import (
@@ -95,6 +95,7 @@ class Consumption:
         """Acquisitions of which deliveries are in the application's hands."""
         self._touched: dict[Acquired, None] = {}
         """Acquisitions with something to be swept."""
+        self._opened = Opened()
         self._rest: deque[Readable | _Failed] = deque()
         self._resting: dict[Acquired, int] = {}
         """How many offsets of an acquisition are in `_rest`."""
@@ -314,7 +315,7 @@ class Consumption:
     def _decode(self, arrivals: Collection[Arrival]) -> list[Readable | _Failed]:
         pieces: list[Readable | _Failed] = []
         for arrival in arrivals:
-            for piece in decode(arrival, check_crcs=self._settings.check_crcs):
+            for piece in decode(arrival, check_crcs=self._settings.check_crcs, opened=self._opened):
                 if isinstance(piece, Damaged):
                     pieces.append(_Failed(piece.acquired, piece.first, piece.last, piece.mark, piece.error))
                 else:

@@ -4,6 +4,9 @@ A batch that holds nothing of ours is not opened. Acquired offsets without a rec
 compaction took away) become gaps, which the broker is told about. A batch whose checksum or content is wrong is
 damaged for every reader, so its acquired offsets are to be rejected; bytes that cannot even be cut into batches may be
 whole elsewhere, so what lies in them is to be released.
+
+With record_limit a broker sends a large batch again and again, whenever a few more of its records are acquired.
+`Opened` remembers the last such batches, so that each is opened once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,6 +18,8 @@ from headrace.client.errors import error_for
 from headrace.wire.batches import BatchHeader, is_intact, split
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, read_records
+
+OPENED_MAX = 4
 
 
 class Readable(NamedTuple):
@@ -34,8 +39,34 @@ class Damaged(NamedTuple):
     error: KafkaError
 
 
-def decode(arrival: Arrival, *, check_crcs: bool) -> list[Readable | Damaged]:
+class Opened:
+    """The records of a few batches of which more may be acquired. One belongs to one consumer."""
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[bytes, int, int, int], list[Record]] = {}
+
+    def find(self, arrival: Arrival, header: BatchHeader) -> list[Record] | None:
+        return self._batches.get(_name(arrival, header))
+
+    def keep(
+        self, arrival: Arrival, header: BatchHeader, ours: Sequence[Acquired], records: list[Record]
+    ) -> None:
+        name = _name(arrival, header)
+        self._batches.pop(name, None)
+        if ours[-1].last >= header.last_offset:
+            return  # that was its end, most likely
+        self._batches[name] = records
+        if len(self._batches) > OPENED_MAX:
+            del self._batches[next(iter(self._batches))]
+
+
+def _name(arrival: Arrival, header: BatchHeader) -> tuple[bytes, int, int, int]:
+    return arrival.topic_id, arrival.partition, header.base_offset, header.crc
+
+
+def decode(arrival: Arrival, *, check_crcs: bool, opened: Opened | None = None) -> list[Readable | Damaged]:
     """What the arrival holds for us, in the order of its offsets. Gaps are marked on the way."""
+    opened = opened or Opened()
     pieces: list[Readable | Damaged] = []
     ranges = arrival.acquired
     following = 0
@@ -45,7 +76,7 @@ def decode(arrival: Arrival, *, check_crcs: bool) -> list[Readable | Damaged]:
                 following += 1
             ours = list(_overlapping(ranges, following, header))
             if ours and not header.is_control:
-                _open_batch(arrival, position, header, ours, pieces, check_crcs)
+                _open_batch(arrival, position, header, ours, pieces, check_crcs, opened)
     except KafkaError as error:
         _cut_short(arrival, ranges, pieces, error)
     for acquired in ranges:
@@ -68,13 +99,17 @@ def _open_batch(
     ours: list[Acquired],
     pieces: list[Readable | Damaged],
     check_crcs: bool,
+    opened: Opened,
 ) -> None:
     base, last = header.base_offset, header.last_offset
     try:
-        if check_crcs and not is_intact(arrival.records, position, header):
-            raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch does not match its checksum")
-        with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
-            records = read_records(batch)
+        records = opened.find(arrival, header)
+        if records is None:
+            if check_crcs and not is_intact(arrival.records, position, header):
+                raise KafkaError(ErrorCode.CORRUPT_MESSAGE, "The record batch does not match its checksum")
+            with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
+                records = read_records(batch)
+        opened.keep(arrival, header, ours, records)
     except Exception as error:  # whatever a codec makes of damaged bytes
         text = error.message if isinstance(error, KafkaError) else str(error)
         where = f"{arrival.topic}-{arrival.partition}, offsets {base} to {last}"
@@ -86,11 +121,17 @@ def _open_batch(
     for acquired in ours:
         wanted = records
         if acquired.first > base or acquired.last < last:
-            wanted = [record for record in records if record.offset in acquired]
+            wanted = _part(records, base, last, acquired)
         if acquired.marks is not None:
             wanted = [record for record in wanted if acquired.mark_of(record.offset) == OPEN]
         if wanted:
             _add(pieces, acquired, wanted)
+
+
+def _part(records: list[Record], base: int, last: int, acquired: Acquired) -> list[Record]:
+    if len(records) == last - base + 1:  # no holes: the place of a record says its offset
+        return records[max(0, acquired.first - base) : acquired.last - base + 1]
+    return [record for record in records if record.offset in acquired]
 
 
 def _add(pieces: list[Readable | Damaged], acquired: Acquired, records: list[Record]) -> None:
