@@ -6,6 +6,7 @@
 fault of ours and says so; HEADRACE_TRACEBACK=1 shows where it came from.
 """
 
+import contextlib
 import os
 import sys
 from typing import Any
@@ -28,8 +29,7 @@ class Commands(TyperGroup):
         except (KeyboardInterrupt, typer.Abort):
             raise typer.Exit(INTERRUPTED) from None
         except BrokenPipeError:
-            # Whoever read our output has seen enough (`| head`). Python would complain when it closes stdout.
-            sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+            _stop_writing()
             raise typer.Exit(0) from None
         except Exception as error:
             is_the_parsers = hasattr(error, "exit_code")
@@ -37,6 +37,14 @@ class Commands(TyperGroup):
                 raise
             say(f"headrace {ctx.invoked_subcommand}: {explain(error)}")
             raise typer.Exit(FAILED) from None
+
+
+def _stop_writing() -> None:
+    """Whoever read our output has seen enough (`| head`): what is left goes nowhere, and Python need not complain."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    with contextlib.suppress(OSError):  # a stdout without a descriptor, in tests
+        os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def say(text: str) -> None:

@@ -7,7 +7,6 @@ import random
 import sys
 import threading
 from collections.abc import AsyncIterator, Sequence
-from concurrent.futures import CancelledError
 from pathlib import Path
 from typing import NamedTuple
 
@@ -77,22 +76,29 @@ async def _chunks_of(file: Path | None) -> AsyncIterator[bytes]:
     """As they come. A thread of its own reads, so that Ctrl+C need not wait for the next line to be typed."""
     descriptor = sys.stdin.fileno() if file is None else os.open(file, os.O_RDONLY)
     loop = asyncio.get_running_loop()
-    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue(CHUNKS_WAITING_MAX)
+    chunks: asyncio.Queue[bytes | OSError] = asyncio.Queue()
+    room = threading.Semaphore(CHUNKS_WAITING_MAX)
+    is_wanted = True
 
     def read() -> None:
         chunk: bytes | OSError = b"-"
-        with contextlib.suppress(RuntimeError, CancelledError):  # the loop is gone: nobody wants more
-            while chunk and not isinstance(chunk, OSError):
-                try:
-                    chunk = os.read(descriptor, CHUNK)
-                except OSError as error:
-                    chunk = error
-                asyncio.run_coroutine_threadsafe(chunks.put(chunk), loop).result()
+        while chunk and not isinstance(chunk, OSError) and room.acquire() and is_wanted:
+            try:
+                chunk = os.read(descriptor, CHUNK)
+            except OSError as error:
+                chunk = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed
+                loop.call_soon_threadsafe(chunks.put_nowait, chunk)
         if file is not None:
             os.close(descriptor)
 
     threading.Thread(target=read, name="headrace-input", daemon=True).start()
-    while chunk := await chunks.get():
-        if isinstance(chunk, OSError):
-            raise chunk
-        yield chunk
+    try:
+        while chunk := await chunks.get():
+            if isinstance(chunk, OSError):
+                raise chunk
+            room.release()
+            yield chunk
+    finally:
+        is_wanted = False
+        room.release()
