@@ -12,6 +12,7 @@ whether the broker did what was asked is unknown, and it is for the caller to kn
 import asyncio
 import os
 import random
+import re
 import socket
 import ssl
 import struct
@@ -45,6 +46,8 @@ from headrace.wire.messages.api_versions_response import ApiVersionsResponse
 
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
+"""A name with several addresses, none of which answers, gives one error with all their texts in it."""
 CORRELATION_ID_MAX = 2**31 - 1
 CLOSE_S_MAX = 1.0
 """How long a broker may take to say farewell in TLS before the connection is cut."""
@@ -358,4 +361,5 @@ def _reason(error: OSError) -> str:
     """The system's word for it, without the address, which the error's own text repeats in each loop's own way."""
     if isinstance(error, socket.gaierror):
         return f"the host name cannot be resolved ({error.strerror})"
-    return os.strerror(error.errno) if error.errno else str(error)
+    numbers = {error.errno} if error.errno else set(map(int, _ERROR_NUMBER.findall(str(error))))
+    return " and ".join(os.strerror(number) for number in sorted(numbers)) or str(error)

@@ -1,6 +1,7 @@
 """One connection, against a real broker in this process and against servers that do what brokers should not."""
 
 import asyncio
+import socket
 import struct
 from collections.abc import Iterator
 
@@ -283,6 +284,18 @@ def test_a_port_without_a_listener_is_named() -> None:
             BrokerNotAvailableError, match=rf"127\.0\.0\.1:{port}: Connection refused.*bootstrap"
         ):
             await open_to(f"127.0.0.1:{port}")
+
+    run(scenario())
+
+
+def test_a_host_with_several_addresses_that_all_refuse_says_so_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    (port,) = free_ports(1)
+    found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{last}", port)) for last in (1, 2)]
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+
+    async def scenario() -> None:
+        with pytest.raises(BrokerNotAvailableError, match=rf"at both:{port}: Connection refused \("):
+            await open_to(f"both:{port}")
 
     run(scenario())
 
