@@ -14,7 +14,7 @@ import trustme
 import uvloop
 from cryptography.hazmat.primitives import serialization
 
-from headrace.client.cluster import ANY, Cluster
+from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     BrokerNotAvailableError,
     ConfigError,
@@ -26,6 +26,7 @@ from headrace.client.errors import (
 from headrace.client.plain_fetch import read_range
 from headrace.client.settings import ClientSettings
 from headrace.testing import ApacheKafka
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.metadata_request import MetadataRequest
 from headrace.wire.records import read_records
 from tests.unit.client.talk import create_topic, produce
@@ -33,7 +34,7 @@ from tests.unit.client.talk import run as run_on
 
 pytestmark = pytest.mark.needs_kafka
 PASSWORD = "a,secret=with signs"
-REAUTHENTICATE_MS = 1_500
+REAUTHENTICATE_MS = 3_000
 LISTENERS = {
     "TLS": "SSL",
     "ODDNAME": "SSL",
@@ -274,18 +275,32 @@ def test_another_security_protocol_than_the_listeners_is_named_soon(
     assert wanted in str(caught.value)
 
 
-def test_a_login_that_ends_soon_is_renewed_on_the_same_connection(run: Run, secured: Secured) -> None:
-    """The broker closes connections whose login has ended; this one is in use for longer than two lives of a login."""
+def test_a_login_that_ends_soon_is_renewed_on_the_same_connection(
+    run: Run, secured: Secured, unique: str
+) -> None:
+    """The broker closes connections whose login has ended; this one is in use for longer than that.
+
+    Fetches that the broker holds back are under way all the time, so that the login meets them.
+    """
 
     async def scenario() -> None:
         settings = secured.settings("SHORT", sasl_username="alice", sasl_password=PASSWORD)
         async with Cluster(settings) as cluster:
-            connection = await cluster.connection(ANY)
+            topic = await create_topic(cluster, unique)
+            connection = await cluster.connection(1)
+            partition = FetchPartition(partition=0, partition_max_bytes=1_000)
+            parked = FetchRequest(
+                max_wait_ms=50,
+                min_bytes=1,
+                topics=[FetchTopic(topic_id=topic.topic_id, partitions=[partition])],
+            )
             loop = asyncio.get_running_loop()
-            end = loop.time() + 2.2 * REAUTHENTICATE_MS / 1000
+            end = loop.time() + 1.4 * REAUTHENTICATE_MS / 1000
             while loop.time() < end:
-                await connection.send(MetadataRequest(topics=[]))
-                await asyncio.sleep(0.02)  # a request now and then is the point: one must meet every moment
+                answers = await asyncio.gather(
+                    connection.send(parked), connection.send(MetadataRequest(topics=[]))
+                )
+                assert not answers[0].error_code
             assert connection.is_open
 
     run(scenario())

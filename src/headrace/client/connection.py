@@ -51,8 +51,8 @@ _ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 CORRELATION_ID_MAX = 2**31 - 1
 CLOSE_S_MAX = 1.0
 """How long a broker may take to say farewell in TLS before the connection is cut."""
-RELOGIN_AT = 0.85, 0.95
-"""After which part of a session's life we log in again; Java's rule."""
+RELOGIN_AT = 0.75, 0.85
+"""After which part of a session's life we log in again: a fetch that is held back may come before it in the line."""
 
 
 class _Waiting(NamedTuple):
@@ -294,7 +294,7 @@ class Connection(asyncio.BufferedProtocol):
 
     async def _log_in(self) -> None:
         """Also while the connection is in use (KIP-368): then requests wait, and those under way are answered."""
-        timeout_ms = self._settings.socket_connection_setup_timeout_ms
+        timeout_ms = self._settings.request_timeout_ms  # a fetch before it may be held back for long
 
         async def ask(request: Message) -> Any:
             return await self._post(request, self.version_of(request.API_KEY), timeout_ms)

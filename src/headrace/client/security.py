@@ -37,11 +37,12 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     """The context for these settings, or None where security.protocol has no TLS. ConfigError for a bad file."""
     if not settings.security_protocol.has_tls:
         return None
-    context = ssl.create_default_context()
     if settings.ssl_truststore_location or settings.ssl_truststore_certificates:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         _trust(context, settings)
+    else:
+        context = ssl.create_default_context()
     context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     if not settings.enable_ssl_certificate_verification:
         context.check_hostname = False
