@@ -232,9 +232,10 @@ class AsyncShareConsumer:
             while True:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
-                    member.core.sweep(consumption.touched())
                     if deliveries:
+                        member.core.sweep(consumption.touched())
                         return deliveries
+                    member.ask(until_ms, consumption.touched())  # there were gaps alone
                 if now_ms() >= until_ms:
                     return []
                 await member.wait_for_change(until_ms)

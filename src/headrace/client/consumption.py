@@ -15,8 +15,6 @@ One lock, the core's, guards the marks and everything here that both threads tou
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Sequence
-from itertools import repeat
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
@@ -32,7 +30,6 @@ from headrace.client.errors import (
 )
 from headrace.client.settings import AcknowledgementMode, ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import Record
 
 logger = logging.getLogger("headrace.client")
 Deserializer = Callable[[bytes], Any]
@@ -45,9 +42,6 @@ NOT_IN_FLIGHT = "The record cannot be acknowledged."
 NOT_SUBSCRIBED = "The consumer is not subscribed to any topics; call subscribe first."
 CLOSED = "The consumer is closed: it has given back what was not acknowledged."
 IN_CALLBACK = "The consumer must not be used inside its acknowledgement commit callback."
-
-_key_of = attrgetter("key")
-_value_of = attrgetter("value")
 
 
 class _Failed(NamedTuple):
@@ -188,7 +182,7 @@ class Consumption:
             raise IllegalStateError(CLOSED)
         acquired = delivery._acquired
         with self._lock:
-            self._choose(acquired, delivery._record.offset, type, delivery)
+            self._choose(acquired, delivery.offset, type, delivery)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
@@ -198,7 +192,7 @@ class Consumption:
             for acquired, deliveries in self._handed.items():
                 if acquired.topic != topic or acquired.partition != partition or offset not in acquired:
                     continue
-                found = next((one for one in deliveries if one._record.offset == offset), None)
+                found = next((one for one in deliveries if one.offset == offset), None)
                 if self._is_implicit and (found is not None or acquired.mark_of(offset) == OPEN):
                     raise IllegalStateError(IMPLICIT)
                 self._choose(acquired, offset, type, found)
@@ -250,7 +244,7 @@ class Consumption:
         with self._lock:
             for one in losses:
                 deliveries = self._handed.get(one.acquired, ())
-                ours = [each for each in deliveries if one.first <= each._record.offset <= one.last]
+                ours = [each for each in deliveries if one.first <= each.offset <= one.last]
                 told.setdefault(one.error, []).extend(ours)
                 if one.acquired.is_finished:
                     self._handed.pop(one.acquired, None)
@@ -305,7 +299,7 @@ class Consumption:
         ended: list[Delivery] = []
         others: list[Delivery] = []
         for one in acquired.renewals:
-            (ended if answer.first <= one._record.offset <= answer.last else others).append(one)
+            (ended if answer.first <= one.offset <= answer.last else others).append(one)
         acquired.renewals = others
         self._renewing -= len(ended)
         self._core.is_paused = self._renewing > 0
@@ -328,13 +322,15 @@ class Consumption:
 
     def _hand_out(self, pieces: Sequence[Readable | _Failed]) -> list[Delivery]:
         """The common case: every record as it is."""
+        if len(pieces) == 1 and isinstance(pieces[0], Readable):
+            acquired, deliveries = pieces[0]
+            self._handed[acquired] = deliveries
+            return list(deliveries)
         handed: list[Delivery] = []
-        for acquired, records in pieces:  # type: ignore[misc]
-            deliveries = list(
-                map(Delivery, map(_key_of, records), map(_value_of, records), records, repeat(acquired))
-            )
-            self._handed[acquired] = [*self._handed.get(acquired, ()), *deliveries]
-            handed += deliveries
+        for piece in pieces:
+            assert isinstance(piece, Readable)
+            self._handed.setdefault(piece.acquired, []).extend(piece.records)
+            handed += piece.records
         return handed
 
     def _take_rest(self) -> list[Delivery]:
@@ -353,35 +349,31 @@ class Consumption:
     def _deserialize(self, piece: Readable, handed: list[Delivery]) -> None:
         acquired, records = piece
         deliveries = self._handed.setdefault(acquired, [])
-        for index, record in enumerate(records):
+        for index, delivery in enumerate(records):
             try:
-                delivery = Delivery(
-                    _through(self._key_deserializer, record.key),
-                    _through(self._value_deserializer, record.value),
-                    record,
-                    acquired,
-                )
+                key = _through(self._key_deserializer, delivery.key)
+                value = _through(self._value_deserializer, delivery.value)
             except Exception as error:
-                failed = self._undeserializable(acquired, record, error)
                 behind = records[index + 1 :]
                 if behind:
                     self._rest.appendleft(Readable(acquired, behind))
-                self._rest.appendleft(failed)
+                self._rest.appendleft(self._undeserializable(delivery, error))
                 return
+            delivery.key, delivery.value = key, value
             deliveries.append(delivery)
             handed.append(delivery)
             self._rested(acquired, 1)
 
-    def _undeserializable(self, acquired: Acquired, record: Record, error: Exception) -> _Failed:
-        raw = Delivery(record.key, record.value, record, acquired)
+    def _undeserializable(self, delivery: Delivery, error: Exception) -> _Failed:
         raised = RecordDeserializationError(
-            f"cannot deserialize the record at {acquired.topic}-{acquired.partition}, offset {record.offset}: "
+            f"cannot deserialize the record at {delivery.topic}-{delivery.partition}, offset {delivery.offset}: "
             f"{type(error).__name__}: {error}. It is answered with {self._on_deserialization_error.name}; "
             "acknowledge_offset may say otherwise before the next poll.",
-            raw,
+            delivery,
         )
         raised.__cause__ = error
-        return _Failed(acquired, record.offset, record.offset, self._on_deserialization_error, raised)
+        mark = self._on_deserialization_error
+        return _Failed(delivery._acquired, delivery.offset, delivery.offset, mark, raised)
 
     def _raise_failed(self) -> None:
         failed = self._rest.popleft()

@@ -1,20 +1,17 @@
 """`Delivery`: one record that the broker has locked for this consumer, and the four answers to it.
 
-A delivery is made for every record, so it is as light as it can be: the compiled reader's record stays inside, and
-what is the same for a whole range of records is read from that range when it is asked for.
+A delivery is made for every record, so it is as light as it can be: what is the same for a whole range of records is
+read from that range when it is asked for, and Python's collector of cycles is spared the walk over it.
 """
 
 import time
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.client.core.acquired import LATE, LOST
-
-if TYPE_CHECKING:
-    from headrace.client.core.acquired import Acquired
-    from headrace.wire.records import Record
+from headrace.client.core.acquired import LATE, LOST, Acquired
 
 
 class AcknowledgeType(IntEnum):
@@ -52,8 +49,13 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     key: Any
     value: Any
-    _record: "Record"
-    _acquired: "Acquired"
+    offset: int
+    timestamp: int
+    """Milliseconds since 1970."""
+    headers: Sequence[tuple[str, bytes | None]]
+    timestamp_type: int
+    """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
+    _acquired: Acquired
     reason: str | None = None
     """Why it was rejected. Kafka's protocol has no place for it: it is for whoever writes the dead letter."""
 
@@ -66,24 +68,6 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._acquired.partition
 
     @property
-    def offset(self) -> int:
-        return self._record.offset
-
-    @property
-    def headers(self) -> list[tuple[str, bytes | None]]:
-        return self._record.headers
-
-    @property
-    def timestamp(self) -> int:
-        """Milliseconds since 1970."""
-        return self._record.timestamp
-
-    @property
-    def timestamp_type(self) -> int:
-        """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
-        return self._record.timestamp_type
-
-    @property
     def delivery_count(self) -> int:
         """1 at the first delivery."""
         return self._acquired.delivery_count
@@ -91,13 +75,13 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     @property
     def lock_deadline(self) -> float:
         """When the lock ends unless it is renewed, as `time.time()` counts."""
-        until_ms = self._acquired.lock_until_ms_of(self._record.offset)
+        until_ms = self._acquired.lock_until_ms_of(self.offset)
         return time.time() + until_ms / 1000 - time.monotonic()
 
     @property
     def is_lost(self) -> bool:
         """The lock has ended or was taken away: the record may be with another member by now."""
-        return self._acquired.mark_of(self._record.offset) in (LOST, LATE)
+        return self._acquired.mark_of(self.offset) in (LOST, LATE)
 
     def accept(self) -> None:
         self._acquired.keeper.acknowledge(self, AcknowledgeType.ACCEPT)

@@ -238,7 +238,7 @@ class ShareConsumer:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
                         return deliveries
-                    ask(member.send, consumption.touched())
+                    ask(member.ask, int(until * 1000) + 1, consumption.touched())  # there were gaps alone
                 left = until - time.monotonic()
                 if left <= 0:
                     return []

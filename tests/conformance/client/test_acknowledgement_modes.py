@@ -19,7 +19,7 @@ def test_a_record_comes_as_it_was_produced(wire: WireClient, consumer: NewConsum
     new_queue(wire, unique, 1)
     (delivery,) = one_poll(consumer())
     assert (delivery.topic, delivery.partition, delivery.offset) == (unique, 0, 0)
-    assert (delivery.key, delivery.value, delivery.headers) == (None, b"0", [])
+    assert (delivery.key, delivery.value, list(delivery.headers)) == (None, b"0", [])
     assert delivery.delivery_count == 1
     assert delivery.timestamp_type == 0
     assert not delivery.is_lost

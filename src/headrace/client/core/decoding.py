@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from headrace.client.core.acquired import GAP, OPEN, REJECT, RELEASE, Acquired
 from headrace.client.core.member import Arrival
+from headrace.client.delivery import Delivery
 from headrace.client.errors import error_for
 from headrace.wire.batches import BatchHeader, is_intact, split
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -23,10 +24,10 @@ OPENED_MAX = 4
 
 
 class Readable(NamedTuple):
-    """Records of one acquisition, in order."""
+    """Records of one acquisition, in order, with the bytes of their keys and values."""
 
     acquired: Acquired
-    records: list[Record]
+    records: list[Delivery]
 
 
 class Damaged(NamedTuple):
@@ -125,7 +126,13 @@ def _open_batch(
         if acquired.marks is not None:
             wanted = [record for record in wanted if acquired.mark_of(record.offset) == OPEN]
         if wanted:
-            _add(pieces, acquired, wanted)
+            # The compiled reader's objects go at once: the collector of cycles need not walk over them.
+            kind = int(header.is_log_append_time)
+            deliveries = [
+                Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, acquired)
+                for one in wanted
+            ]
+            _add(pieces, acquired, deliveries)
 
 
 def _part(records: list[Record], base: int, last: int, acquired: Acquired) -> list[Record]:
@@ -134,7 +141,7 @@ def _part(records: list[Record], base: int, last: int, acquired: Acquired) -> li
     return [record for record in records if record.offset in acquired]
 
 
-def _add(pieces: list[Readable | Damaged], acquired: Acquired, records: list[Record]) -> None:
+def _add(pieces: list[Readable | Damaged], acquired: Acquired, records: list[Delivery]) -> None:
     if pieces:
         last = pieces[-1]
         if isinstance(last, Readable) and last.acquired is acquired:

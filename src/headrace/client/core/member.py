@@ -216,6 +216,9 @@ class MemberCore:
                 taken.append(arrival)
             self._taken_ms = now_ms
             self._is_awaited = False
+            if taken:
+                # Whoever waited has got something: until it asks again, another fetch would be one ahead.
+                self._asked_until_ms = None
         return taken
 
     def give_back(self, arrivals: Iterable[Arrival]) -> None:
