@@ -19,7 +19,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 @pytest.fixture
 def headrace_broker() -> "Iterator[Broker]":
     """A fresh in-memory broker for this test."""
-    from headrace import Broker
+    from headrace.broker.embedded import Broker
 
     with Broker(settings=SETTINGS) as broker:
         yield broker
@@ -28,7 +28,7 @@ def headrace_broker() -> "Iterator[Broker]":
 @pytest.fixture(scope="session")
 def headrace_session_broker() -> "Iterator[Broker]":
     """One in-memory broker for the whole test run: use your own topic and group names."""
-    from headrace import Broker
+    from headrace.broker.embedded import Broker
 
     with Broker(settings=SETTINGS) as broker:
         yield broker
