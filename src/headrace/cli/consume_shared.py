@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from headrace.client.sync import ShareConsumer
 
 POLL_S = 1.0
-POLL_RECORDS = 500
 
 
 def run(
@@ -34,15 +33,14 @@ def run(
         "share.acknowledgement.mode": "implicit" if answer is None else "explicit",
     }
     if out.left is not None:
-        # Acquired is delivered: records beyond --max would be counted as delivered once more, and wait for us.
-        limit = 1 if answer is None else min(out.left, POLL_RECORDS)
-        chosen |= {"share.acquire.mode": "record_limit", "max.poll.records": str(limit)}
+        # Acquired is delivered: what is taken beyond --max would count as delivered, and wait until we let go.
+        chosen |= {"share.acquire.mode": "record_limit"}
     with ShareConsumer({**chosen, **settings}) as consumer, _Stop(consumer) as stop:
         consumer.subscribe(topics)
         quiet_since = time.monotonic()
         while not stop.is_asked and out.left != 0:
             out.require_reader()
-            deliveries = _poll(consumer, POLL_S if timeout is None else min(POLL_S, timeout))
+            deliveries = _poll(consumer, POLL_S if timeout is None else min(POLL_S, timeout), out.left)
             if deliveries:
                 _work_off(consumer, deliveries, out, answer)
                 quiet_since = time.monotonic()
@@ -74,11 +72,11 @@ class _Stop:
         self._consumer.wakeup()
 
 
-def _poll(consumer: "ShareConsumer", timeout: float) -> "list[Delivery]":
+def _poll(consumer: "ShareConsumer", timeout: float, records_max: int | None) -> "list[Delivery]":
     from headrace.client.errors import WakeupError
 
     try:
-        return consumer.poll(timeout=timeout)
+        return consumer.poll(timeout=timeout, max_records=records_max)
     except WakeupError:
         return []
 

@@ -50,8 +50,15 @@ def list_groups(
     headrace group list
     headrace group list --type share --state Empty
     """
+    from headrace.client.admin.results import GroupState, GroupType, parse_choice
+
+    try:
+        types = [parse_choice(GroupType, one) for one in type or ()]
+        states = [parse_choice(GroupState, one) for one in state or ()]
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
     with open_admin(client_settings(server, settings, command_config)) as admin:
-        groups = admin.list_groups(type=type, state=state)
+        groups = admin.list_groups(type=types, state=states)
     if json:
         print_json(groups)
     elif groups:

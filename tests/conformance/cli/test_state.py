@@ -1,0 +1,54 @@
+"""`headrace state` and `headrace top` on both brokers: what a share group has done, drawn and raw."""
+
+import json
+
+import pytest
+
+from tests.conformance.cli.conftest import Command
+
+
+@pytest.fixture(autouse=True)
+def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
+def test_a_window_is_drawn_with_what_became_of_its_records(run: Command, unique: str) -> None:
+    run("topic", "create", unique)
+    run("produce", unique, "--perf", "--count", "6", "--size", "5")
+    run("consume", unique, "-g", unique, "--from-beginning", "--max", "1", "--release")
+    run("consume", unique, "-g", unique, "--max", "1", "--release")
+    drawn = run("state", unique)
+    assert drawn.out.splitlines()[0] == f"Share group {unique}: Empty, 0 members"
+    assert f"{unique}-0  starts at 0 · 6 records left to do · the log ends at 6" in drawn.out
+    assert "0    available     1 record   delivered 2 times" in drawn.out
+    assert "1-5  open          5 records" in drawn.out
+    assert "□ available: to be delivered again" in drawn.out
+    run("consume", unique, "-g", unique, "--max", "1", "--reject")
+    run("consume", unique, "-g", unique, "--max", "5")
+    assert "nothing left to do" in run("state", unique).out
+    (state,) = run("state", unique, "--json", "-t", f"{unique}:0").json
+    assert (state["topic"], state["lag"], state["is_live"]) == (unique, 0, False)
+
+
+def test_raw_records_are_those_of_apache_s_formatter(run: Command, unique: str) -> None:
+    run("topic", "create", unique)
+    run("produce", unique, "--perf", "--count", "2", "--size", "5")
+    run("consume", unique, "-g", unique, "--from-beginning", "--max", "2")
+    records = [json.loads(line) for line in run("state", unique, "--raw").out.splitlines()]
+    assert records[0]["key"]["type"] == 0
+    assert {record["key"]["data"]["groupId"] for record in records} == {unique}
+    batches = [batch for record in records for batch in record["value"]["data"]["stateBatches"]]
+    assert {"firstOffset": 0, "lastOffset": 1, "deliveryState": 2, "deliveryCount": 1} in batches
+
+
+def test_an_unknown_group_is_refused(run: Command, unique: str) -> None:
+    assert f"there is no group '{unique}'" in run.refused("state", unique)
+
+
+def test_top_prints_once_for_scripts(run: Command, orders: str, unique: str) -> None:
+    run("consume", orders, "-g", unique, "--from-beginning", "--max", "10")
+    said = run("top", "--once", "--interval", "0.2")
+    assert [unique, "Share", "Empty", "0", "0"] in [row[:5] for row in said.rows]
+    assert [orders, "2", "10", "0.0"] in said.rows
+    overview = run("top", "--json", "--interval", "0.2").json
+    assert unique in {group["group_id"] for group in overview["groups"]}
