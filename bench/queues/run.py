@@ -15,7 +15,7 @@ from typing import Protocol
 from bench.brokers import Headrace, Policy
 from bench.clients.figures import Figures
 from bench.contest import Contest, Measure
-from bench.machine import descendants, memory_shared_out_mb
+from bench.machine import cpu_s, descendants, memory_shared_out_mb
 from bench.queues import peers
 from bench.queues.jobs.work import CONCURRENCY, JOURNAL, SERVER
 from bench.queues.journal import jobs_noted, rate, read, require_exact
@@ -32,6 +32,7 @@ OURS = "headrace, asyncio, fsync"
 NO_OP = Measure("no-op jobs", "jobs/s", True)
 WAIT = Measure("jobs that wait 5 ms", "jobs/s", True)
 ENQUEUE = Measure("enqueue, one after the other", "jobs/s", True)
+CPU = Measure("processor time, worker and server", "us/job", False)
 WORKER_MEMORY = Measure("memory of the worker", "MB", False)
 SERVER_MEMORY = Measure("memory of the server", "MB", False)
 SETTING = f"{CONCURRENCY} at once"
@@ -59,6 +60,15 @@ class Contender:
     python: Path
     module: str
     worker: Sequence[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a run took: memory when the last job is done; processor time of both sides a job, from the first job on."""
+
+    worker_mb: float
+    server_mb: float
+    cpu_us: float
 
 
 class Failed(Exception):
@@ -185,14 +195,15 @@ def _measure(contest: Contest, contender: Contender, server: Server, folder: Pat
         **COMPILED,
     }
     enqueued = Figures.parse(_run(contender, env, "enqueue", "--no-ops", str(NO_OPS), "--waits", str(WAITS)))
-    worker_mb, server_mb = _work_off(contender, server, journal, env, folder)
+    spent = _work_off(contender, server, journal, env, folder)
     entries = read(journal)
     require_exact(entries, jobs=NO_OPS + WAITS)
     contest.add(NO_OP, SETTING, contender.name, rate(entries, first=0, jobs=NO_OPS))
     contest.add(WAIT, SETTING, contender.name, rate(entries, first=NO_OPS, jobs=WAITS))
     contest.add(ENQUEUE, "one client", contender.name, enqueued.records / enqueued.seconds)
-    contest.add(WORKER_MEMORY, SETTING, contender.name, worker_mb)
-    contest.add(SERVER_MEMORY, SETTING, contender.name, server_mb)
+    contest.add(CPU, SETTING, contender.name, spent.cpu_us)
+    contest.add(WORKER_MEMORY, SETTING, contender.name, spent.worker_mb)
+    contest.add(SERVER_MEMORY, SETTING, contender.name, spent.server_mb)
 
 
 def _run(contender: Contender, env: dict[str, str], *arguments: str) -> str:
@@ -207,30 +218,44 @@ def _run(contender: Contender, env: dict[str, str], *arguments: str) -> str:
 
 def _work_off(
     contender: Contender, server: Server, journal: Path, env: dict[str, str], folder: Path
-) -> tuple[float, float]:
-    """Memory of the worker's processes and of the server, in MB, when the last job is done."""
+) -> Spent:
     output = folder / "worker.log"
     output.unlink(missing_ok=True)
     worker = ChildProcess(contender.worker, output=output, env=env, cwd=ROOT)
     processes = [worker.pid]
     try:
-        deadline = time.monotonic() + RUN_TIMEOUT_S
-        while jobs_noted(journal) < NO_OPS + WAITS:
-            if time.monotonic() > deadline or not worker.is_running:
-                raise Failed(
-                    f"{contender.name}: {jobs_noted(journal)} of {NO_OPS + WAITS} jobs ran within"
-                    f" {RUN_TIMEOUT_S} s:\n{worker.output_tail()}"
-                )
-            time.sleep(0.01)
+        _wait_for(1, contender, worker, journal)
+        early, cpu_before_s = jobs_noted(journal), _cpu_s(worker, server)
+        _wait_for(NO_OPS + WAITS, contender, worker, journal)
+        used_s = _cpu_s(worker, server) - cpu_before_s
         processes = descendants(worker.pid)
         deadline = time.monotonic() + EMPTY_TIMEOUT_S
         while left := int(_run(contender, env, "left")):
             if time.monotonic() > deadline:
                 raise Failed(f"{contender.name}: every job ran, and the queue still holds {left}")
-        return memory_shared_out_mb(processes), memory_shared_out_mb([server.pid])
+        return Spent(
+            memory_shared_out_mb(processes),
+            memory_shared_out_mb([server.pid]),
+            used_s * 1e6 / (NO_OPS + WAITS - early),
+        )
     finally:
         worker.stop(STOP_TIMEOUT_S)
         # A worker that had to be killed leaves its children behind.
         for pid in processes[1:]:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+
+
+def _cpu_s(worker: ChildProcess, server: Server) -> float:
+    return sum(cpu_s(pid) for pid in (*descendants(worker.pid), server.pid))
+
+
+def _wait_for(jobs: int, contender: Contender, worker: ChildProcess, journal: Path) -> None:
+    deadline = time.monotonic() + RUN_TIMEOUT_S
+    while (noted := jobs_noted(journal)) < jobs:
+        if time.monotonic() > deadline or not worker.is_running:
+            raise Failed(
+                f"{contender.name}: {noted} of {NO_OPS + WAITS} jobs ran within"
+                f" {RUN_TIMEOUT_S} s:\n{worker.output_tail()}"
+            )
+        time.sleep(0.005)
