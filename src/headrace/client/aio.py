@@ -120,8 +120,7 @@ class AsyncShareConsumer:
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
-        self._require_usable()
-        self._consumption.acknowledge(delivery, AcknowledgeType(type))
+        self._consumption.acknowledge(delivery, type)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT

@@ -89,6 +89,7 @@ class Consumption:
         """Acquisitions of which deliveries are in the application's hands."""
         self._touched: dict[Acquired, None] = {}
         """Acquisitions with something to be swept."""
+        self._touched_last: Acquired | None = None
         self._opened = Opened()
         self._rest: deque[Readable | _Failed] = deque()
         self._resting: dict[Acquired, int] = {}
@@ -138,6 +139,7 @@ class Consumption:
             return []
         with self._lock:
             touched, self._touched = self._touched, {}
+            self._touched_last = None
         return list(touched)
 
     @property
@@ -174,14 +176,19 @@ class Consumption:
             self._resting[piece.acquired] = self._resting.get(piece.acquired, 0) + _size(piece)
         return self._take_rest()
 
-    def acknowledge(self, delivery: Delivery, type: AcknowledgeType) -> None:
+    def acknowledge(self, delivery: Delivery, type: int = ACCEPT) -> None:
         """`Delivery`'s methods end here, and the consumers' `acknowledge`."""
-        if self._is_implicit:
-            raise IllegalStateError(IMPLICIT)
-        if self.is_closed:
-            raise IllegalStateError(CLOSED)
+        if self._is_implicit or self.is_closed or self._is_in_callback or not ACCEPT <= type <= RENEW:
+            self._refuse(type)
         acquired = delivery._acquired
         with self._lock:
+            marks = acquired.marks
+            if marks is not None and type != RENEW and acquired is self._touched_last:
+                # The common case by far, short: one more of a range, to be swept later.
+                index = delivery.offset - acquired.first
+                if marks[index] < RENEW:
+                    marks[index] = type
+                    return
             self._choose(acquired, delivery.offset, type, delivery)
 
     def acknowledge_offset(
@@ -224,6 +231,12 @@ class Consumption:
     def refuse_in_callback(self) -> None:
         if self._is_in_callback:
             raise IllegalStateError(IN_CALLBACK)
+
+    def _refuse(self, type: int) -> None:
+        self.refuse_in_callback()
+        if not ACCEPT <= type <= RENEW:
+            raise ValueError(f"{type!r} is no answer to a delivery; use AcknowledgeType")
+        raise IllegalStateError(IMPLICIT if self._is_implicit else CLOSED)
 
     # The member's thread
 
@@ -283,6 +296,7 @@ class Consumption:
     def _touch(self, acquired: Acquired) -> None:
         is_first = not self._touched
         self._touched[acquired] = None
+        self._touched_last = acquired
         if is_first and self.on_touched is not None:
             self.on_touched()
 

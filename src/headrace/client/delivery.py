@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from headrace.client.core.acquired import LATE, LOST, Acquired
+from headrace.client.core.acquired import ACCEPT, LATE, LOST, REJECT, RELEASE, RENEW, Acquired
 
 
 class AcknowledgeType(IntEnum):
@@ -84,14 +84,14 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._acquired.mark_of(self.offset) in (LOST, LATE)
 
     def accept(self) -> None:
-        self._acquired.keeper.acknowledge(self, AcknowledgeType.ACCEPT)
+        self._acquired.keeper.acknowledge(self, ACCEPT)
 
     def release(self) -> None:
-        self._acquired.keeper.acknowledge(self, AcknowledgeType.RELEASE)
+        self._acquired.keeper.acknowledge(self, RELEASE)
 
     def reject(self, reason: str | None = None) -> None:
         """`reason` stays on this delivery; see the field."""
-        self._acquired.keeper.acknowledge(self, AcknowledgeType.REJECT)
+        self._acquired.keeper.acknowledge(self, REJECT)
         self.reason = reason
 
     def renew(self) -> None:
@@ -100,7 +100,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         As in Java, the next `poll` returns this same delivery again once the broker has agreed, before any new
         record. With `max_unacknowledged` it just stays with you.
         """
-        self._acquired.keeper.acknowledge(self, AcknowledgeType.RENEW)
+        self._acquired.keeper.acknowledge(self, RENEW)
 
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}@{self.offset}"

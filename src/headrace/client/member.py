@@ -48,6 +48,7 @@ __all__ = ["Acquired", "Arrival", "AsyncShareMember", "Lost", "Settled"]
 
 logger = logging.getLogger("headrace.client")
 FETCH_API = 78
+NEVER_MS = 1 << 62
 RENEW_VERSION = 2
 """The version of the share APIs from which brokers know RENEW and record_limit (Kafka 4.2)."""
 
@@ -88,6 +89,8 @@ class AsyncShareMember:
         self._connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = NEVER_MS
+        self._due_ms = 0
         self._changed: list[asyncio.Future[None]] = []
         self._is_refreshing = False
         self._is_closed = False
@@ -251,32 +254,36 @@ class AsyncShareMember:
     def pump(self) -> None:
         """Sends all there is to send, and sets the clock for the next time."""
         core, now = self.core, now_ms()
-        core.tick(now_ms=now)
+        if now >= self._due_ms:
+            core.tick(now_ms=now)
         for out in core.sends(now_ms=now):
             self.run_soon(self._exchange(out) if out.node_id is not None else self._heartbeat(out.request))
         if core.wants_metadata(now_ms=now) and not self._is_refreshing:
             core.metadata_asked()
             self.run_soon(self._refresh())
         self._tell()
+        due_ms = core.deadline_ms(now_ms=now)
+        self._due_ms = NEVER_MS if due_ms is None else due_ms
+        if self._due_ms < self._timer_ms and not (self._is_closed and core.is_closed):
+            self._set_timer(self._due_ms - now)
+
+    def _set_timer(self, wait_ms: int) -> None:
+        """One timer, for the next thing that is due. One that goes off too early does no harm."""
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        due_ms = core.deadline_ms(now_ms=now)
-        if due_ms is not None and not (self._is_closed and core.is_closed):
-            loop = asyncio.get_running_loop()
-            self._timer = loop.call_later(max(0.001, (due_ms - now_ms()) / 1000), self._tick)
+        self._timer_ms = now_ms() + wait_ms
+        self._timer = asyncio.get_running_loop().call_later(wait_ms / 1000, self._tick)
 
     def _tick(self) -> None:
-        self._timer = None
+        self._timer, self._timer_ms = None, NEVER_MS
         self.pump()
         if self.core.membership.failure is not None or self.core.errors:
             self.wake()
 
     def _soon(self) -> None:
         """Pumps when the caller is done: many acknowledgements in a row go in one request."""
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_later(0, self._tick)
+        if self._timer_ms > now_ms():
+            self._set_timer(0)
 
     def run_soon(self, coroutine: Coroutine[Any, Any, None]) -> None:
         """Runs something beside; it is cancelled when the member closes."""

@@ -123,7 +123,6 @@ class ShareConsumer:
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
-        self._require_usable()
         self._consumption.acknowledge(delivery, type)
 
     def acknowledge_offset(
