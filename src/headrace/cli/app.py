@@ -135,6 +135,10 @@ def worker(
             "--command-config", help="A properties file of client settings; -X wins over it.", dir_okay=False
         ),
     ] = None,
+    http: Annotated[
+        str | None,
+        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /healthz here."),
+    ] = None,
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what the worker does.")] = False,
 ) -> None:
     """Run the tasks of a queue until it is stopped (Ctrl+C or SIGTERM drains, a second one hurries).
@@ -143,7 +147,7 @@ def worker(
     """
     from headrace.cli.worker import run
 
-    raise typer.Exit(run(queue, servers, settings or [], config, verbose=verbose))
+    raise typer.Exit(run(queue, servers, settings or [], config, verbose=verbose, http=http))
 
 
 @app.command(rich_help_panel=RUN)

@@ -4,17 +4,27 @@ import contextlib
 import importlib
 import logging
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.addresses import parse_address
+from headrace.cli.failures import Refused
 from headrace.client.properties import read_properties
 from headrace.wire.errors import KafkaError
 from headrace.worker.errors import QueueError
+from headrace.worker.metrics import RUN_SECONDS_BOUNDS
 from headrace.worker.queue import Queue
 
 
 def run(
-    place: str, servers: str | None, assignments: list[str], config: Path | None, *, verbose: bool
+    place: str,
+    servers: str | None,
+    assignments: list[str],
+    config: Path | None,
+    *,
+    verbose: bool,
+    http: str | None = None,
 ) -> int:
     logging.basicConfig(
         level=logging.INFO if verbose else logging.WARNING,
@@ -27,12 +37,39 @@ def run(
             bootstrap_servers=servers or given.pop("bootstrap.servers", None),
             settings={**given, **_parse(assignments)},
         )
-        queue.run(on_started=lambda: _say(_describe(queue)))
-    except (QueueError, KafkaError, TimeoutError, ValueError) as error:
+        with _metrics(queue, http):
+            queue.run(on_started=lambda: _say(_describe(queue)))
+    except (QueueError, KafkaError, TimeoutError, ValueError, Refused) as error:
         print(f"headrace worker: {error}", file=sys.stderr)
         return 1
     _say(_summary(queue))
     return 0
+
+
+@contextlib.contextmanager
+def _metrics(queue: Queue, http: str | None) -> Iterator[None]:
+    """The queue's numbers at http://HOST:PORT/metrics while it runs."""
+    if http is None:
+        yield
+        return
+    try:
+        from headrace.web.worker_metrics import MetricsServer, worker_families
+    except ModuleNotFoundError as error:
+        raise Refused(
+            f"--http needs {error.name}, which is not installed: pip install 'headrace[web]'"
+        ) from None
+    host, port = parse_address(http)
+
+    def collect() -> Iterable[Any]:
+        return worker_families(queue.metrics(), RUN_SECONDS_BOUNDS, group=queue.group_id)
+
+    try:
+        server = MetricsServer(host, port, collect)
+    except OSError as error:
+        raise Refused(f"--http {http} cannot be used: {(error.strerror or str(error)).lower()}") from None
+    with server:
+        _say(f"metrics on {server.url}")
+        yield
 
 
 def find_queue(place: str) -> Queue:

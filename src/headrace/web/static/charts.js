@@ -71,7 +71,7 @@ function options(box, chart) {
   return {
     width: box.clientWidth,
     height: HEIGHT,
-    padding: [8, 6, 0, 0],
+    padding: [8, 24, 0, 0],
     cursor: { y: false, points: { size: 6 } },
     legend: { live: true },
     hooks: { setLegend: [(plot) => showTime(box, chart.unit, plot)] },

@@ -1,0 +1,70 @@
+"""The alert rules and the Grafana dashboard under deploy/ refer to metrics that exist."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from headrace.broker.metrics import Metrics
+from headrace.web.exposition import broker_families
+from headrace.web.metric_names import BROKER, OURS
+from headrace.web.worker_metrics import COUNTERS, GAUGES, RUN_SECONDS
+
+DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
+RULES = yaml.safe_load((DEPLOY / "prometheus" / "headrace-alerts.yml").read_text())
+DASHBOARD = json.loads((DEPLOY / "grafana" / "headrace-share-groups.json").read_text())
+METRIC = re.compile(r"\b(?:kafka_server|headrace)_[a-z_]+")
+HISTOGRAMS = {"PartitionLoadTimeMs", "RequestTopicPartitionsFetchRatio", "TopicPartitionsAcquireTimeMs"}
+
+
+def names_shown() -> set[str]:
+    """As Prometheus stores them: counters end with _total, histograms come in parts."""
+    metrics = Metrics()
+    for name in BROKER:
+        if name.kafka in HISTOGRAMS:
+            metrics.observe(name.kafka, 1)
+        elif name.kafka.endswith("PerSec") or name.kafka in {"DeadLetterQueueRecordCount", "write-total"}:
+            metrics.count(name.kafka)
+        else:
+            metrics.gauge(name.kafka, lambda: 0)
+    broker = {sample.name for family in broker_families(metrics.snapshot()) for sample in family.samples}
+    worker = {f"headrace_worker_{name}_total" for name in COUNTERS} | {
+        f"headrace_worker_{name}" for name in GAUGES
+    }
+    return broker | worker | set(OURS) | {f"{RUN_SECONDS}_bucket"}
+
+
+ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
+PANELS = {panel["title"]: panel for panel in DASHBOARD["panels"]}
+
+
+@pytest.mark.parametrize("alert", ALERTS)
+def test_an_alert_uses_metrics_that_exist_and_says_what_to_do(alert: str) -> None:
+    rule = ALERTS[alert]
+    used = set(METRIC.findall(rule["expr"]))
+    assert used
+    assert used <= names_shown()
+    assert rule["annotations"]["summary"]
+    assert rule["annotations"]["cure"]
+    assert rule["labels"]["severity"] in ("warning", "critical")
+
+
+@pytest.mark.parametrize("title", PANELS)
+def test_a_panel_uses_metrics_that_exist(title: str) -> None:
+    for target in PANELS[title]["targets"]:
+        used = set(METRIC.findall(target["expr"]))
+        assert used
+        assert used <= names_shown()
+
+
+def test_panels_do_not_lie_on_each_other() -> None:
+    places: set[tuple[int, int]] = set()
+    for panel in DASHBOARD["panels"]:
+        at = panel["gridPos"]
+        cells = {(x, y) for x in range(at["x"], at["x"] + at["w"]) for y in range(at["y"], at["y"] + at["h"])}
+        assert not cells & places
+        assert at["x"] + at["w"] <= 24
+        places |= cells
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
