@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from headrace.client.sync import ShareConsumer
 
 POLL_S = 1.0
+JOIN_S_MAX = 15.0
+"""Joining the group does not count as silence, until a broker has answered a first fetch or this is over."""
 
 
 def run(
@@ -37,14 +39,17 @@ def run(
         chosen |= {"share.acquire.mode": "record_limit"}
     with ShareConsumer({**chosen, **settings}) as consumer, _Stop(consumer) as stop:
         consumer.subscribe(topics)
-        quiet_since = time.monotonic()
+        quiet_since, may_join_until = time.monotonic(), time.monotonic() + JOIN_S_MAX
         while not stop.is_asked and out.left != 0:
             out.require_reader()
             deliveries = _poll(consumer, POLL_S if timeout is None else min(POLL_S, timeout), out.left)
+            now = time.monotonic()
+            is_joining = consumer.acquisition_lock_timeout_ms() is None and now < may_join_until
             if deliveries:
                 _work_off(consumer, deliveries, out, answer)
+            if deliveries or is_joining:
                 quiet_since = time.monotonic()
-            elif timeout is not None and time.monotonic() - quiet_since >= timeout:
+            elif timeout is not None and now - quiet_since >= timeout:
                 return
 
 
