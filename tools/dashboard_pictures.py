@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import ViewportSize, sync_playwright
 
 from headrace import Admin, Broker
 from headrace.client.settings import ClientSettings
@@ -26,6 +26,11 @@ FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
 SETTLE_S = 60.0
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ITEMS = ("flour", "oats", "rye", "barley", "spelt")
+SHOTS: tuple[tuple[Literal["light", "dark"], int, tuple[str, ...]], ...] = (
+    ("light", 1280, ("overview", "group", "record", "topic", "dead-letters")),
+    ("dark", 1280, ("group",)),
+    ("light", 400, ("group",)),
+)
 BROKER = {"headrace.share.version": "2", "errors.deadletterqueue.auto.create.topics.enable": "true"}
 
 
@@ -160,12 +165,9 @@ def take_pictures(url: str) -> None:
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        for scheme, width, names in (
-            ("light", 1280, ("overview", "group", "record", "topic", "dead-letters")),
-            ("dark", 1280, ("group",)),
-            ("light", 400, ("group",)),
-        ):
-            context = browser.new_context(viewport={"width": width, "height": 860}, color_scheme=scheme)
+        for scheme, width, names in SHOTS:
+            size: ViewportSize = {"width": width, "height": 860}
+            context = browser.new_context(viewport=size, color_scheme=scheme)
             page = context.new_page()
             for name in names:
                 page.goto(url + address_of(name, page, url))

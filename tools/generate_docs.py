@@ -1,16 +1,19 @@
-"""Writes the generated parts of docs/: the settings pages, the API table, the state diagram. `make docs` runs it.
+"""Writes the generated parts of docs/: settings, errors, APIs, KIPs, differences, states. `make docs` runs it.
 
 A part lies between two comments, `<!-- begin NAME -->` and `<!-- end NAME -->`; the text around it is written by hand.
 tests/unit/tools/test_generate_docs.py holds the pages to what this would write.
 """
 
 import sys
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
 import generate_client_docs  # noqa: E402
+import generate_kip_docs  # noqa: E402
+import generate_metrics_docs  # noqa: E402
 import generate_settings_docs  # noqa: E402
 
 from headrace.broker.handlers import SERVED, handler_of  # noqa: E402
@@ -33,6 +36,25 @@ def state_diagram() -> str:
     return f"```mermaid\n{render_state_diagram()}```\n"
 
 
+def unserved_apis() -> str:
+    """Requests that we can read and write, as a client does, but do not answer."""
+    names = (
+        "".join(word.capitalize() for word in NAMES[key].split("_"))
+        for key in sorted(set(NAMES) - set(SERVED))
+    )
+    return ", ".join(f"`{name}`" for name in names) + "\n"
+
+
+def differences() -> str:
+    """Tests that Apache Kafka passes and our broker does not, on purpose."""
+    listed = tomllib.loads((ROOT / "tests" / "conformance" / "differences.toml").read_text())["difference"]
+    lines = ["| the test | why we differ |", "|---|---|"]
+    for one in listed:
+        sentence = one["test"].partition("::test_")[2].partition("[")[0].replace("_", " ")
+        lines.append(f"| {sentence} | {one['reason']} |")
+    return "\n".join(lines) + "\n"
+
+
 PARTS = {
     "docs/reference/apis.md": {"apis": api_table},
     "docs/reference/client-settings.md": {
@@ -41,6 +63,14 @@ PARTS = {
         "refused": generate_client_docs.refused_settings,
     },
     "docs/reference/client-errors.md": {"errors": generate_client_docs.client_errors},
+    "docs/reference/kips.md": {"kips": generate_kip_docs.kip_table},
+    "docs/concepts/headrace-and-kafka.md": {"unserved": unserved_apis, "differences": differences},
+    "docs/reference/metrics.md": {
+        "broker": generate_metrics_docs.broker_table,
+        "sampled": generate_metrics_docs.sampled_table,
+        "worker": generate_metrics_docs.worker_table,
+        "missing": generate_metrics_docs.missing_table,
+    },
     "docs/concepts/share-groups.md": {"states": state_diagram},
 }
 

@@ -14,12 +14,14 @@ class MetricName:
     type: str
     """The `type` of Kafka's MBean."""
     help: str
+    domain: str = "server"
+    """The MBean is in `kafka.server`, or in another part of Kafka."""
 
     @property
     def prometheus(self) -> str:
         """Without the `_total` that Prometheus puts behind a counter."""
         short = self.kafka.removesuffix("PerSec").removesuffix("-total")
-        return f"kafka_server_{self.type}_{short}".lower().replace("-", "_")
+        return f"kafka_{self.domain}_{self.type}_{short}".lower().replace("-", "_")
 
 
 BROKER: tuple[MetricName, ...] = (
@@ -48,7 +50,7 @@ BROKER: tuple[MetricName, ...] = (
     MetricName("FailedFetchRequestsPerSec", "BrokerTopicMetrics", "Fetch requests refused as a whole."),
     MetricName("MessagesInPerSec", "BrokerTopicMetrics", "Records produced, by topic."),
     MetricName("BytesInPerSec", "BrokerTopicMetrics", "Bytes of record batches produced, by topic."),
-    MetricName("RequestsPerSec", "RequestMetrics", "Requests, by API."),
+    MetricName("RequestsPerSec", "RequestMetrics", "Requests, by API.", domain="network"),
     MetricName("PurgatorySize", "DelayedOperationPurgatory", "Requests that wait for records or their time."),
     MetricName("DeadLetterQueueRecordCount", "ShareGroupMetrics", "Dead letters written, by group."),
     MetricName("DeadLetterQueueTotalProduceRequestsPerSec", "ShareGroupMetrics",

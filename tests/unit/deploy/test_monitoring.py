@@ -15,7 +15,7 @@ from headrace.web.worker_metrics import COUNTERS, GAUGES, RUN_SECONDS
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "headrace-alerts.yml").read_text())
 DASHBOARD = json.loads((DEPLOY / "grafana" / "headrace-share-groups.json").read_text())
-METRIC = re.compile(r"\b(?:kafka_server|headrace)_[a-z_]+")
+METRIC = re.compile(r"\b(?:kafka|headrace)_[a-z_]+")
 HISTOGRAMS = {"PartitionLoadTimeMs", "RequestTopicPartitionsFetchRatio", "TopicPartitionsAcquireTimeMs"}
 
 
