@@ -109,19 +109,19 @@ class ClientMachine(RuleBasedStateMachine):
         self.core.learn({TOPIC_ID: TopicView("t", dict(self.cluster.leaders))}, now_ms=self.now_ms)
 
     def collect(self) -> None:
-        for one in self.core.settled:
+        for one in self.core.holdings.settled:
             for offset in range(one.first, one.last + 1):
                 key = self.ids[id(one.acquired)], offset
                 self.answers.setdefault(key, []).append((one.type, one.error))
                 chosen = self.chosen.pop(key, None)
                 if one.type > 0 and one.acquired in self.taken and not self.core.is_closing:
                     assert chosen is not None, f"{key} is answered, and was not acknowledged"
-        for loss in self.core.lost:
+        for loss in self.core.holdings.lost:
             for offset in range(loss.first, loss.last + 1):
                 key = self.ids[id(loss.acquired)], offset
                 assert key not in self.losses, f"{key} is lost twice"
                 self.losses.add(key)
-        self.core.settled, self.core.lost, self.core.hints = [], [], []
+        self.core.holdings.settled, self.core.holdings.lost, self.core.hints = [], [], []
         self.core.errors.clear()
 
     def beat(self, code: int = 0) -> None:
@@ -174,7 +174,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     def arrived(self) -> list[Acquired]:
         found = {id(one): one for session in self.core.sessions.values() for one in session.acquired()}
-        found |= {id(one): one for arrival in self.core.buffer for one in arrival.acquired}
+        found |= {id(one): one for arrival in self.core.holdings.buffer for one in arrival.acquired}
         return list(found.values())
 
     # Users
@@ -209,7 +209,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.sweep()
 
     def decide(self, acquired: Acquired, first: int, last: int, kind: int) -> None:
-        with self.core.lock:
+        with self.core.holdings.lock:
             is_new = acquired.choose_range(first, last, kind)
         if is_new:
             for offset in range(first, last + 1):
@@ -217,18 +217,18 @@ class ClientMachine(RuleBasedStateMachine):
 
     @rule()
     def sweep(self) -> None:
-        self.core.sweep(self.taken)
+        self.core.holdings.sweep(self.taken)
         self.pump()
 
     @rule()
     def commit(self) -> None:
-        self.commits.append(self.core.commit(self.core.sweep(self.taken)))
+        self.commits.append(self.core.holdings.commit(self.core.holdings.sweep(self.taken)))
         self.pump()
 
     @rule()
     def give_back(self) -> None:
         arrivals = self.core.take(1, now_ms=self.now_ms)
-        self.core.give_back(arrivals)
+        self.core.holdings.give_back(arrivals)
         self.pump()
 
     # The network, the brokers, and time
@@ -320,11 +320,11 @@ class ClientMachine(RuleBasedStateMachine):
     @invariant()
     def buffers_are_bounded(self) -> None:
         if hasattr(self, "core"):
-            assert self.core.buffered <= BUFFERED_MAX
-            assert self.core.buffered == sum(arrival.count for arrival in self.core.buffer)
-            assert self.core.outstanding >= 0
+            assert self.core.holdings.buffered <= BUFFERED_MAX
+            assert self.core.holdings.buffered == sum(arrival.count for arrival in self.core.holdings.buffer)
+            assert self.core.holdings.outstanding >= 0
             if self.capacity:
-                assert self.core.outstanding <= self.capacity
+                assert self.core.holdings.outstanding <= self.capacity
 
     @invariant()
     def what_is_held_is_counted(self) -> None:
@@ -335,7 +335,7 @@ class ClientMachine(RuleBasedStateMachine):
                 for span in acquired.spans()
                 if span.mark < 6 or span.mark == 7
             )
-            assert self.core.outstanding == held
+            assert self.core.holdings.outstanding == held
 
     @invariant()
     def what_was_confirmed_was_done(self) -> None:
@@ -358,7 +358,7 @@ class ClientMachine(RuleBasedStateMachine):
             for span in list(acquired.spans()):
                 if span.mark in (0, RENEW):
                     self.decide(acquired, span.first, span.last, ACCEPT)
-        self.core.sweep(self.taken)
+        self.core.holdings.sweep(self.taken)
         self.pump()
         self.drain(lambda: not any(map(_has_acks, self.core.sessions.values())))
         assert not self.chosen, f"never answered: {self.chosen}"
@@ -389,7 +389,7 @@ class ClientMachine(RuleBasedStateMachine):
                 self.deliver(node)
             if self.heartbeat is not None:
                 self.beat()
-            self.core.sweep(self.taken)
+            self.core.holdings.sweep(self.taken)
             self.cluster.now_ms += 50
             self.pump()
         raise AssertionError("it does not drain")

@@ -166,7 +166,7 @@ class AsyncShareConsumer:
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the group's locks last, as the brokers last said; None before the first answer."""
-        return self._member.core.lock_ms
+        return self._member.core.holdings.lock_ms
 
     def metrics(self) -> dict[str, float]:
         """Java's client metrics, as `group:name`."""
@@ -183,7 +183,7 @@ class AsyncShareConsumer:
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         core = self._member.core
-        core.sweep(self._consumption.touched())
+        core.holdings.sweep(self._consumption.touched())
         await self._member.close(timeout_s=timeout)
         self._consumption.run_callbacks()
 
@@ -232,7 +232,7 @@ class AsyncShareConsumer:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
-                        member.core.sweep(consumption.touched())
+                        member.core.holdings.sweep(consumption.touched())
                         return deliveries
                     member.ask(until_ms, consumption.touched())  # there were gaps alone
                 if now_ms() >= until_ms:

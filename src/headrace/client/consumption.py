@@ -20,7 +20,8 @@ from typing import Any, NamedTuple
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
 from headrace.client.core.acquired import ACCEPT, OPEN, RENEW, Acquired
 from headrace.client.core.decoding import Damaged, Opened, Readable, decode
-from headrace.client.core.member import Arrival, MemberCore
+from headrace.client.core.holdings import Arrival
+from headrace.client.core.member import MemberCore
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import (
     IllegalStateError,
@@ -76,7 +77,7 @@ class Consumption:
         self.unseen: deque[Delivery] = deque()
         """Deliveries of a poll that an iteration has not come to."""
         self._core = core
-        self._lock = core.lock
+        self._lock = core.holdings.lock
         self._settings = settings
         self._is_implicit = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
         self._is_held_over = settings.max_unacknowledged > 0
@@ -147,7 +148,7 @@ class Consumption:
         """Whether `take` may have something."""
         if self._renewed:
             return True
-        return not self._renewing and bool(self._rest or self._core.buffer)
+        return not self._renewing and bool(self._rest or self._core.holdings.buffer)
 
     def take(self, *, now_ms: int) -> list[Delivery]:
         """The next deliveries, or none; raises what stands in their place."""
@@ -170,7 +171,7 @@ class Consumption:
             for arrival in arrivals:
                 for acquired in arrival.acquired:
                     self._handed.pop(acquired, None)
-            self._core.give_back(arrivals)  # Ctrl+C: the application has not seen them
+            self._core.holdings.give_back(arrivals)  # Ctrl+C: the application has not seen them
             raise
         for piece in self._rest:
             self._resting[piece.acquired] = self._resting.get(piece.acquired, 0) + _size(piece)

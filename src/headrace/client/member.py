@@ -35,7 +35,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
 from headrace.client.core.acquired import Acquired
-from headrace.client.core.member import Arrival, MemberCore, Out, TopicView
+from headrace.client.core.holdings import Arrival
+from headrace.client.core.member import MemberCore, Out, TopicView
 from headrace.client.delivery import AcknowledgeType, TopicPartition
 from headrace.client.errors import error_for
 from headrace.client.metrics import Metrics
@@ -142,10 +143,10 @@ class AsyncShareMember:
         high = acquired.last if last is None else last
         if not acquired.first <= low <= high <= acquired.last:
             raise ValueError(f"offsets {low} to {high} are not within {acquired!r}")
-        with self.core.lock:
+        with self.core.holdings.lock:
             is_new = acquired.choose_range(low, high, type)
         if is_new:
-            self.core.sweep([acquired])
+            self.core.holdings.sweep([acquired])
             self._soon()
         return is_new
 
@@ -187,7 +188,7 @@ class AsyncShareMember:
 
     def ask(self, until_ms: int | None, swept: Iterable[Acquired] = ()) -> None:
         """Somebody waits for records until then (None: not any more); `swept` is to be acknowledged meanwhile."""
-        self.core.sweep(swept)
+        self.core.holdings.sweep(swept)
         if until_ms is not None:
             self.core.polled(now_ms=now_ms())
         self.core.ask(until_ms)
@@ -195,20 +196,21 @@ class AsyncShareMember:
 
     def served(self, swept: Iterable[Acquired]) -> None:
         """A poll has been served from the buffer; `swept` is to be acknowledged."""
-        self.core.sweep(swept)
+        self.core.holdings.sweep(swept)
         self.core.polled(now_ms=now_ms())
         self.pump()
 
     def send(self, swept: Iterable[Acquired]) -> None:
         """Sends what is decided about these."""
-        self.core.sweep(swept)
+        self.core.holdings.sweep(swept)
         self.pump()
 
     async def commit_of(
         self, swept: Iterable[Acquired], *, timeout_s: float
     ) -> dict[TopicPartition, KafkaError | None]:
         """`commit`, after what is decided about these has been sent too."""
-        commit: Commit = self.core.commit(self.core.sweep(swept))
+        holdings = self.core.holdings
+        commit: Commit = holdings.commit(holdings.sweep(swept))
         until_ms = now_ms() + int(timeout_s * 1000)
         self.pump()
         while not commit.is_done:
@@ -397,13 +399,13 @@ class AsyncShareMember:
 
     def _tell(self) -> None:
         """Passes on what has become of acknowledgements and locks."""
-        core = self.core
-        if core.lost:
-            lost, core.lost = core.lost, []
+        holdings = self.core.holdings
+        if holdings.lost:
+            lost, holdings.lost = holdings.lost, []
             if self._on_lost is not None:
                 self._on_lost(lost)
-        if core.settled:
-            settled, core.settled = core.settled, []
+        if holdings.settled:
+            settled, holdings.settled = holdings.settled, []
             self.metrics.settled(settled)
             if self._on_settled is not None:
                 self._on_settled(settled)

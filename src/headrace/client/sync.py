@@ -167,7 +167,7 @@ class ShareConsumer:
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the group's locks last, as the brokers last said; None before the first answer."""
-        return self._member.core.lock_ms
+        return self._member.core.holdings.lock_ms
 
     def metrics(self) -> dict[str, float]:
         """Java's client metrics, as `group:name`."""
@@ -274,7 +274,7 @@ class ShareConsumer:
         self._ring()
 
     async def _close(self, timeout_s: float) -> None:
-        self._member.core.sweep(self._consumption.touched())
+        self._member.core.holdings.sweep(self._consumption.touched())
         await self._member.close(timeout_s=timeout_s)
 
     def _ring(self) -> None:

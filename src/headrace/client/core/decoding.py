@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from headrace.client.core.acquired import GAP, OPEN, REJECT, RELEASE, Acquired
-from headrace.client.core.member import Arrival
+from headrace.client.core.holdings import Arrival
 from headrace.client.delivery import Delivery
 from headrace.client.errors import error_for
 from headrace.wire.batches import BatchHeader, is_intact, split

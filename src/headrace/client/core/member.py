@@ -22,15 +22,13 @@ in flight), and the marks in each `Acquired` (what becomes of each offset). What
 The lock guards the marks and the buffer alone: the sync consumer takes and marks records on the application's thread.
 """
 
-import threading
-from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled, by_partition
-from headrace.client.core.acquired import LATE, OPEN, RELEASE, RENEW, Acquired
+from headrace.client.core.acknowledgements import Ack, Key, by_partition
+from headrace.client.core.acquired import RENEW, Acquired
 from headrace.client.core.backoff import Backoff
+from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, State
 from headrace.client.core.session import CLOSING, FetchLimits, Sent, Session, ShareRequest
 from headrace.client.errors import error_for
@@ -66,22 +64,6 @@ LATER = {E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COOR
 """A refused acknowledgement that may be sent again: the broker could not write it down, and has undone it."""
 ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
-
-
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """What one answer brought of one partition: the records' bytes, and which offsets in them are ours."""
-
-    topic: str
-    partition: int
-    topic_id: bytes
-    acquired: Sequence[Acquired]
-    records: bytes
-    """Whole record batches; there may be more in them than was acquired."""
-
-    @property
-    def count(self) -> int:
-        return sum(one.count for one in self.acquired)
 
 
 class TopicView(NamedTuple):
@@ -130,17 +112,10 @@ class MemberCore:
             poll_interval_ms=settings.max_poll_interval_ms,
             backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, fraction),
         )
-        self.lock = threading.Lock()
-        self.buffer: deque[Arrival] = deque()
-        self.buffered = 0
-        self.outstanding = 0
-        """Offsets acquired and not settled, in the buffer or taken."""
         self.sessions: dict[int, Session] = {}
-        self.settled: list[Settled] = []
-        self.lost: list[Lost] = []
+        self.holdings = Holdings(settings, self.sessions)
         self.hints: list[Hint] = []
         self.errors: list[KafkaError] = []
-        self.lock_ms: int | None = None
         self.records_wanted: int | None = None
         """The poll that waits has room for so many; None: max.poll.records."""
         self.is_paused = False
@@ -160,8 +135,6 @@ class MemberCore:
         self._is_awaited = False
         """A poll waits for what is in the buffer: it is as good as taken, and the next fetch need not wait for that."""
         self._turn = -1
-        self._number = 0
-        self._commits: list[Commit] = []
 
     @property
     def is_record_limited(self) -> bool:
@@ -175,7 +148,8 @@ class MemberCore:
         self.membership.subscribe(topics, now_ms=now_ms)
         self._place(now_ms)
         if not topics:
-            self._release_buffer()
+            with self.holdings.lock:
+                self.holdings.release_buffer()
 
     def ask(self, until_ms: int | None) -> None:
         """Somebody waits for records until then; None: nobody does."""
@@ -193,27 +167,11 @@ class MemberCore:
 
     def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
         """Arrivals of so many records or a few more, in order; at least one if there is one. On any thread."""
-        taken: list[Arrival] = []
-        if not self.buffer:
-            return taken
-        with self.lock:
-            count = 0
-            while self.buffer and count < records_max:
-                arrival = self.buffer.popleft()
-                self.buffered -= arrival.count
-                for acquired in arrival.acquired:
-                    self.sessions[acquired.node_id].buffered -= acquired.count
-                ours = [acquired for acquired in arrival.acquired if acquired.open_count]
-                if not ours:
-                    continue
-                for acquired in ours:
-                    acquired.taken_ms = now_ms
-                    count += acquired.count
-                if len(ours) < len(arrival.acquired):
-                    arrival = Arrival(
-                        arrival.topic, arrival.partition, arrival.topic_id, ours, arrival.records
-                    )
-                taken.append(arrival)
+        holdings = self.holdings
+        if not holdings.buffer:
+            return []
+        with holdings.lock:
+            taken = holdings.take(records_max, now_ms=now_ms)
             self._taken_ms = now_ms
             self._is_awaited = False
             if taken:
@@ -221,51 +179,18 @@ class MemberCore:
                 self._asked_until_ms = None
         return taken
 
-    def give_back(self, arrivals: Iterable[Arrival]) -> None:
-        """Undoes `take`: the application has not seen them."""
-        with self.lock:
-            for arrival in reversed(list(arrivals)):
-                self.buffer.appendleft(arrival)
-                self.buffered += arrival.count
-                for acquired in arrival.acquired:
-                    acquired.taken_ms = None
-                    self.sessions[acquired.node_id].buffered += acquired.count
-
-    def sweep(self, ranges: Iterable[Acquired]) -> list[Settled]:
-        """Everything that is decided about these goes to the brokers now. Returns what is too late for that."""
-        known = len(self.settled)
-        with self.lock:
-            for acquired in ranges:
-                self._sweep(acquired)
-        return self.settled[known:]
-
-    def commit(self, late: Iterable[Settled] = ()) -> Commit:
-        """Waits for the answers to everything swept so far; `late` is what the sweep has returned."""
-        outstanding = [
-            ack
-            for session in self.sessions.values()
-            for ack in (*session.pending, *(session.in_flight.acks if session.in_flight else ()))
-        ]
-        commit = Commit(outstanding, self._number)
-        for one in late:
-            commit.add(one.acquired, one.error)
-        if not commit.is_done:
-            self._commits.append(commit)
-        return commit
-
     def close(self) -> None:
         """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
         self.is_closing = True
         self._asked_until_ms = None
-        with self.lock:
+        with self.holdings.lock:
             for session in self.sessions.values():
                 for ack in [ack for ack in session.pending if ack.mark == RENEW]:
                     session.pending.remove(ack)
-                    self._settle(ack, _closed())
+                    self.holdings.settle(ack, _closed())
                 # The end of a session releases what is held in its partitions, but not in those it has forgotten.
                 for acquired in [one for one in session.acquired() if _key(one) not in session.listed]:
-                    acquired.choose_open(RELEASE)
-                    self._sweep(acquired)
+                    self.holdings.release(acquired)
 
     @property
     def is_closed(self) -> bool:
@@ -278,7 +203,7 @@ class MemberCore:
 
     def sends(self, *, now_ms: int) -> list[Out]:
         out: list[Out] = []
-        with self.lock:
+        with self.holdings.lock:
             for session in self.sessions.values():
                 if session.in_flight is None and (self.is_closing or now_ms >= session.not_before_ms):
                     sent = self._next_request(session, now_ms)
@@ -295,7 +220,7 @@ class MemberCore:
     def _next_request(self, session: Session, now_ms: int) -> Sent | None:
         if self.is_closing:
             if not session.is_open:
-                self._fail_pending(session, _closed())
+                self.holdings.fail_pending(session, _closed())
                 return None
             return session.acknowledge(now_ms=now_ms, is_last=True)
         if session.pending and session.has_renewals and session.is_open:
@@ -319,7 +244,7 @@ class MemberCore:
         records_max = min(settings.max_poll_records, self.records_wanted or settings.max_poll_records)
         if self.capacity:
             asked = sum(one.in_flight.records_max for one in self.sessions.values() if one.in_flight)
-            records_max = min(records_max, self.capacity - self.outstanding - asked)
+            records_max = min(records_max, self.capacity - self.holdings.outstanding - asked)
             if records_max <= 0:
                 return None
         wait_ms = self._fetch_wait_ms(session, now_ms)
@@ -345,7 +270,7 @@ class MemberCore:
         if self.is_ahead:
             # A fetch that waits would keep the answers to the acknowledgements in it waiting too.
             return 0 if session.pending and session.is_open else self.settings.fetch_max_wait_ms
-        if self._asked_until_ms is not None and not self.buffered:
+        if self._asked_until_ms is not None and not self.holdings.buffered:
             return max(0, min(self.settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
         if session.buffered and not self._is_awaited:
             return None
@@ -444,7 +369,7 @@ class MemberCore:
     def answered(
         self, node_id: int, response: ShareFetchResponse | ShareAcknowledgeResponse, *, now_ms: int
     ) -> None:
-        with self.lock:
+        with self.holdings.lock:
             session = self.sessions[node_id]
             if response.error_code:
                 self._refused(session, response, now_ms)
@@ -456,13 +381,13 @@ class MemberCore:
 
     def failed(self, node_id: int, error: KafkaError, *, now_ms: int) -> None:
         """No answer, or the connection has ended: the broker releases what was acquired over it."""
-        with self.lock:
+        with self.holdings.lock:
             session = self.sessions[node_id]
             sent = session.reopen()
-            self._lose_all(session, error)
+            self.holdings.lose_all(session, error)
             for ack in sent.acks if sent is not None else ():
-                self._settle(ack, error)
-            self._fail_pending(session, error)
+                self.holdings.settle(ack, error)
+            self.holdings.fail_pending(session, error)
             session.back_off(now_ms=now_ms)
             session.was_full = False
             if error.code is E.UNSUPPORTED_VERSION:
@@ -480,7 +405,7 @@ class MemberCore:
         else:
             sent = session.accepted()
         session.went_well()
-        self.lock_ms = response.acquisition_lock_timeout_ms or self.lock_ms
+        self.holdings.lock_ms = response.acquisition_lock_timeout_ms or self.holdings.lock_ms
         codes: dict[Key, tuple[int, str | None]] = {}
         if isinstance(response, ShareFetchResponse):
             codes = self._take_fetch(session, sent, response, now_ms)
@@ -508,13 +433,13 @@ class MemberCore:
         elif code in SESSION_GONE or is_last:
             sent = session.reopen()
             assert sent is not None
-            self._lose_all(session, error)
+            self.holdings.lose_all(session, error)
             for ack in sent.acks:
-                self._settle(ack, error)
-            self._fail_pending(session, error)
+                self.holdings.settle(ack, error)
+            self.holdings.fail_pending(session, error)
         else:
             for ack in session.refused().acks:
-                self._settle(ack, error)
+                self.holdings.settle(ack, error)
             if code not in PASS_OVER:
                 self.errors.append(error)
             self._want_metadata(now_ms)
@@ -545,47 +470,14 @@ class MemberCore:
         return codes
 
     def _arrive(self, session: Session, key: Key, data: PartitionData, lock_ms: int, now_ms: int) -> int:
-        topic_id, partition = key
-        view = self._topics.get(topic_id)
+        if self._asked_until_ms is not None and not self.holdings.buffered:
+            self._is_awaited = True
+        view = self._topics.get(key[0])
         topic = "" if view is None else view.name
-        ranges = []
-        for one in data.acquired_records:
-            self._lose_overlap(session, key, one.first_offset, one.last_offset)
-            acquired = Acquired(
-                topic,
-                partition,
-                first=one.first_offset,
-                last=one.last_offset,
-                delivery_count=one.delivery_count,
-                topic_id=topic_id,
-                node_id=session.node_id,
-                lock_ms=lock_ms,
-                lock_until_ms=now_ms + lock_ms,
-            )
-            ranges.append(acquired)
-        session.held.setdefault(key, []).extend(ranges)
-        arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
-        count = arrival.count
-        self.outstanding += count
-        self._is_awaited = self._asked_until_ms is not None and not self.buffered
-        self.buffer.append(arrival)
-        self.buffered += count
-        session.buffered += count
-        self._due(session, now_ms + lock_ms // 2)
+        count = self.holdings.arrive(session, key, data, topic=topic, lock_ms=lock_ms, now_ms=now_ms)
         if not self.membership.topics or self.is_closing:
-            self._release_buffer(locked=True)
+            self.holdings.release_buffer()
         return count
-
-    def _lose_overlap(self, session: Session, key: Key, first: int, last: int) -> None:
-        """The broker has given us these offsets again, so our older lock on them had ended."""
-        for acquired in [one for one in session.held.get(key, ()) if one.first <= last and first <= one.last]:
-            low, high = max(first, acquired.first), min(last, acquired.last)
-            self._lose(acquired, _redelivered(acquired), low, high)
-        # What waits to be sent for the old lock would be taken for an answer to the new one.
-        for ack in [one for one in session.pending if one.key == key]:
-            if ack.first <= last and first <= ack.last:
-                session.pending.remove(ack)
-                self._settle(ack, _redelivered(ack.acquired))
 
     def _partition_error(
         self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
@@ -594,7 +486,7 @@ class MemberCore:
         code = error.code
         if code in LOCKS_GONE:
             for acquired in list(session.held.get(key, ())):
-                self._lose(acquired, error)
+                self.holdings.lose(acquired, error)
         if code in ASK_METADATA:
             if code in MOVED:
                 self._hint(key[0], data, response.node_endpoints)
@@ -613,37 +505,6 @@ class MemberCore:
         )
 
     # What becomes of acknowledgements
-
-    def _sweep(self, acquired: Acquired) -> None:
-        session = self.sessions[acquired.node_id]
-        for span in acquired.sweep():
-            if span.mark == LATE:
-                self.settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
-                continue
-            if acquired.renewing:
-                self._cut_renewal(session, acquired, span.first, span.last)
-            session.pending.append(Ack(acquired, span.first, span.last, span.mark, self._number))
-            self._number += 1
-            if span.mark != RENEW:
-                self.outstanding -= span.last - span.first + 1
-        if acquired.is_finished:
-            session.forget(acquired)
-
-    def _cut_renewal(self, session: Session, acquired: Acquired, first: int, last: int) -> None:
-        """What is answered now is not renewed too: two answers for one offset make the broker refuse the request."""
-        kept: list[Ack] = []
-        for ack in session.pending:
-            if not ack.is_own or ack.acquired is not acquired or ack.last < first or ack.first > last:
-                kept.append(ack)
-                continue
-            if ack.first < first:
-                kept.append(ack._replace(last=first - 1))
-            if ack.last > last:
-                kept.append(ack._replace(first=last + 1))
-        session.pending = kept
-        sent = session.in_flight.acks if session.in_flight is not None else ()
-        acquired.renewing = any(ack.is_own and ack.acquired is acquired for ack in (*kept, *sent))
-
     def _answer_acks(
         self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
@@ -661,178 +522,40 @@ class MemberCore:
         for ack in sent.acks:
             error = failed.get(ack.key)
             if error is None:
-                self._settle(ack, None, sent)
+                self.holdings.settle(ack, None, sent)
             elif error.code in LATER:
                 session.back_off(now_ms=now_ms)
                 self._again(session, ack, error, now_ms)
             elif error.code in ONE_OF_THEM and several[ack.key] and session.is_open:
                 self._again(session, ack._replace(is_alone=True), error, now_ms)
             else:
-                self._settle(ack, error)
+                self.holdings.settle(ack, error)
         for key, error in failed.items():
             if error.code in LOCKS_GONE:
                 for acquired in list(session.held.get(key, ())):
-                    self._lose(acquired, error)
+                    self.holdings.lose(acquired, error)
 
     def _again(self, session: Session, ack: Ack, error: KafkaError, now_ms: int) -> None:
-        """Refused without effect: it may be sent again as long as the lock lives."""
-        if now_ms >= ack.acquired.lock_until_ms or self.is_closing:
-            self._settle(ack, error)
+        if self.is_closing:
+            self.holdings.settle(ack, error)
         else:
-            session.pending.append(ack)
-
-    def _settle(self, ack: Ack, error: KafkaError | None, sent: Sent | None = None) -> None:
-        """The last word on an acknowledgement."""
-        acquired, first, last = ack.acquired, ack.first, ack.last
-        if ack.is_own:
-            acquired.renewing = False
-            if error is None:
-                self._extend(acquired, sent)
-            else:
-                self._not_renewed(ack, error)
-            return
-        if ack.mark != RENEW:
-            acquired.finish(first, last)
-        elif error is None:
-            acquired.renewed(first, last)
-            self._extend(acquired, sent, first, last)
-        else:
-            self.outstanding -= acquired.not_renewed(first, last)
-            self.lost.append(Lost(acquired, first, last, error))
-        self.settled.append(Settled(acquired, first, last, ack.type, error))
-        self._commits = [commit for commit in self._commits if not self._tell(commit, ack, error)]
-        if acquired.is_finished:
-            self.sessions[acquired.node_id].forget(acquired)
-
-    def _tell(self, commit: Commit, ack: Ack, error: KafkaError | None) -> bool:
-        commit.answered(ack, error)
-        return commit.is_done
-
-    def _fail_pending(self, session: Session, error: KafkaError) -> None:
-        acks, session.pending = session.pending, []
-        for ack in acks:
-            self._settle(ack, error)
+            self.holdings.again(session, ack, error, now_ms=now_ms)
 
     # Locks
 
     def tick(self, *, now_ms: int) -> None:
         """Looks at everything whose time may have come."""
-        if self.membership.tick(now_ms=now_ms):
-            self._release_buffer()
-            self._place(now_ms)
-        with self.lock:
-            for session in self.sessions.values():
-                if session.next_due_ms is not None and now_ms >= session.next_due_ms:
-                    session.next_due_ms = None
-                    for acquired in list(session.acquired()):
-                        self._look_at(session, acquired, now_ms)
-
-    def _look_at(self, session: Session, acquired: Acquired, now_ms: int) -> None:
-        until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
-        if now_ms >= until_ms:
-            for first, last in acquired.expired(now_ms):
-                self._lose(acquired, _expired(acquired), first, last)
-            if acquired.lock_until_ms > now_ms:
-                self._due(session, acquired.lock_until_ms)
-            return
-        held = acquired.held()
-        if not held:
-            return
-        if acquired.renewing or not self._may_renew(session, acquired, now_ms):
-            release_ms = until_ms - lock_ms // 10
-            if acquired.taken_ms is not None or acquired.renewing:
-                self._due(session, until_ms)
-            elif now_ms >= release_ms:
-                acquired.choose_open(RELEASE)
-                self._sweep(acquired)
-            else:
-                self._due(session, release_ms)
-        elif now_ms >= until_ms - lock_ms // 2 - lock_ms // 8:
-            acquired.renewing = True
-            for span in held:
-                session.pending.append(Ack(acquired, span.first, span.last, RENEW, self._number, is_own=True))
-            self._due(session, until_ms)
-        else:
-            self._due(session, until_ms - lock_ms // 2)
-
-    def _may_renew(self, session: Session, acquired: Acquired, now_ms: int) -> bool:
-        if session.is_old or not session.is_open:
-            return False
-        if acquired.taken_ms is None:
-            return self.membership.state is not State.OUT
-        return self.settings.auto_renew and now_ms < acquired.taken_ms + self.settings.auto_renew_max_ms
-
-    def _extend(
-        self, acquired: Acquired, sent: Sent | None, first: int | None = None, last: int | None = None
-    ) -> None:
-        if sent is not None:
-            acquired.lock_ms = self.lock_ms or acquired.lock_ms
-            acquired.extend(sent.sent_ms + acquired.lock_ms, first, last)
-            self._due(self.sessions[acquired.node_id], acquired.lock_until_ms - acquired.lock_ms // 2)
-
-    def _not_renewed(self, ack: Ack, error: KafkaError) -> None:
-        acquired = ack.acquired
-        if acquired.taken_ms is None and error.code is E.INVALID_RECORD_STATE:
-            # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
-            acquired.choose_open(RELEASE)
-            self._sweep(acquired)
-        else:
-            self._lose(acquired, error, ack.first, ack.last)
-
-    def _lose(
-        self, acquired: Acquired, error: KafkaError, first: int | None = None, last: int | None = None
-    ) -> None:
-        for span in acquired.lose(first, last):
-            self.outstanding -= span.last - span.first + 1
-            if span.mark == OPEN and acquired.taken_ms is not None:
-                self.lost.append(Lost(acquired, span.first, span.last, error))
-        if acquired.is_finished:
-            self.sessions[acquired.node_id].forget(acquired)
-
-    def _lose_all(self, session: Session, error: KafkaError) -> None:
-        for acquired in list(session.acquired()):
-            self._lose(acquired, error)
-        session.next_due_ms = None
-
-    def _release_buffer(self, *, locked: bool = False) -> None:
-        """Nobody will take what waits: it goes back to the group."""
-        if not locked:
-            with self.lock:
-                self._release_buffer(locked=True)
-            return
-        while self.buffer:
-            arrival = self.buffer.popleft()
-            self.buffered -= arrival.count
-            for acquired in arrival.acquired:
-                self.sessions[acquired.node_id].buffered -= acquired.count
-                acquired.choose_open(RELEASE)
-                self._sweep(acquired)
-
-    def _due(self, session: Session, due_ms: int) -> None:
-        if session.next_due_ms is None or due_ms < session.next_due_ms:
-            session.next_due_ms = due_ms
+        is_stuck = self.membership.tick(now_ms=now_ms)
+        with self.holdings.lock:
+            if is_stuck:
+                self.holdings.release_buffer()
+                self._place(now_ms)
+            self.holdings.look_at_locks(is_out=self.membership.state is State.OUT, now_ms=now_ms)
 
 
 def _key(acquired: Acquired) -> Key:
     return acquired.topic_id, acquired.partition
 
 
-def _lock_lost(acquired: Acquired, why: str) -> KafkaError:
-    about = f"partition {acquired.topic}-{acquired.partition}"
-    return error_for(E.INVALID_RECORD_STATE, why, about=about)
-
-
-def _expired(acquired: Acquired) -> KafkaError:
-    return _lock_lost(acquired, f"The lock has ended after {acquired.lock_ms} ms without an acknowledgement")
-
-
-def _redelivered(acquired: Acquired) -> KafkaError:
-    return _lock_lost(acquired, "The lock had ended: the broker has delivered the record again")
-
-
-def _too_late(acquired: Acquired) -> KafkaError:
-    return _lock_lost(acquired, "The lock was lost before the acknowledgement was made or sent")
-
-
 def _closed() -> KafkaError:
-    return error_for(E.SHARE_SESSION_NOT_FOUND, "The share session has ended", about="this consumer")
+    return error_for(ErrorCode.SHARE_SESSION_NOT_FOUND, "The share session has ended", about="this consumer")
