@@ -5,6 +5,7 @@ Tests count effects: rows in SQLite or Parquet, by partition and offset. Topics 
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace import Broker
 from headrace.client.admin.sync import Admin
 from headrace.spark import register
+from headrace.testing import ApacheKafka
 from headrace.testing.java import find_java
 
 WAIT_S = 90
@@ -106,10 +108,21 @@ class Queue:
 
 @pytest.fixture
 def queue(broker: Broker, unique: str, tmp_path: Path) -> Queue:
-    made = Queue(broker.bootstrap_servers, unique, unique, tmp_path)
+    return make_queue(broker.bootstrap_servers, unique, tmp_path)
+
+
+def make_queue(bootstrap_servers: str, name: str, folder: Path) -> Queue:
+    made = Queue(bootstrap_servers, name, name, folder)
     with made.admin() as admin:
         admin.create_topic(made.topic, partitions=made.partitions)
     return made
+
+
+@pytest.fixture(scope="session")
+def apache() -> Iterator[ApacheKafka]:
+    """A real Kafka. Its timers are Kafka's own, so a new group waits some seconds for its partitions."""
+    with ApacheKafka() as cluster:
+        yield cluster
 
 
 class Effects:
@@ -152,3 +165,11 @@ def finish(query: Any) -> Any:
     finally:
         query.stop()
     return query
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    """Spark says nothing when a micro-batch is done, so this looks again and again."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.05)

@@ -1,23 +1,12 @@
 """A query on a share group: which rows come out, and what the group knows afterwards."""
 
-import time
-from collections.abc import Callable
-
 import pytest
 from pyspark.sql import SparkSession
 
 from headrace.client.errors import GroupIdNotFoundError
-from tests.spark.conftest import WAIT_S, Effects, Queue, drain, finish
+from tests.spark.conftest import Effects, Queue, drain, finish, wait_for
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Spark says nothing when a micro-batch is done, so this looks again and again."""
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.05)
 
 
 @pytest.mark.parametrize("acknowledge", ["commit", "handoff"])

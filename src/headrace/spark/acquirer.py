@@ -16,6 +16,7 @@ from typing import Any
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.admin.results import OffsetSpec
 from headrace.client.core.acquired import Acquired
+from headrace.client.core.session import CLOSING
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled
 from headrace.client.settings import INT_MAX, ShareSettings
@@ -29,6 +30,7 @@ from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits
 from headrace.wire.errors import KafkaError
 from headrace.wire.ids import uuid_text
+from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 
 logger = logging.getLogger("headrace.spark")
 RECORDS_HELD = 1_000_000
@@ -96,8 +98,23 @@ class Acquirer:
         await self._admin.start()
         await self._look_at_group(is_new=is_new)
         await self._member.start()
+        await self._end_old_sessions()
         self._member.subscribe(self._options.topics)
         self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self._look_after())]
+
+    async def _end_old_sessions(self) -> None:
+        """Ends what an earlier life under this member id has left at the brokers, which releases its records.
+
+        They would be released when its connections end. But Kafka does not see that while it works on a request of
+        such a connection, and once a new session is open the old records stay locked until their time is over.
+        """
+        cluster = self._member.cluster
+        request = ShareAcknowledgeRequest(
+            group_id=self._options.group, member_id=self.member_id, share_session_epoch=CLOSING, topics=[]
+        )
+        for node_id in list(cluster.nodes):
+            with contextlib.suppress(KafkaError):
+                await cluster.send(node_id, request)
 
     async def close(self) -> None:
         """Lets go of everything that is not acknowledged, and leaves the group."""
