@@ -3,14 +3,16 @@
 A page says by its blocks how it is to be run:
 
 - `python` blocks are together one program. The comments at the beginning of its lines are exactly what it prints.
-  Without such comments every line it prints must stand in the page, and what the page says that it prints (prints `this`,
-  or prints, followed by a `text` block) must be printed. If the program defines tests, pytest runs it.
+  Without such comments every line it prints must stand in the page, and what the page says it prints (prints `this`, or
+  prints, followed by a `text` block) must be printed. If the program defines tests, pytest runs it.
 - A block with a title (title="mail.py" after its language) is a file of that name.
 - `console` blocks hold commands, `$ ` before each, and what they print; `...` stands for anything. They run in the
-  order of the page, in one folder. `localhost:9092` and `localhost:8080` become free ports.
+  order of the page, in one folder. `localhost:9092` (also as our commands' default) and `localhost:8080` become free
+  ports.
 - `<!-- runs on -->` above a console block: its command goes on until the page ends, as in another terminal. It is
   waited for until it has printed what the block says, and Ctrl+C must end it with status 0.
-- `<!-- not run: why -->` above a block leaves it out.
+- `<!-- not run: why -->` above a block leaves it out. `<!-- python` and lines of Python before `-->` belong to the
+  program unseen: what a page takes for granted, such as a broker with records in it.
 """
 
 import doctest
@@ -35,7 +37,8 @@ STOP_S = 40
 PLACES = ("localhost:9092", "localhost:8080")
 FENCE = re.compile(
     r"(?:^[ ]*<!-- (?P<remark>runs on|not run: [^\n]+) -->\n)?"
-    r"^(?P<indent> *)```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$",
+    r"^(?P<indent> *)(?:```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$"
+    r"|<!-- python\n(?P<unseen>.*?)^-->$)",
     re.MULTILINE | re.DOTALL,
 )
 TITLE = re.compile(r'title="([^"]+)"')
@@ -82,11 +85,11 @@ class Page:
 def read_page(path: Path) -> Page:
     blocks = []
     for found in FENCE.finditer(path.read_text()):
-        title = TITLE.search(found["rest"])
+        title = TITLE.search(found["rest"] or "")
         remark = found["remark"]
         if remark is None or not remark.startswith("not run"):
-            text = textwrap.dedent(found["text"])
-            blocks.append(Block(found["language"], text, title and title[1], remark))
+            text = textwrap.dedent(found["text"] or found["unseen"])
+            blocks.append(Block(found["language"] or "python", text, title and title[1], remark))
     return Page(path, blocks)
 
 
@@ -117,16 +120,16 @@ def run_page(page: Page, folder: Path) -> None:
             elif block.language == "console":
                 for step in steps_of(block):
                     command, output = _placed(step.command, ports), _placed(step.output, ports)
+                    environment = {**_environment(), "HEADRACE_BOOTSTRAP_SERVER": ports[PLACES[0]]}
                     if block.remark is None:
-                        _run_step(command, output, folder)
+                        _run_step(command, output, folder, environment)
                     else:
-                        running.enter_context(_kept_running(command, output, folder))
+                        running.enter_context(_kept_running(command, output, folder, environment))
     if page.program:
-        _run_program(page, folder)
+        _run_program(page, _placed(page.program, ports), folder)
 
 
-def _run_program(page: Page, folder: Path) -> None:
-    program = page.program
+def _run_program(page: Page, program: str, folder: Path) -> None:
     warnings = [] if page.needs_spark else ["-W", "error"]
     (folder / "test_page.py").write_text(program)
     if re.search(r"^def test_", program, re.MULTILINE):
@@ -155,21 +158,21 @@ def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def _run_step(command: str, output: str, folder: Path) -> None:
+def _run_step(command: str, output: str, folder: Path, environment: dict[str, str]) -> None:
     ran = subprocess.run(
-        command, shell=True, cwd=folder, env=_environment(), capture_output=True, text=True, timeout=WAIT_S
+        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_S
     )
     assert ran.returncode == 0, f"$ {command}\n{ran.stdout}\n{ran.stderr}"
     assert _is_alike(output, ran.stdout), f"$ {command}\n{ran.stdout}\nshould be\n{output}\n{ran.stderr}"
 
 
 @contextmanager
-def _kept_running(command: str, output: str, folder: Path) -> Iterator[None]:
+def _kept_running(command: str, output: str, folder: Path, environment: dict[str, str]) -> Iterator[None]:
     process = subprocess.Popen(
         f"exec {command}",
         shell=True,
         cwd=folder,
-        env=_environment(),
+        env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

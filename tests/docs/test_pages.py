@@ -99,3 +99,8 @@ def test_a_command_that_goes_on_is_waited_for_and_interrupted(tmp_path: Path) ->
 def test_a_block_that_is_not_run_is_left_out(tmp_path: Path) -> None:
     page = page_of(tmp_path, "<!-- not run: needs a cluster -->", "```python", "1 / 0", "```")
     assert not page.has_code
+
+
+def test_unseen_lines_belong_to_the_program(tmp_path: Path) -> None:
+    page = page_of(tmp_path, "<!-- python", "answer = 42", "-->", "```python", "print(answer)", "# 42", "```")
+    run_page(page, tmp_path)
