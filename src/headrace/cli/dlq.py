@@ -1,6 +1,5 @@
 """`headrace dlq`: dead letters by cause, one with all it says, and the way back (redrive)."""
 
-import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
@@ -209,6 +208,8 @@ def redrive(
 
 
 def _with_cluster(given: Mapping[str, str], work: "Callable[[Cluster], Awaitable[T]]") -> T:
+    import asyncio
+
     from headrace.client.cluster import Cluster
     from headrace.client.settings import ClientSettings
 

@@ -4,4 +4,4 @@ from headrace.cli.app import app
 
 
 def main() -> None:
-    app()
+    app(prog_name="headrace")

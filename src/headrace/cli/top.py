@@ -1,6 +1,5 @@
 """`headrace top`: groups and topics of a cluster, with lag and rates, as they are now and a moment later."""
 
-import asyncio
 import contextlib
 import sys
 from collections import deque
@@ -60,12 +59,16 @@ def top(
     given = client_settings(server, settings, command_config)
     require_listener(ClientSettings.parse(given).bootstrap_servers)
     is_single = once or json or not sys.stdout.isatty()
+    import asyncio
+
     # Ctrl+C is the way to end it, and no failure.
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(_once(given, interval, json) if is_single else _watch(given, interval))
 
 
 async def _once(given: Mapping[str, str], interval: float, json: bool) -> None:
+    import asyncio
+
     async with _sampling(given, interval) as sampler:
         await sampler.sample()
         await asyncio.sleep(interval)
@@ -84,6 +87,8 @@ async def _once(given: Mapping[str, str], interval: float, json: bool) -> None:
 
 
 async def _watch(given: Mapping[str, str], interval: float) -> None:
+    import asyncio
+
     from rich.live import Live
 
     lags: Lags = {}

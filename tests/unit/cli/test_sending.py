@@ -4,8 +4,8 @@ import re
 
 import pytest
 
-from headrace.cli import produce
-from headrace.cli.produce import Tally
+from headrace.cli import sending
+from headrace.cli.sending import Tally
 
 LINE = re.compile(
     r"(\d+) records sent, [\d.]+ records/sec \([\d.]+ MB/sec\), ([\d.]+) ms avg latency, ([\d.]+) ms max latency"
@@ -15,7 +15,7 @@ LINE = re.compile(
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> "list[float]":
     now = [0.0]
-    monkeypatch.setattr(produce.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(sending.time, "perf_counter", lambda: now[0])
     return now
 
 
@@ -60,7 +60,7 @@ def test_only_what_was_acknowledged_counts_and_the_first_error_is_kept(clock: li
 def test_percentiles_of_many_records_keep_a_bounded_sample(
     clock: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(produce, "LATENCIES_MAX", 100)
+    monkeypatch.setattr(sending, "LATENCIES_MAX", 100)
     tally = Tally(lambda _: None, None)
     for number in range(10_000):
         clock[0] = float(number)
