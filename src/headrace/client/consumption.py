@@ -13,7 +13,7 @@ One lock, the core's, guards the marks and everything here that both threads tou
 """
 
 import logging
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 
@@ -111,8 +111,9 @@ class Consumption:
             self.accept_handed()
         elif not self._is_held_over:
             with self._lock:
+                renewed = Counter(one._acquired for one in self._open_renewed())
                 for acquired in self._handed:
-                    if acquired.open_count > self._resting.get(acquired, 0):
+                    if acquired.open_count > self._resting.get(acquired, 0) + renewed[acquired]:
                         raise IllegalStateError(UNACKNOWLEDGED)
 
     def accept_handed(self) -> None:
@@ -134,6 +135,10 @@ class Consumption:
                         acquired.choose(delivery.offset, ACCEPT)
             self._handed = kept
 
+    @property
+    def is_touched(self) -> bool:
+        return bool(self._touched)
+
     def touched(self) -> list[Acquired]:
         """Acquisitions with something to sweep; asked once, they are the caller's to pass on."""
         if not self._touched:
@@ -154,8 +159,9 @@ class Consumption:
         """The next deliveries, or none; raises what stands in their place."""
         if self._renewed or self._renewing:
             with self._lock:
-                renewed, self._renewed = self._renewed, []
-            return renewed
+                renewed, self._renewed = self._open_renewed(), []
+            if renewed or self._renewing:
+                return renewed
         if self._rest:
             return self._take_rest()
         arrivals = self._core.take(self._settings.max_poll_records, now_ms=now_ms)
@@ -283,6 +289,10 @@ class Consumption:
         now = acquired.mark_of(offset)
         if delivery is not None and now != was and RENEW in (now, was) and not self._is_held_over:
             self._count_renewal(acquired, delivery, is_more=now == RENEW)
+
+    def _open_renewed(self) -> list[Delivery]:
+        """Renewed, to be returned by the next poll, and neither acknowledged nor lost in the meantime."""
+        return [one for one in self._renewed if one._acquired.mark_of(one.offset) == OPEN]
 
     def _require_renew(self, acquired: Acquired) -> None:
         if self._core.sessions[acquired.node_id].is_old:

@@ -73,6 +73,7 @@ class AsyncShareMember:
         on_settled: Callable[[Sequence[Settled]], None] | None = None,
         on_lost: Callable[[Sequence[Lost]], None] | None = None,
         on_change: Callable[[], None] | None = None,
+        collect: Callable[[], Iterable[Acquired]] | None = None,
     ) -> None:
         self.settings = settings
         self.metrics = Metrics()
@@ -87,6 +88,7 @@ class AsyncShareMember:
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_change = on_change
+        self._collect = collect
         self._connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
@@ -304,12 +306,20 @@ class AsyncShareMember:
         except KafkaError as error:
             self.core.failed(node_id, error, now_ms=now_ms())
         else:
+            if self._collect is not None:
+                self._look_around(self._collect())
             self.core.answered(node_id, response, now_ms=now_ms())
             self._take_hints()
             if isinstance(request, ShareFetchRequest):
                 self.metrics.fetched(response, time.monotonic() - started)
         self.pump()
         self.wake()
+
+    def _look_around(self, swept: Iterable[Acquired]) -> None:
+        """What another thread wants, which knew that an answer would come: see `ShareConsumer._wait`."""
+        self.core.holdings.sweep(swept)
+        if self.core.is_asked:
+            self.core.polled(now_ms=now_ms())
 
     async def _connection(self, node_id: int, epoch: int) -> Connection:
         """The connection that the session lives on. A session that was opened over another one is gone."""

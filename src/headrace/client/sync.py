@@ -28,6 +28,7 @@ from headrace.client.consumption import (
     Deserializer,
     LostCallback,
 )
+from headrace.client.core.acquired import Acquired
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
 from headrace.client.member import AsyncShareMember, now_ms
@@ -68,6 +69,7 @@ class ShareConsumer:
             on_settled=self._settled,
             on_lost=self._lost,
             on_change=self._ring,
+            collect=self._collect,
         )
         self._consumption = Consumption(
             self._member.core,
@@ -85,6 +87,7 @@ class ShareConsumer:
         self._user: int | None = None
         self._uses = 0
         self._use_lock = threading.Lock()
+        self._polls = self._polls_ended = 0
         self._is_woken = False
         self._is_closed = False
         self._background = BackgroundLoop()
@@ -230,22 +233,35 @@ class ShareConsumer:
     def _wait(self, started: float, timeout: float) -> list[Delivery]:
         consumption, member, until = self._consumption, self._member, started + timeout
         ask = self._background.loop.call_soon_threadsafe
-        ask(member.ask, int(until * 1000) + 1, consumption.touched())
+        self._polls = poll = self._polls + 1
+        member.core.ask(int(until * 1000) + 1)
+        if (
+            not member.core.is_busy
+        ):  # else the loop looks around when the next answer comes: no need to wake it
+            ask(self._ask, poll, int(until * 1000) + 1, consumption.touched())
         try:
             while True:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
                         return deliveries
-                    ask(member.ask, int(until * 1000) + 1, consumption.touched())  # there were gaps alone
+                    ask(
+                        self._ask, poll, int(until * 1000) + 1, consumption.touched()
+                    )  # there were gaps alone
                 left = until - time.monotonic()
                 if left <= 0:
                     return []
                 self._bell.acquire(timeout=min(left, WAIT_S_MAX))
                 self._raise_trouble()
         finally:
+            self._polls_ended = poll
             member.metrics.polled(time.monotonic() - started)
-            ask(member.ask, None, consumption.touched())
+            if member.core.is_asked or consumption.is_touched:
+                ask(member.ask, None, consumption.touched())
+
+    def _ask(self, poll: int, until_ms: int, touched: list[Acquired]) -> None:
+        """On the loop. The poll may have got what it wanted before we came to this: then nothing is asked for it."""
+        self._member.ask(until_ms if poll > self._polls_ended else None, touched)
 
     def _raise_trouble(self) -> None:
         if self._is_woken:
@@ -276,6 +292,9 @@ class ShareConsumer:
     async def _close(self, timeout_s: float) -> None:
         self._member.core.holdings.sweep(self._consumption.touched())
         await self._member.close(timeout_s=timeout_s)
+
+    def _collect(self) -> list[Acquired]:
+        return self._consumption.touched()
 
     def _ring(self) -> None:
         """Ends the wait of a poll; when none waits, the next one looks twice."""

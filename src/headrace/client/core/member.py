@@ -152,8 +152,17 @@ class MemberCore:
                 self.holdings.release_buffer()
 
     def ask(self, until_ms: int | None) -> None:
-        """Somebody waits for records until then; None: nobody does."""
+        """Somebody waits for records until then; None: nobody does. On any thread."""
         self._asked_until_ms = until_ms
+
+    @property
+    def is_asked(self) -> bool:
+        return self._asked_until_ms is not None
+
+    @property
+    def is_busy(self) -> bool:
+        """Every broker has a request of ours: nothing can be sent before an answer comes. On any thread."""
+        return bool(self.sessions) and all(one.in_flight is not None for one in self.sessions.copy().values())
 
     def came_back(self, *, now_ms: int) -> None:
         """The application wants more. On any thread; `polled` must follow on the driver's."""
@@ -305,7 +314,7 @@ class MemberCore:
 
     def _after_heartbeat(self, now_ms: int) -> None:
         if self.membership.refusal is not None:
-            self.errors.append(self.membership.refusal)
+            self._raise_later(self.membership.refusal)
             self.membership.refusal = None
         if self.membership.assignment != self._assignment:
             self._place(now_ms)
@@ -391,7 +400,7 @@ class MemberCore:
             session.back_off(now_ms=now_ms)
             session.was_full = False
             if error.code is E.UNSUPPORTED_VERSION:
-                self.errors.append(error)
+                self._raise_later(error)
             if self._wanted.get(node_id):
                 self._want_metadata(now_ms)
 
@@ -441,7 +450,7 @@ class MemberCore:
             for ack in session.refused().acks:
                 self.holdings.settle(ack, error)
             if code not in PASS_OVER:
-                self.errors.append(error)
+                self._raise_later(error)
             self._want_metadata(now_ms)
         session.was_full = False
         session.back_off(now_ms=now_ms)
@@ -492,6 +501,11 @@ class MemberCore:
                 self._hint(key[0], data, response.node_endpoints)
             self._want_metadata(now_ms)
         elif code not in PASS_OVER:
+            self._raise_later(error)
+
+    def _raise_later(self, error: KafkaError) -> None:
+        """For the next poll; what is waiting to be raised is not said twice."""
+        if str(error) not in map(str, self.errors):
             self.errors.append(error)
 
     def _about(self, key: Key) -> str:
