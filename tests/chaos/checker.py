@@ -19,8 +19,13 @@ EXHAUSTED = "exceeded"
 
 
 class Checker:
-    def __init__(self, history: History, *, lock_s: float, deliveries_max: int) -> None:
+    """`has_dead_letters`: the broker copies what is rejected or delivered too often; nothing ends without a trace."""
+
+    def __init__(
+        self, history: History, *, lock_s: float, deliveries_max: int, has_dead_letters: bool = True
+    ) -> None:
         self.history = history
+        self._has_dead_letters = has_dead_letters
         self._lock_s = lock_s
         self._deliveries_max = deliveries_max
         self._deliveries = _by_place(history.deliveries)
@@ -31,10 +36,11 @@ class Checker:
         laws: list[Callable[[], Iterator[str]]] = [
             self.nothing_produced_is_lost_or_altered,
             self.nothing_settled_is_delivered_again,
+            self.nothing_is_settled_twice,
             self.no_record_has_two_holders,
             self.counts_never_fall_back,
             self.everything_ends,
-            self.dead_letters_have_a_reason,
+            *([self.dead_letters_have_a_reason] if self._has_dead_letters else []),
         ]
         return [f"{law.__name__}: {broken}" for law in laws for broken in law()]
 
@@ -57,6 +63,12 @@ class Checker:
                     for delivery in self._deliveries[place]:
                         if self._is_after(delivery, answer):
                             yield f"{delivery} after {answer}"
+
+    def nothing_is_settled_twice(self) -> Iterator[str]:
+        for answers in self._answers.values():
+            last = [one for one in answers if one.kind in (ACCEPT, REJECT) and self._is_effective(one)]
+            if len(last) > 1:
+                yield f"{last[0]} and {last[1]}"
 
     def no_record_has_two_holders(self) -> Iterator[str]:
         for place, deliveries in self._deliveries.items():
@@ -104,9 +116,17 @@ class Checker:
             if lag:
                 yield f"partition {partition} has a lag of {lag}"
         for place, value in self.history.log.items():
-            is_accepted = any(answer.kind == ACCEPT for answer in self._answers.get(place, []))
-            if not is_accepted and place not in self._dead:
+            answers = self._answers.get(place, [])
+            is_accepted = any(answer.kind == ACCEPT for answer in answers)
+            if not is_accepted and place not in self._dead and not self._ended_in_silence(place, answers):
                 yield f"{value!r} at {place} was neither accepted nor dead-lettered"
+
+    def _ended_in_silence(self, place: Place, answers: list[Answer]) -> bool:
+        """Rejected, or delivered as often as may be, by a broker that writes no dead letters."""
+        if self._has_dead_letters:
+            return False
+        counts = [delivery.count for delivery in self._deliveries.get(place, [])]
+        return max(counts, default=0) >= self._deliveries_max or any(one.kind == REJECT for one in answers)
 
     def dead_letters_have_a_reason(self) -> Iterator[str]:
         """And what was rejected is among them; what was accepted is not."""

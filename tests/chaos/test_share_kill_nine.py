@@ -1,4 +1,4 @@
-"""kill -9 under a share group at work: producers, librdkafka's share consumers and members on the bare protocol.
+"""kill -9 under a share group at work: producers, our share consumers, librdkafka's, and members on the bare protocol.
 
 Each round kills the server after a random while and starts it again on the same directory and port. Everybody writes
 down what they saw, and checker.py judges it. `--rounds N` sets how many kills (few in `make test`, many in
@@ -6,14 +6,11 @@ down what they saw, and checker.py judges it. `--rounds N` sets how many kills (
 """
 
 import random
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import (
     AdminClient,
     AlterConfigOpType,
@@ -25,16 +22,18 @@ from confluent_kafka.admin import (
 
 from tests.chaos.checker import Checker
 from tests.chaos.confluent_member import ConfluentMember
-from tests.chaos.history import History, Letter, Produced
+from tests.chaos.headrace_member import HeadraceMember, Way
+from tests.chaos.history import History, Letter
 from tests.chaos.raw_member import Link, RawMember, RawSession, work_off
 from tests.chaos.server_process import ServerProcess, choose_seed
+from tests.chaos.stream import SETTLE_S_MAX, SteadyProducer, read_all
 
 TOPIC, PARTITIONS, GROUP, LETTERS = "jobs", 3, "workers", "dlq.jobs"
 LOCK_S, DELIVERIES_MAX = 2.0, 4
 PRODUCERS, IMPLICIT, EXPLICIT, RAW = 3, 2, 2, 4
-RECORDS_PER_S = 150
+OURS = [(Way.IMPLICIT, False), (Way.EXPLICIT, False), (Way.HELD, True), (Way.IMPLICIT, True)]
+RECORDS_PER_S, POISON_EVERY = 150, 50
 """Of one producer."""
-SETTLE_S_MAX = 60.0
 SETTINGS = {
     "headrace.share.version": 2,
     "errors.deadletterqueue.auto.create.topics.enable": "true",
@@ -61,56 +60,6 @@ def server(tmp_path: Path) -> Iterator[ServerProcess]:
     process.close()
 
 
-class SteadyProducer(threading.Thread):
-    """Numbered records at a steady pace; every so many is poison, which nobody wants to accept."""
-
-    def __init__(self, number: int, history: History, address: str) -> None:
-        super().__init__(name=f"producer-{number}", daemon=True)
-        self._history = history
-        self._stopping = threading.Event()
-        self.failed: list[str] = []
-        self._producer = Producer(
-            {
-                "bootstrap.servers": address,
-                "enable.idempotence": True,
-                "acks": "all",
-                "linger.ms": 5,
-                "reconnect.backoff.ms": 20,
-                "reconnect.backoff.max.ms": 100,
-                "retry.backoff.ms": 20,
-                "retry.backoff.max.ms": 100,
-                "message.timeout.ms": 120_000,
-                "log_level": 0,
-            }
-        )
-
-    def stop(self) -> None:
-        self._stopping.set()
-
-    def run(self) -> None:
-        number = 0
-        while not self._stopping.wait(0.02):
-            for _ in range(int(RECORDS_PER_S * 0.02)):
-                kind = "poison" if number % 50 == 49 else "job"
-                text = f"{kind} {self.name} {number}"
-                value = f"{text} {crc32(text.encode())}".encode()
-                self._producer.produce(
-                    TOPIC, value, partition=number % PARTITIONS, on_delivery=self._delivered
-                )
-                number += 1
-            self._producer.poll(0)
-        left = self._producer.flush(SETTLE_S_MAX)
-        if left:
-            self.failed.append(f"{left} records were never answered")
-
-    def _delivered(self, error: object, message: Message) -> None:
-        if error is not None:
-            self.failed.append(str(error))
-            return
-        place = message.partition() or 0, message.offset() or 0
-        self._history.produced.append(Produced(place, message.value() or b""))
-
-
 def prepare(address: str) -> None:
     admin = AdminClient({"bootstrap.servers": address})
     admin.create_topics([NewTopic(TOPIC, PARTITIONS, 1)])[TOPIC].result()
@@ -120,23 +69,6 @@ def prepare(address: str) -> None:
     ]
     resource = ConfigResource(ResourceType.GROUP, GROUP, incremental_configs=entries)
     admin.incremental_alter_configs([resource])[resource].result()
-
-
-def read_all(address: str, topic: str, partitions: int) -> list[Message]:
-    consumer = Consumer({"bootstrap.servers": address, "group.id": "reader", "enable.partition.eof": True})
-    consumer.assign([TopicPartition(topic, index, 0) for index in range(partitions)])
-    found: list[Message] = []
-    ended: set[int] = set()
-    deadline = time.monotonic() + SETTLE_S_MAX
-    while len(ended) < partitions and time.monotonic() < deadline:
-        for message in consumer.consume(1000, timeout=1.0):
-            if message.error() is not None:
-                ended.add(message.partition() or 0)
-            else:
-                found.append(message)
-    consumer.close()
-    assert len(ended) == partitions, f"{topic} could not be read to its end"
-    return found
 
 
 def read_letters(address: str) -> list[Letter]:
@@ -162,7 +94,9 @@ def lags(link: Link) -> dict[int, int]:
     return {one.partition_index: one.lag for topic in answer.topics for one in topic.partitions}
 
 
-def make_members(history: History, address: str, choose: random.Random) -> list[ConfluentMember | RawMember]:
+def make_members(
+    history: History, address: str, choose: random.Random
+) -> list[ConfluentMember | RawMember | HeadraceMember]:
     def seed() -> int:
         return choose.randrange(2**31)
 
@@ -182,7 +116,20 @@ def make_members(history: History, address: str, choose: random.Random) -> list[
         RawMember(f"raw-{number}", history, address, seed(), group=GROUP, topic=TOPIC)
         for number in range(RAW)
     ]
-    return [*confluent, *raw]
+    ours = [
+        HeadraceMember(
+            f"headrace-{number}",
+            history,
+            address,
+            seed(),
+            group=GROUP,
+            topic=TOPIC,
+            way=way,
+            is_async=is_async,
+        )
+        for number, (way, is_async) in enumerate(OURS)
+    ]
+    return [*confluent, *raw, *ours]
 
 
 def settle(history: History, server: ServerProcess) -> None:
@@ -220,7 +167,18 @@ def test_a_queue_keeps_its_promises_over_kills(server: ServerProcess, rounds: in
     choose = random.Random(seed)
     prepare(server.address)
     history = History()
-    producers = [SteadyProducer(number, history, server.address) for number in range(PRODUCERS)]
+    producers = [
+        SteadyProducer(
+            number,
+            history,
+            server.address,
+            topic=TOPIC,
+            partitions=PARTITIONS,
+            records_per_s=RECORDS_PER_S,
+            poison_every=POISON_EVERY,
+        )
+        for number in range(PRODUCERS)
+    ]
     members = make_members(history, server.address, choose)
     for thread in (*producers, *members):
         thread.start()

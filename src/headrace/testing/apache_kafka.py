@@ -113,6 +113,20 @@ class ApacheKafka:
             process.kill()
         self._processes = []
 
+    def stop_node(self, node: int) -> None:
+        """Stops one node (SIGTERM), counted from 1: it hands its leaderships over first. The others go on."""
+        self._processes[node - 1].stop(STOP_TIMEOUT_S)
+
+    def kill_node(self, node: int) -> None:
+        """kill -9 for one node."""
+        self._processes[node - 1].kill()
+
+    def start_node(self, node: int) -> None:
+        """Brings back a node that was stopped or killed, and returns once it serves."""
+        assert not self._processes[node - 1].is_running, f"node {node} runs"
+        self._processes[node - 1] = self._launch(node)
+        _wait_until_started(self._processes[node - 1], time.monotonic() + START_TIMEOUT_S)
+
     def log_tail(self, lines: int = 40) -> str:
         """The last lines of every node's log, for the message of a failing test."""
         files = [self.folder / f"node-{node}" / "server.log" for node in self._node_ids()]
