@@ -127,6 +127,10 @@ class Broker:
 
     def call(self, function: Callable[[], T]) -> T:
         """Runs a function on the broker's thread and returns what it returns."""
+        return self.submit(function).result()
+
+    def submit(self, function: Callable[[], T]) -> "Future[T]":
+        """`call` without waiting. A broker that is stopping may leave the Future without an answer."""
         server = self._running()
         result: Future[T] = Future()
 
@@ -138,7 +142,7 @@ class Broker:
             server.settle()
 
         server.loop.call_soon_threadsafe(run)
-        return result.result()
+        return result
 
     def __enter__(self) -> Self:
         if self._thread is not None and self._server is not None:

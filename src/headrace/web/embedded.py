@@ -1,6 +1,7 @@
 """The embedded broker's own view: what no admin request tells. Locks, holders, counts by member, a release by hand.
 
-Calls run on the broker's thread and are waited for on another, so the dashboard's loop never stands still for them.
+Everything runs on the broker's own thread, between its requests, and is waited for without a thread of ours: a broker
+that stops in the middle answers nobody.
 """
 
 import asyncio
@@ -10,9 +11,12 @@ from typing import TypeVar
 
 from headrace.broker.embedded import Broker
 from headrace.broker.metrics import Sample
+from headrace.broker.share.intervene import release_record
+from headrace.broker.share.view import group_view
 from headrace.share.view import SharePartitionState
 
 T = TypeVar("T")
+ANSWER_S_MAX = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,16 +31,17 @@ class GroupCounts:
 class Detail:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
+        self._core = broker.core
 
     @property
     def failure(self) -> Exception | None:
         return self._broker.failure
 
     async def share_state(self, group_id: str) -> dict[tuple[str, int], SharePartitionState]:
-        return await asyncio.to_thread(self._broker.share_state, group_id)
+        return await self._call(lambda: group_view(self._core, group_id))
 
     async def counts(self, group_id: str) -> GroupCounts:
-        leader = self._broker.core.share_leader
+        leader = self._core.share_leader
 
         def look() -> GroupCounts:
             return GroupCounts(
@@ -49,10 +54,15 @@ class Detail:
         return await self._call(look)
 
     async def samples(self) -> list[Sample]:
-        return await self._call(self._broker.core.metrics.snapshot)
+        return await self._call(self._core.metrics.snapshot)
 
     async def release(self, group_id: str, topic: str, partition: int, offset: int) -> str:
-        return await asyncio.to_thread(self._broker.release_record, group_id, topic, partition, offset)
+        return await self._call(lambda: release_record(self._core, group_id, topic, partition, offset))
 
     async def _call(self, function: Callable[[], T]) -> T:
-        return await asyncio.to_thread(self._broker.call, function)
+        try:
+            answer = self._broker.submit(function)
+        except RuntimeError as error:
+            raise ConnectionError(str(error)) from None
+        async with asyncio.timeout(ANSWER_S_MAX):
+            return await asyncio.wrap_future(answer)

@@ -39,6 +39,8 @@ class Page:
     wants: type
     load: Callable[[Site, Any], Awaitable[Context]]
     regions: tuple[str, ...]
+    load_regions: Callable[[Site, Any], Awaitable[Context]] | None = None
+    """What the regions need, where that is less than the page."""
 
 
 async def _overview(site: Site, _: model.NoParameters) -> Context:
@@ -88,6 +90,13 @@ async def _topic(site: Site, choice: model.RecordsChoice) -> Context:
     }
 
 
+async def _partitions(site: Site, choice: model.RecordsChoice) -> Context:
+    async def ask() -> model.TopicPage:
+        return await queries.topic_page(site, choice.topic)
+
+    return {"page": await site.cached(("topic", choice.topic), queries.GROUP_S, ask)}
+
+
 async def _dead_letters(site: Site, choice: model.MaybeTopic) -> Context:
     return {"page": await queries.dead_letters_page(site, choice.topic), "title": "Dead letters"}
 
@@ -104,7 +113,7 @@ PAGES: tuple[Page, ...] = (
     Page("/group", "group.html", model.GroupChoice, _group, ("group_tiles", "windows", "members", "offsets")),
     Page("/record", "record.html", model.RecordChoice, _record, ("microscope",)),
     Page("/topics", "topics.html", model.NoParameters, _topics, ("notice", "topics")),
-    Page("/topic", "topic.html", model.RecordsChoice, _topic, ("partitions",)),
+    Page("/topic", "topic.html", model.RecordsChoice, _topic, ("partitions",), _partitions),
     Page("/dead-letters", "dead_letters.html", model.MaybeTopic, _dead_letters, ("causes",)),
 )
 
@@ -115,9 +124,10 @@ def routes() -> list[Route]:
     return [*shown, *streams, Route("/login", login, methods=["GET", "POST"])]
 
 
-async def _context(page: Page, request: Request) -> Context:
+async def _context(page: Page, request: Request, *, is_stream: bool = False) -> Context:
     site: Site = request.app.state.site
-    loaded = await page.load(site, parse(page.wants, parameters(request), strict=False))
+    load = (is_stream and page.load_regions) or page.load
+    loaded = await load(site, parse(page.wants, parameters(request), strict=False))
     return {
         "path": page.path,
         "live": "/live" + page.path + ("?" + request.url.query if request.url.query else ""),
@@ -166,7 +176,7 @@ async def _events(page: Page, request: Request, site: Site) -> AsyncIterator[str
         yield "retry: 2000\n\n"
         while not site.stopping.is_set():
             try:
-                context = await _context(page, request)
+                context = await _context(page, request, is_stream=True)
                 regions = {name: render(f"regions/{name}.html", context) for name in page.regions}
             except EXPECTED as error:
                 yield _event("trouble", {"error": sentence_of(error), "status": status_of(error)})

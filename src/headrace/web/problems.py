@@ -21,7 +21,7 @@ STATUSES: dict[ErrorCode, int] = {
     ErrorCode.INVALID_GROUP_ID: 400,
     ErrorCode.UNSUPPORTED_VERSION: 501,
 }
-EXPECTED = (KafkaError, NotThere, msgspec.ValidationError, msgspec.DecodeError, ValueError)
+EXPECTED = (KafkaError, NotThere, msgspec.ValidationError, msgspec.DecodeError, ValueError, OSError)
 
 
 def status_of(error: Exception) -> int:

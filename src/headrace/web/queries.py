@@ -331,7 +331,10 @@ async def topic_page(site: Site, name: str) -> TopicPage:
 
 
 async def group_configs(site: Site, group_id: str) -> tuple[ConfigRow, ...]:
-    return _config_rows(await site.source.admin.group_config(group_id))
+    async def ask() -> tuple[ConfigRow, ...]:
+        return _config_rows(await site.source.admin.group_config(group_id))
+
+    return await site.cached(("configs", group_id), GROUP_S, ask)
 
 
 async def dead_letters_page(site: Site, topic: str | None) -> DeadLettersPage:

@@ -26,6 +26,8 @@ logger = logging.getLogger("headrace.web")
 
 GROUPS_MAX = 200
 AT_ONCE = 16
+COST_RATIO = 4
+"""A round that took long is followed by a longer pause: a large cluster is looked at less often."""
 SMOOTHED = 3
 """Rates on pages are means of so many samples; the charts show each."""
 
@@ -60,10 +62,12 @@ class Sampler:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
+            began = time.monotonic()
             await self.sample()
+            cost_s = time.monotonic() - began
             self._wanted.clear()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._options.sample_s):
+                async with asyncio.timeout(max(self._options.sample_s, COST_RATIO * cost_s)):
                     await self._wanted.wait()
 
     def hurry(self) -> None:
@@ -124,7 +128,12 @@ class Sampler:
             ),
             topics=tuple(self._topic_row(topic) for topic in topics),
             groups=tuple(
-                replace(group, rate_done=self._smooth(("done", group.group_id))) for group in groups
+                replace(
+                    group,
+                    rate_done=self._smooth(("done", group.group_id)),
+                    in_flight=_whole(this.values.get(("in-flight", group.group_id))),
+                )
+                for group in groups
             ),
             left_out=max(0, len(listings) - GROUPS_MAX),
         )
@@ -158,24 +167,17 @@ class Sampler:
             return replace(row, error=str(error))
         if row.lag is not None:
             this.values["lag", row.group_id] = row.lag
-        if row.in_flight is not None:
-            this.values["in-flight", row.group_id] = row.in_flight
         return row
 
     async def _share_group(self, row: GroupRow, ends: dict[tuple[str, int], int], this: Round) -> GroupRow:
-        admin, detail = self._source.admin, self._source.detail
+        admin = self._source.admin
         described = await admin.describe_share_group(row.group_id)
         offsets = await admin.share_group_offsets(row.group_id)
         lags = [one.lag for one in offsets.values()]
         if offsets and None not in lags:
             moved = sum(ends.get(place, one.end_offset or 0) for place, one in offsets.items())
             this.counts["done", row.group_id] = moved - sum(lag or 0 for lag in lags)
-        in_flight = None
-        if detail is not None:
-            in_flight = sum(view.in_flight for view in (await detail.share_state(row.group_id)).values())
-        return replace(
-            row, members=len(described.members), lag=sum(lag or 0 for lag in lags), in_flight=in_flight
-        )
+        return replace(row, members=len(described.members), lag=sum(lag or 0 for lag in lags))
 
     async def _consumer_group(self, row: GroupRow, ends: dict[tuple[str, int], int], this: Round) -> GroupRow:
         described = await self._source.admin.describe_consumer_group(row.group_id)
@@ -195,6 +197,9 @@ class Sampler:
             elif sample.name == "AcquisitionLockTimeoutPerSec":
                 key = ("time-outs", group)
                 this.counts[key] = this.counts.get(key, 0) + sample.value
+            elif sample.name == "InFlightMessageCount":
+                key = ("in-flight", group)
+                this.values[key] = this.values.get(key, 0) + sample.value
 
     def _remember(self, this: Round) -> None:
         rates = self._rates.update(this.time_s, this.counts)
@@ -222,6 +227,10 @@ class Sampler:
             records=sum(known) if len(known) == len(topic.partitions) else None,
             rate_in=self._smooth(("in", topic.name)),
         )
+
+
+def _whole(value: float | None) -> int | None:
+    return None if value is None else int(value)
 
 
 Look = Callable[[GroupRow, dict[tuple[str, int], int], Round], Awaitable[GroupRow]]

@@ -16,6 +16,8 @@ from headrace.web.source import Source
 MEMBER_RATES_MAX = 200
 STREAMS_MAX = 64
 CACHE_MAX = 500
+COST_RATIO = 5
+"""What took long to find out is found out less often: watching must not become the cluster's main work."""
 
 T = TypeVar("T")
 
@@ -35,6 +37,7 @@ class _MemberRates:
 class _Cached:
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     made_at: float | None = None
+    cost_s: float = 0.0
     value: object = None
 
 
@@ -52,16 +55,21 @@ class Site:
         self._cache: dict[tuple[str, ...], _Cached] = {}
 
     async def cached(self, key: tuple[str, ...], seconds: float, make: Callable[[], Awaitable[T]]) -> T:
-        """What `make` gave not longer ago than that. However many watch, one asks; a failure is not kept."""
+        """What `make` gave not longer ago than that, or than a few times what it took to make.
+
+        However many watch, one asks. A failure is not kept.
+        """
         entry = self._cache.get(key)
         if entry is None:
             if len(self._cache) >= CACHE_MAX:
                 self._cache.pop(next(iter(self._cache)))
             entry = self._cache[key] = _Cached()
         async with entry.lock:
-            if entry.made_at is None or time.monotonic() - entry.made_at >= seconds:
+            now = time.monotonic()
+            if entry.made_at is None or now - entry.made_at >= max(seconds, COST_RATIO * entry.cost_s):
                 entry.value = await make()
                 entry.made_at = time.monotonic()
+                entry.cost_s = entry.made_at - now
             return cast(T, entry.value)
 
     def note_change(self) -> None:
