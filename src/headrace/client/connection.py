@@ -155,6 +155,12 @@ class Connection(asyncio.BufferedProtocol):
             request, version, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         )
 
+    def post(self, request: Message) -> "asyncio.Future[Any] | None":
+        """`send` without a task: the request is written at once. None when that cannot be: then `send` waits."""
+        if self._logging_in is not None or not self.is_open:
+            return None
+        return self._post(request, self.version_of(request.API_KEY), self._settings.request_timeout_ms)
+
     async def close(self) -> None:
         """Ends the connection; what still waits fails with ConnectionLost."""
         self._end(None)

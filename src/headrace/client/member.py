@@ -97,6 +97,7 @@ class AsyncShareMember:
         self._changed: list[asyncio.Future[None]] = []
         self._is_refreshing = False
         self._is_closed = False
+        self._is_over = False
 
     @property
     def member_id(self) -> str:
@@ -168,6 +169,7 @@ class AsyncShareMember:
             while not self.core.is_closed and now_ms() < until_ms:
                 await self.wait_for_change(until_ms)
         finally:
+            self._is_over = True
             if self._timer is not None:
                 self._timer.cancel()
             for task in self._tasks:
@@ -261,7 +263,7 @@ class AsyncShareMember:
         if now >= self._due_ms:
             core.tick(now_ms=now)
         for out in core.sends(now_ms=now):
-            self.run_soon(self._exchange(out) if out.node_id is not None else self._heartbeat(out.request))
+            self._send(out)
         if core.wants_metadata(now_ms=now) and not self._is_refreshing:
             core.metadata_asked()
             self.run_soon(self._refresh())
@@ -295,24 +297,58 @@ class AsyncShareMember:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def _exchange(self, out: Out) -> None:
-        """One request to one broker, and its answer or that there is none."""
-        node_id, request = out.node_id, out.request
-        assert node_id is not None
+    def _send(self, out: Out) -> None:
+        """Over the connection of the session at once; a task is only needed when there is something to wait for."""
+        request, node_id = out.request, out.node_id
+        if node_id is None:
+            self.run_soon(self._heartbeat(request))
+            return
+        connection = self._connections.get(node_id)
         started = time.monotonic()
         try:
-            connection = await self._connection(node_id, request.share_session_epoch)  # type: ignore[union-attr]
+            answer = None if connection is None else connection.post(request)
+        except KafkaError as error:
+            self._no_answer(node_id, error)
+            return
+        if answer is None:
+            self.run_soon(self._exchange(node_id, request))
+        else:
+            answer.add_done_callback(lambda answer: self._done(node_id, request, started, answer))
+
+    async def _exchange(self, node_id: int, request: Any) -> None:
+        started = time.monotonic()
+        try:
+            connection = await self._connection(node_id, request.share_session_epoch)
             response = await connection.send(request)
         except KafkaError as error:
-            self.core.failed(node_id, error, now_ms=now_ms())
+            self._no_answer(node_id, error)
         else:
-            if self._collect is not None:
-                self._look_around(self._collect())
-            self.core.answered(node_id, response, now_ms=now_ms())
-            self._take_hints()
-            if isinstance(request, ShareFetchRequest):
-                self.metrics.fetched(response, time.monotonic() - started)
+            self._answered(node_id, request, started, response)
+
+    def _done(self, node_id: int, request: Any, started: float, answer: "asyncio.Future[Any]") -> None:
+        error = None if answer.cancelled() else answer.exception()
+        if self._is_over:
+            return
+        if error is None:
+            self._answered(node_id, request, started, answer.result())
+        elif isinstance(error, KafkaError):
+            self._no_answer(node_id, error)
+        else:
+            raise error
+
+    def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
+        if self._collect is not None:
+            self._look_around(self._collect())
+        self.core.answered(node_id, response, now_ms=now_ms())
+        self._take_hints()
         self.pump()
+        self.wake()
+        if isinstance(request, ShareFetchRequest):
+            self.metrics.fetched(response, time.monotonic() - started)
+
+    def _no_answer(self, node_id: int, error: KafkaError) -> None:
+        self.core.failed(node_id, error, now_ms=now_ms())
+        self._soon()
         self.wake()
 
     def _look_around(self, swept: Iterable[Acquired]) -> None:
@@ -355,7 +391,7 @@ class AsyncShareMember:
             return
         del self._connections[node_id]
         session = self.core.sessions[node_id]
-        if session.in_flight is None and session.is_open and not self._is_closed:
+        if session.in_flight is None and session.is_open and not self._is_over:
             error = error_for(
                 ErrorCode.NETWORK_EXCEPTION, "the broker closed the connection", about=f"broker {node_id}"
             )
