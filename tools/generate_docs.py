@@ -11,6 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tools"))
 
+import generate_cli_docs  # noqa: E402
 import generate_client_docs  # noqa: E402
 import generate_kip_docs  # noqa: E402
 import generate_metrics_docs  # noqa: E402
@@ -57,6 +58,10 @@ def differences() -> str:
 
 PARTS = {
     "docs/reference/apis.md": {"apis": api_table},
+    "docs/reference/cli.md": {
+        "connection": generate_cli_docs.connection_options,
+        "commands": generate_cli_docs.commands,
+    },
     "docs/reference/client-settings.md": {
         "client": generate_client_docs.client_settings,
         "share": generate_client_docs.share_settings,

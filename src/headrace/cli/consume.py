@@ -200,9 +200,10 @@ def _chosen_format(text: str | None, *, verbose: bool, json: bool, is_share: boo
         raise typer.BadParameter("choose one of --format, --verbose and --json")
     if json:
         return json_line
-    chosen = text or (VALUE if not verbose else VERBOSE if is_share else VERBOSE_CONSUMER)
+    if text is None:
+        text = VALUE if not verbose else VERBOSE if is_share else VERBOSE_CONSUMER
     try:
-        return parse_format(chosen, is_share=is_share)
+        return parse_format(text, is_share=is_share)
     except ValueError as error:
         raise typer.BadParameter(str(error), param_hint="--format") from None
 

@@ -105,7 +105,11 @@ def draw(
     yield f"{name}  {_headline(state, pieces, lag)}"
     if not pieces:
         return
-    yield f"  {strip(pieces, width)}"
+    # What is written down ends with the last record somebody has answered for; what comes behind may be millions.
+    has_more = not state.is_live and pieces[-1].kind is Kind.OPEN
+    window = pieces[:-1] if has_more else pieces
+    if window:
+        yield f"  {strip(window, width - 1)}{'…' if has_more else ''}"
     spans = [_span(piece.first, piece.last + 1) for piece in pieces]
     counts = [count(piece.last - piece.first + 1, "record") for piece in pieces]
     widths = max(map(len, spans[:runs_max])), max(map(len, counts[:runs_max]))

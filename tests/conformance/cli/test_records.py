@@ -55,7 +55,8 @@ def test_what_is_released_comes_again_with_its_deliveries_counted(run: Command, 
 
 
 def test_what_is_rejected_does_not_come_again(run: Command, orders: str, unique: str) -> None:
-    run("consume", orders, "-g", unique, "--from-beginning", "--reject", "--max", "10")
+    rejected = run("consume", orders, "-g", unique, "--from-beginning", "--reject", "--max", "10", "-f", "")
+    assert rejected.out == ""
     assert run("consume", orders, "-g", unique, "--timeout", "1").out == ""
 
 

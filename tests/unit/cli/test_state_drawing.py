@@ -52,7 +52,7 @@ def test_the_blog_s_record_that_was_given_up_after_five_deliveries() -> None:
     )
     assert drawn == [
         "orders-1  starts at 366 · 1 record left to do · the log ends at 368",
-        "  x·",
+        "  x…",
         "  366  archived      1 record  delivered 5 times",
         "  367  open          1 record",
     ]
@@ -68,6 +68,13 @@ def test_the_live_view_names_holder_and_time_left() -> None:
 def test_a_partition_that_gave_nothing_yet_says_so() -> None:
     assert list(draw(state(start=None), lag=None, width=80)) == [
         "orders-1  nothing was delivered yet · the log has 0-9"
+    ]
+
+
+def test_a_partition_where_nothing_was_answered_for_has_no_strip() -> None:
+    assert list(draw(state(start=0), lag=10, width=80)) == [
+        "orders-1  starts at 0 · 10 records left to do · the log ends at 10",
+        "  0-9  open          10 records",
     ]
 
 
