@@ -36,6 +36,7 @@ DELIVER_P50 = Measure("deliver, p50", "ms", False, NOT_LATER)
 DELIVER_P99 = Measure("deliver, p99", "ms", False)
 COMMIT_P50 = Measure("commit_sync, p50", "ms", False)
 COMMIT_P99 = Measure("commit_sync, p99", "ms", False)
+ROUND_TRIP_CPU = Measure("produce, deliver, commit_sync: client CPU", "us", False)
 LATENCIES = {
     DELIVER_P50: "deliver_p50_ms",
     DELIVER_P99: "deliver_p99_ms",
@@ -71,13 +72,17 @@ def _measure(contest: Contest, broker: Running, client: str, seconds: float) -> 
     for task, rate in RATES.items():
         figures = _consume(broker, client, task, seconds)
         contest.add(rate, broker.name, client, figures.records / figures.seconds)
-        cpu_us = figures.busy * figures.seconds * 1e6 / figures.records
-        contest.add(CPUS[task], broker.name, client, cpu_us)
+        contest.add(CPUS[task], broker.name, client, _cpu_us(figures))
         if task == "consume":
             contest.add(JOIN, broker.name, client, figures.extra["joined_ms"])
     figures = _latency(broker, client, seconds)
     for measure, name in LATENCIES.items():
         contest.add(measure, broker.name, client, figures.extra[name])
+    contest.add(ROUND_TRIP_CPU, broker.name, client, _cpu_us(figures))
+
+
+def _cpu_us(figures: Figures) -> float:
+    return figures.busy * figures.seconds * 1e6 / figures.records
 
 
 def _consume(broker: Running, client: str, task: str, seconds: float) -> Figures:
