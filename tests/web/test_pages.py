@@ -37,7 +37,7 @@ def open_page(browser: Any) -> Iterator[Callable[..., Any]]:
     """Opens a page of a world, and watches over it."""
     from playwright.sync_api import expect
 
-    expect.set_options(timeout=10_000)
+    expect.set_options(timeout=20_000)
     troubles: list[str] = []
     contexts = []
 

@@ -12,7 +12,7 @@ from typing import TypeVar
 from headrace.broker.embedded import Broker
 from headrace.broker.metrics import Sample
 from headrace.broker.share.intervene import release_record
-from headrace.broker.share.view import group_view
+from headrace.broker.share.view import finish_views, gather_views
 from headrace.share.view import SharePartitionState
 
 T = TypeVar("T")
@@ -38,7 +38,7 @@ class Detail:
         return self._broker.failure
 
     async def share_state(self, group_id: str) -> dict[tuple[str, int], SharePartitionState]:
-        return await self._call(lambda: group_view(self._core, group_id))
+        return finish_views(await self._call(lambda: gather_views(self._core, group_id)))
 
     async def counts(self, group_id: str) -> GroupCounts:
         leader = self._core.share_leader

@@ -1,10 +1,12 @@
 """A share-partition's window as the dashboard draws it: runs in order, without holes, and not too many of them.
 
 What is written down says nothing of locks: offsets in the window that no run covers are shown as `unknown`. More than
-RUNS_MAX runs are gathered into as many pieces of equal length, each with the state that a watcher should see first.
+RUNS_MAX runs are gathered into as many pieces of equal length, each with the state that a watcher should see first. A
+window may have a hundred thousand runs, so nothing is made for each of them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun
@@ -12,19 +14,37 @@ from headrace.web.model import Run, Window
 
 RUNS_MAX = 400
 UNKNOWN = "unknown"
-TELLING = ("acquired", "archiving", UNKNOWN, "available", "archived", "acknowledged")
+NAMES = {state: state.name.lower() for state in RecordState}
+TELLING = {
+    name: rank
+    for rank, name in enumerate(("acquired", "archiving", UNKNOWN, "available", "archived", "acknowledged"))
+}
 """The state of a piece that holds several is the first of these."""
+
+
+class Piece(NamedTuple):
+    """A run, cut to the window; `run` is None for a hole."""
+
+    first: int
+    last: int
+    state: str
+    run: StateRun | None
+
+    @property
+    def delivery_count(self) -> int:
+        return self.run.delivery_count if self.run is not None else 0
 
 
 def window_of(
     view: SharePartitionState, *, lag: int | None, lock_timeouts: int | None = None, runs_max: int = RUNS_MAX
 ) -> Window:
-    whole = list(_without_holes(view))
+    whole = list(_pieces(view))
     states: dict[str, int] = {}
     deliveries: dict[int, int] = {}
-    for run in whole:
-        states[run.state] = states.get(run.state, 0) + run.count
-        deliveries[run.delivery_count] = deliveries.get(run.delivery_count, 0) + run.count
+    for piece in whole:
+        count = piece.last - piece.first + 1
+        states[piece.state] = states.get(piece.state, 0) + count
+        deliveries[piece.delivery_count] = deliveries.get(piece.delivery_count, 0) + count
     return Window(
         topic=view.topic,
         partition=view.partition,
@@ -46,64 +66,61 @@ def window_of(
 
 def run_at(view: SharePartitionState, offset: int) -> Run | None:
     """The run that holds an offset; None outside of the window."""
-    return next((run for run in _without_holes(view) if run.first <= offset <= run.last), None)
+    return next((_run(piece) for piece in _pieces(view) if piece.first <= offset <= piece.last), None)
 
 
-def state_name(state: RecordState) -> str:
-    return state.name.lower()
-
-
-def _without_holes(view: SharePartitionState) -> Iterator[Run]:
+def _pieces(view: SharePartitionState) -> Iterator[Piece]:
     if view.start_offset is None or view.next_offset is None:
         return
     due = view.start_offset
     for run in view.runs:
-        if run.last < view.start_offset or run.first >= view.next_offset:
+        if run.last < due or run.first >= view.next_offset:
             continue
         if run.first > due:
-            yield Run(first=due, last=run.first - 1, state=UNKNOWN, delivery_count=0)
-        yield _run(run, max(run.first, view.start_offset))
+            yield Piece(due, run.first - 1, UNKNOWN, None)
+        yield Piece(max(run.first, due), run.last, NAMES[run.state], run)
         due = run.last + 1
     if due < view.next_offset:
-        yield Run(first=due, last=view.next_offset - 1, state=UNKNOWN, delivery_count=0)
+        yield Piece(due, view.next_offset - 1, UNKNOWN, None)
 
 
-def _run(run: StateRun, first: int) -> Run:
+def _run(piece: Piece) -> Run:
+    run = piece.run
     return Run(
-        first=first,
-        last=run.last,
-        state=state_name(run.state),
-        delivery_count=run.delivery_count,
-        holder=run.holder,
-        lock_ms_left=run.lock_ms_left,
+        first=piece.first,
+        last=piece.last,
+        state=piece.state,
+        delivery_count=piece.delivery_count,
+        holder=run.holder if run is not None else None,
+        lock_ms_left=run.lock_ms_left if run is not None else None,
     )
 
 
-def _gathered(runs: Sequence[Run], runs_max: int) -> Iterable[Run]:
-    if len(runs) <= runs_max:
-        return runs
-    first, last = runs[0].first, runs[-1].last
+def _gathered(pieces: Sequence[Piece], runs_max: int) -> Iterable[Run]:
+    if len(pieces) <= runs_max:
+        return map(_run, pieces)
+    first, last = pieces[0].first, pieces[-1].last
     length = -(-(last - first + 1) // runs_max)
-    pieces: list[Run] = []
+    gathered: list[Run] = []
     position = 0
     for begin in range(first, last + 1, length):
         end = min(last, begin + length - 1)
-        while runs[position].last < begin:
+        while pieces[position].last < begin:
             position += 1
         beyond = position + 1
-        while beyond < len(runs) and runs[beyond].first <= end:
+        while beyond < len(pieces) and pieces[beyond].first <= end:
             beyond += 1
-        inside = runs[position:beyond]
-        telling = min(inside, key=lambda run: (TELLING.index(run.state), -run.delivery_count))
-        pieces.append(
+        inside = pieces[position:beyond]
+        telling = _run(min(inside, key=lambda piece: (TELLING[piece.state], -piece.delivery_count)))
+        gathered.append(
             Run(
                 first=begin,
                 last=end,
                 state=telling.state,
-                delivery_count=max(run.delivery_count for run in inside),
+                delivery_count=max(piece.delivery_count for piece in inside),
                 holder=telling.holder,
                 lock_ms_left=telling.lock_ms_left,
                 is_mixed=len(inside) > 1,
             )
         )
-    return pieces
+    return gathered

@@ -1,10 +1,18 @@
-"""The live view of a share group: every share-partition it has state for, as this broker serves it now."""
+"""The live view of a share group: every share-partition it has state for, as this broker serves it now.
 
-from typing import TYPE_CHECKING
+A window may be in a hundred thousand pieces. `gather_views` only copies them, on the broker's own thread, where
+everybody waits for it; `finish_views` makes the view of that, on any thread.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.share.loaded import LoadedPartition
+from headrace.share.changes import StateBatch
 from headrace.share.view import SharePartitionState, live_runs, written_runs
+from headrace.share.window import RangeView
 from headrace.wire.ids import uuid_text
 from headrace.wire.share_state import ShareKey
 
@@ -16,43 +24,67 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
+class Gathered(NamedTuple):
+    """A share-partition's view without its runs, and what they are to be made of."""
+
+    view: SharePartitionState
+    ranges: tuple[RangeView, ...] | None
+    """Of a window that is being served; else what is stored counts."""
+    stored: tuple[StateBatch, ...]
+    now_ms: int
+
+
 def group_view(core: "BrokerCore", group_id: str) -> dict[tuple[str, int], SharePartitionState]:
     """By topic and partition, in order. KafkaError if there is no such share group."""
+    return finish_views(gather_views(core, group_id))
+
+
+def finish_views(gathered: Iterable[Gathered]) -> dict[tuple[str, int], SharePartitionState]:
+    views = {}
+    for view, ranges, stored, now_ms in gathered:
+        runs = written_runs(stored) if ranges is None else live_runs(ranges, now_ms=now_ms)
+        next_offset = view.next_offset
+        if ranges is None:
+            next_offset = runs[-1].last + 1 if runs else view.start_offset
+        views[view.topic, view.partition] = replace(view, runs=runs, next_offset=next_offset)
+    return dict(sorted(views.items()))
+
+
+def gather_views(core: "BrokerCore", group_id: str) -> list[Gathered]:
+    """KafkaError if there is no such share group."""
     core.groups.state.registry.require_type(group_id, ShareGroup, "share")
     loaded = {one.key: one for one in core.share_leader.loaded(group_id) if not one.is_fenced}
-    views = {}
+    gathered = []
     keys = core.share_state.keys()
     for key in keys:
         topic = core.topics.by_id(key.topic_id)
         stored = core.share_state.get(key)
         if key.group_id != group_id or topic is None or stored is None:
             continue
-        view = _view(core, key, topic.partitions[key.partition], stored, loaded.get(key))
-        views[view.topic, view.partition] = view
-    return dict(sorted(views.items()))
+        gathered.append(_gather(core, key, topic.partitions[key.partition], stored, loaded.get(key)))
+    return gathered
 
 
-def _view(
+def _gather(
     core: "BrokerCore",
     key: ShareKey,
     partition: "Partition",
     stored: "StoredState",
     loaded: LoadedPartition | None,
-) -> SharePartitionState:
-    start_offset: int | None
-    next_offset: int | None
-    complete: int | None
+) -> Gathered:
+    ranges: tuple[RangeView, ...] | None = None
+    batches: tuple[StateBatch, ...] = ()
+    next_offset: int | None = None
+    start_offset: int | None = None if stored.start_offset == UNKNOWN else stored.start_offset
+    complete: int | None = None if stored.complete_count == UNKNOWN else stored.complete_count
     if loaded is not None:
         window = loaded.engine.snapshot()
+        ranges = window.ranges
         start_offset, next_offset = window.start_offset, window.next_offset
         complete = loaded.engine.delivery_complete_count
-        runs = live_runs(window.ranges, now_ms=core.clock.monotonic_ms())
     else:
-        runs = written_runs(stored.merged())
-        start_offset = None if stored.start_offset == UNKNOWN else stored.start_offset
-        next_offset = runs[-1].last + 1 if runs else start_offset
-        complete = None if stored.complete_count == UNKNOWN else stored.complete_count
-    return SharePartitionState(
+        batches = tuple(stored.merged())
+    view = SharePartitionState(
         group_id=key.group_id,
         topic=partition.topic.name,
         topic_id=uuid_text(key.topic_id),
@@ -63,9 +95,10 @@ def _view(
         leader_epoch=stored.leader_epoch,
         snapshot_epoch=stored.snapshot_epoch,
         delivery_complete_count=complete,
-        runs=runs,
+        runs=(),
         log_start_offset=partition.log.start_offset,
         log_end_offset=partition.log.end_offset,
         is_live=True,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
     )
+    return Gathered(view, ranges, batches, core.clock.monotonic_ms())
