@@ -1,0 +1,350 @@
+"""When the core fetches, how much, from whom, and what it makes of answers: policy that the model test leaves open."""
+
+from typing import Any
+
+import pytest
+
+from headrace.client.core.acquired import ACCEPT
+from headrace.client.core.member import MemberCore, TopicView
+from headrace.client.errors import error_for
+from headrace.client.settings import ShareSettings
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
+from headrace.wire.messages.share_fetch_request import ShareFetchRequest
+from headrace.wire.messages.share_fetch_response import (
+    AcquiredRecords,
+    LeaderIdAndEpoch,
+    PartitionData,
+    ShareFetchableTopicResponse,
+    ShareFetchResponse,
+)
+from headrace.wire.messages.share_group_heartbeat_response import (
+    Assignment,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+
+TOPIC_ID = b"t" * 16
+LOCK_MS = 1_000
+E = ErrorCode
+
+
+class Driver:
+    """A core with its assignment: partition n is led by broker `leaders[n]`."""
+
+    def __init__(self, *leaders: int, capacity: int = 0, is_ahead: bool = False, **settings: Any) -> None:
+        given = {"bootstrap_servers": "x:1", "group_id": "g", "max_poll_records": 10, **settings}
+        self.core = MemberCore(
+            ShareSettings.parse(given), "m", capacity=capacity, is_ahead=is_ahead, fraction=lambda: 0.5
+        )
+        self.core.subscribe(["t"], now_ms=0)
+        self.sends(0)
+        assigned = TopicPartitions(topic_id=TOPIC_ID, partitions=list(range(len(leaders))))
+        self.core.heartbeat_answered(
+            ShareGroupHeartbeatResponse(
+                member_epoch=2,
+                heartbeat_interval_ms=5_000,
+                assignment=Assignment(topic_partitions=[assigned]),
+            ),
+            now_ms=0,
+        )
+        self.core.learn({TOPIC_ID: TopicView("t", dict(enumerate(leaders)))}, now_ms=0)
+
+    def sends(self, now_ms: int) -> dict[int | None, Any]:
+        self.core.tick(now_ms=now_ms)
+        return dict(self.core.sends(now_ms=now_ms))
+
+    def poll(self, now_ms: int, wait_ms: int = 500) -> dict[int | None, Any]:
+        self.core.came_back(now_ms=now_ms)
+        self.core.ask(now_ms + wait_ms)
+        return self.sends(now_ms)
+
+    def arrive(self, node: int, partition: int, first: int, last: int, *, now_ms: int = 0) -> None:
+        acquired = AcquiredRecords(first_offset=first, last_offset=last, delivery_count=1)
+        self.answer(
+            node, PartitionData(partition_index=partition, acquired_records=[acquired]), now_ms=now_ms
+        )
+
+    def answer(self, node: int, *partitions: PartitionData, now_ms: int = 0, code: int = 0) -> None:
+        topics = [ShareFetchableTopicResponse(topic_id=TOPIC_ID, partitions=partitions)]
+        response = ShareFetchResponse(
+            error_code=code, acquisition_lock_timeout_ms=LOCK_MS, responses=topics if partitions else ()
+        )
+        self.core.answered(node, response, now_ms=now_ms)
+
+    def accept_all(self) -> None:
+        ranges = [one for session in self.core.sessions.values() for one in session.acquired()]
+        for one in ranges:
+            one.choose_open(ACCEPT)
+        self.core.holdings.sweep(ranges)
+
+
+def test_nothing_is_fetched_until_somebody_asks() -> None:
+    driver = Driver(1)
+    assert driver.sends(0) == {}
+
+
+def test_a_poll_asks_every_broker_for_no_longer_than_it_waits() -> None:
+    sent = Driver(1, 2).poll(0, wait_ms=200)
+    assert [request.max_wait_ms for request in sent.values()] == [200, 200]
+    assert [request.max_records for request in sent.values()] == [10, 10]
+    assert [request.share_session_epoch for request in sent.values()] == [0, 0]
+
+
+def test_a_quick_application_gets_its_next_records_ahead_without_a_wait() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    assert driver.core.take(10, now_ms=1)
+    assert driver.sends(1) == {}  # it is not known to be quick yet
+    driver.poll(5)
+    driver.arrive(1, 0, 10, 19, now_ms=5)
+    (ahead,) = driver.sends(5).values()
+    assert isinstance(ahead, ShareFetchRequest)
+    assert (ahead.max_wait_ms, ahead.min_bytes) == (0, 0)
+
+
+def test_nothing_is_fetched_ahead_when_the_broker_had_too_little() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.take(10, now_ms=1)
+    driver.poll(5)
+    driver.arrive(1, 0, 10, 12, now_ms=5)
+    driver.core.take(10, now_ms=6)
+    assert driver.sends(6) == {}
+
+
+def test_a_slow_application_gets_nothing_ahead() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.take(10, now_ms=1)
+    driver.poll(700)
+    driver.arrive(1, 0, 10, 19, now_ms=700)
+    driver.core.take(10, now_ms=700)
+    assert driver.sends(700) == {}
+
+
+def test_acknowledgements_ride_on_the_next_fetch_or_go_alone() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.take(10, now_ms=1)
+    driver.accept_all()
+    (alone,) = driver.sends(1).values()
+    assert isinstance(alone, ShareAcknowledgeRequest)
+    assert alone.share_session_epoch == 1
+    driver.core.answered(1, ShareAcknowledgeResponse(), now_ms=2)  # it says nothing of the partition
+    assert [one.error.code for one in driver.core.holdings.settled if one.error] == [E.INVALID_RECORD_STATE]
+    driver.poll(3)
+    driver.arrive(1, 0, 10, 19, now_ms=3)
+    driver.core.take(10, now_ms=3)
+    driver.accept_all()
+    (riding,) = driver.poll(4).values()
+    assert isinstance(riding, ShareFetchRequest)
+    (batch,) = riding.topics[0].partitions[0].acknowledgement_batches
+    assert (batch.first_offset, batch.last_offset, list(batch.acknowledge_types)) == (10, 19, [1])
+
+
+def test_record_limit_asks_one_broker_at_a_time_in_turn() -> None:
+    driver = Driver(1, 2, 3, share_acquire_mode="record_limit")
+    asked = []
+    for now_ms in range(4):
+        ((node, request),) = driver.poll(now_ms).items()
+        assert node is not None
+        assert request.share_acquire_mode == 1
+        asked.append(node)
+        driver.answer(node, now_ms=now_ms)
+    assert asked == [1, 2, 3, 1]
+
+
+def test_what_may_be_held_bounds_what_is_asked_for() -> None:
+    driver = Driver(1, capacity=4, share_acknowledgement_mode="explicit", max_unacknowledged=4)
+    (request,) = driver.poll(0).values()
+    assert (request.max_records, request.share_acquire_mode) == (4, 1)
+    driver.arrive(1, 0, 0, 3)
+    driver.core.take(10, now_ms=1)
+    assert driver.poll(2) == {}
+    acquired = next(iter(driver.core.sessions[1].acquired()))
+    acquired.choose(0, ACCEPT)
+    driver.core.holdings.sweep([acquired])
+    (request,) = driver.sends(3).values()
+    assert (type(request), request.max_records) == (ShareFetchRequest, 1)
+
+
+def test_a_member_that_acquires_ahead_fills_its_capacity() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True)
+    asked = []
+    for first in (0, 10, 20):
+        (request,) = driver.sends(first).values()
+        asked.append(request.max_records)
+        driver.arrive(1, 0, first, first + request.max_records - 1, now_ms=first)
+    assert asked == [10, 10, 5]
+    assert driver.sends(30) == {}
+
+
+def test_a_lost_leader_is_asked_for_elsewhere_and_its_locks_are_gone() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.take(10, now_ms=1)
+    driver.poll(2)
+    moved = PartitionData(
+        partition_index=0,
+        error_code=E.NOT_LEADER_OR_FOLLOWER,
+        current_leader=LeaderIdAndEpoch(leader_id=2, leader_epoch=7),
+    )
+    driver.answer(1, moved, now_ms=3)
+    (lost,) = driver.core.holdings.lost
+    assert (lost.first, lost.last, lost.error.code) == (0, 9, E.NOT_LEADER_OR_FOLLOWER)
+    (hint,) = driver.core.hints
+    assert hint[:4] == (TOPIC_ID, 0, 2, 7)
+    assert driver.core.wants_metadata(now_ms=3)
+    driver.core.learn({TOPIC_ID: TopicView("t", {0: 2})}, now_ms=4)
+    ((node, request),) = driver.sends(4).items()
+    assert (node, request.share_session_epoch) == (2, 0)
+
+
+def test_partitions_that_move_away_are_forgotten_by_the_session() -> None:
+    driver = Driver(1, 1)
+    driver.poll(0)
+    driver.answer(1)
+    driver.core.learn({TOPIC_ID: TopicView("t", {0: 1, 1: 2})}, now_ms=1)
+    sent = driver.sends(1)
+    assert [(one.topic_id, list(one.partitions)) for one in sent[1].forgotten_topics_data] == [
+        (TOPIC_ID, [1])
+    ]
+    assert not sent[1].topics
+
+
+@pytest.mark.parametrize("code", [E.TOPIC_AUTHORIZATION_FAILED, E.CORRUPT_MESSAGE])
+def test_errors_of_a_partition_that_a_user_must_know_are_told_once(code: ErrorCode) -> None:
+    driver = Driver(1)
+    for now_ms in (0, 10_000, 20_000):
+        driver.poll(now_ms)
+        driver.answer(1, PartitionData(partition_index=0, error_code=code), now_ms=now_ms)
+    assert [error.code for error in driver.core.errors] == [code]
+
+
+def test_a_partition_in_trouble_is_not_asked_in_a_loop() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=10_000)
+    driver.answer(1, PartitionData(partition_index=0, error_code=E.OFFSET_NOT_AVAILABLE))
+    assert driver.sends(99) == {}
+    assert 1 in driver.sends(100)
+
+
+def test_answers_that_come_empty_too_early_slow_the_fetches_down() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=10_000)
+    for _ in range(3):
+        driver.answer(1)
+        assert 1 in driver.sends(0)
+    driver.answer(1)
+    assert driver.sends(0) == {}
+
+
+def test_a_throttled_session_waits_as_long_as_it_was_told() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=10_000)
+    driver.core.answered(1, ShareFetchResponse(throttle_time_ms=300), now_ms=0)
+    assert driver.sends(299) == {}
+    assert 1 in driver.sends(300)
+
+
+@pytest.mark.parametrize(
+    ("code", "epoch"),
+    [
+        (E.SHARE_SESSION_NOT_FOUND, 0),
+        (E.INVALID_SHARE_SESSION_EPOCH, 0),
+        (E.SHARE_SESSION_LIMIT_REACHED, 0),
+        (E.UNKNOWN_SERVER_ERROR, 2),
+    ],
+)
+def test_after_a_top_level_error_the_session_goes_on_or_starts_again(code: ErrorCode, epoch: int) -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=10_000)
+    driver.answer(1)
+    driver.sends(0)
+    driver.answer(1, code=code)
+    assert driver.sends(0) == {}
+    assert driver.sends(100)[1].share_session_epoch == epoch
+
+
+def test_records_that_wait_are_renewed_at_half_of_their_lock() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.ask(None)
+    assert driver.core.deadline_ms(now_ms=0) == LOCK_MS // 2
+    (request,) = driver.sends(LOCK_MS // 2).values()
+    assert isinstance(request, ShareAcknowledgeRequest)
+    assert request.is_renew_ack
+
+
+def test_records_that_wait_are_released_in_time_where_renewing_is_unknown() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.ask(None)
+    driver.core.sessions[1].is_old = True
+    assert driver.sends(LOCK_MS // 2) == {}
+    (request,) = driver.sends(LOCK_MS - LOCK_MS // 10).values()
+    (batch,) = request.topics[0].partitions[0].acknowledgement_batches
+    assert list(batch.acknowledge_types) == [2]
+    assert driver.core.take(10, now_ms=950) == []
+
+
+def test_closing_releases_what_its_session_has_forgotten() -> None:
+    driver = Driver(1, 1)
+    driver.poll(0)
+    driver.arrive(1, 1, 0, 4)
+    driver.core.take(10, now_ms=0)
+    driver.core.learn({TOPIC_ID: TopicView("t", {0: 1, 1: 2})}, now_ms=1)
+    driver.poll(1, wait_ms=1)
+    driver.answer(1, now_ms=2)
+    driver.core.ask(None)
+    driver.core.close()
+    (request,) = (one for node, one in driver.sends(2).items() if node == 1)
+    assert request.share_session_epoch == -1
+    (batch,) = request.topics[0].partitions[0].acknowledgement_batches
+    assert (batch.first_offset, batch.last_offset, list(batch.acknowledge_types)) == (0, 4, [2])
+
+
+def test_one_lost_acquisition_does_not_fail_the_others_of_its_partition() -> None:
+    driver = Driver(1)
+    for first in (0, 10):
+        driver.poll(first)
+        driver.arrive(1, 0, first, first + 9, now_ms=first)
+        driver.core.take(10, now_ms=first)
+        driver.core.ask(None)
+    driver.sends(11)
+    driver.answer(1, now_ms=11) if driver.core.sessions[1].in_flight else None
+    driver.accept_all()
+    answers = [E.INVALID_RECORD_STATE, E.INVALID_RECORD_STATE, E.NONE]
+    for code in answers:
+        (request,) = driver.sends(12).values()
+        assert isinstance(request, ShareAcknowledgeRequest)
+        partition = type("P", (), {"partition_index": 0, "error_code": code, "error_message": None})()
+        topic = type("T", (), {"topic_id": TOPIC_ID, "partitions": [partition]})()
+        driver.core.answered(1, ShareAcknowledgeResponse(responses=[topic]), now_ms=12)
+    settled = {(one.first, one.error is None) for one in driver.core.holdings.settled}
+    assert settled == {(0, False), (10, True)}
+
+
+def test_a_broken_connection_loses_every_lock_and_fails_what_was_on_its_way() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.take(10, now_ms=0)
+    (acquired,) = driver.core.sessions[1].acquired()
+    acquired.choose_range(0, 4, ACCEPT)
+    driver.core.holdings.sweep([acquired])
+    driver.core.ask(None)
+    driver.sends(1)
+    driver.core.failed(1, error_for(E.NETWORK_EXCEPTION, "gone"), now_ms=2)
+    assert [(one.first, one.last) for one in driver.core.holdings.settled if one.error] == [(0, 4)]
+    assert [(one.first, one.last) for one in driver.core.holdings.lost] == [(5, 9)]
+    assert driver.core.holdings.outstanding == 0
