@@ -235,7 +235,7 @@ class AsyncShareConsumer:
                         member.core.holdings.sweep(consumption.touched())
                         return deliveries
                     member.ask(until_ms, consumption.touched())  # there were gaps alone
-                if now_ms() >= until_ms:
+                if now_ms() >= until_ms or self._is_closed:
                     return []
                 await member.wait_for_change(until_ms)
                 self._raise_trouble()
@@ -269,8 +269,6 @@ class AsyncShareConsumer:
             await asyncio.wait([starting], timeout=max(0, until_ms - now_ms()) / 1000)
         if not starting.done():
             return False
-        if starting.exception() is not None:
-            self._is_closed = True
         starting.result()
         return True
 

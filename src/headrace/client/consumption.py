@@ -127,7 +127,7 @@ class Consumption:
                 self._touched[acquired] = None
                 left = [one for one in deliveries if id(one) in unseen] if unseen else []
                 if not left and acquired not in self._resting:
-                    acquired.choose_open(ACCEPT)
+                    acquired.answer_open(ACCEPT)
                     continue
                 kept[acquired] = left
                 for delivery in deliveries:
@@ -266,7 +266,7 @@ class Consumption:
                 deliveries = self._handed.get(one.acquired, ())
                 ours = [each for each in deliveries if one.first <= each.offset <= one.last]
                 told.setdefault(one.error, []).extend(ours)
-                if one.acquired.is_finished:
+                if one.acquired.is_finished and not self._is_implicit:
                     self._handed.pop(one.acquired, None)
         if self._on_lost is None:
             return

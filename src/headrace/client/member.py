@@ -260,6 +260,9 @@ class AsyncShareMember:
     def pump(self) -> None:
         """Sends all there is to send, and sets the clock for the next time."""
         core, now = self.core, now_ms()
+        if self._is_over:
+            self._tell()
+            return
         if now >= self._due_ms:
             core.tick(now_ms=now)
         for out in core.sends(now_ms=now):

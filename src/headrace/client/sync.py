@@ -308,7 +308,10 @@ class ShareConsumer:
         self._consumption.lost(losses)
 
     def _touched(self) -> None:
-        self._background.loop.call_soon_threadsafe(self._flush)
+        with contextlib.suppress(
+            RuntimeError
+        ):  # the loop has just been closed, and what is held is given back
+            self._background.loop.call_soon_threadsafe(self._flush)
 
     def _flush(self) -> None:
         if not self._is_closed:

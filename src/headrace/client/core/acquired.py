@@ -164,7 +164,16 @@ class Acquired:
             if self.uniform == OPEN:
                 self.uniform = mark
         else:
-            self.marks = bytearray(self.marks.replace(b"\0", bytes([mark])))
+            self.marks = self.marks.replace(b"\0", bytes([mark]))
+
+    def answer_open(self, mark: int) -> None:
+        """The same as an answer of the application: what was lost meanwhile is to be reported as too late."""
+        self.choose_open(mark)
+        if self.marks is None:
+            if self.uniform == LOST:
+                self.uniform = LATE
+        elif LOST in self.marks:
+            self.marks = self.marks.replace(bytes([LOST]), bytes([LATE]))
 
     def sweep(self) -> list[Span]:
         """Takes everything that is chosen, to be sent now. `LATE` spans are not to be sent but to be reported."""

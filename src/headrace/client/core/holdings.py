@@ -15,7 +15,7 @@ thread. Methods that say so take it; all others must be called with it.
 
 import threading
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
@@ -116,10 +116,24 @@ class Holdings:
                 for acquired in arrival.acquired:
                     acquired.taken_ms = None
 
-    def release_buffer(self) -> None:
-        """Nobody will take what waits: it goes back to the group."""
-        while self.buffer:
-            arrival = self.buffer.popleft()
+    def restore(self, arrivals: Sequence[Arrival]) -> None:
+        """The buffer as it was: a `take` was broken off in the middle (Ctrl+C)."""
+        self.buffer = deque(arrivals)
+        self.buffered = 0
+        for session in self._sessions.values():
+            session.buffered = 0
+        for arrival in arrivals:
+            self._buffer(arrival, 1)
+            for acquired in arrival.acquired:
+                acquired.taken_ms = None
+
+    def release_buffer(self, but: Collection[str] = ()) -> None:
+        """Nobody will take what waits, except what is of the topics `but`: it goes back to the group."""
+        waiting, self.buffer = self.buffer, deque()
+        for arrival in waiting:
+            if arrival.topic in but:
+                self.buffer.append(arrival)
+                continue
             self._buffer(arrival, -1)
             for acquired in arrival.acquired:
                 self.release(acquired)

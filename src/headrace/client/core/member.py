@@ -147,9 +147,8 @@ class MemberCore:
     def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
         self.membership.subscribe(topics, now_ms=now_ms)
         self._place(now_ms)
-        if not topics:
-            with self.holdings.lock:
-                self.holdings.release_buffer()
+        with self.holdings.lock:
+            self.holdings.release_buffer(but=self.membership.topics)
 
     def ask(self, until_ms: int | None) -> None:
         """Somebody waits for records until then; None: nobody does. On any thread."""
@@ -180,7 +179,12 @@ class MemberCore:
         if not holdings.buffer:
             return []
         with holdings.lock:
-            taken = holdings.take(records_max, now_ms=now_ms)
+            before = tuple(holdings.buffer)
+            try:
+                taken = holdings.take(records_max, now_ms=now_ms)
+            except BaseException:
+                holdings.restore(before)
+                raise
             self._taken_ms = now_ms
             self._is_awaited = False
             if taken:
