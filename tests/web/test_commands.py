@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import httpx
 import pytest
@@ -14,12 +15,22 @@ import pytest
 from headrace import Broker
 
 WAIT_S = 30
+MODULE = """
+from headrace import Queue
+
+queue = Queue("localhost:1", group_id="mailers")
+
+@queue.task("emails")
+async def send(email: str) -> None: ...
+"""
 
 
 @contextmanager
-def run(*arguments: str) -> "Iterator[subprocess.Popen[str]]":
+def run(*arguments: str, cwd: Path | None = None) -> "Iterator[subprocess.Popen[str]]":
     command = [sys.executable, "-m", "headrace", *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=cwd
+    ) as process:
         try:
             yield process
         finally:
@@ -109,6 +120,29 @@ def test_a_port_in_use_is_named_with_the_cure(broker: Broker) -> None:
         said = refusal("serve", "--listen", "127.0.0.1:0", "--data", ":memory:", "--http", address)
         assert expected in said
         assert "Traceback" not in said
+
+
+def test_a_worker_shows_its_numbers_while_it_runs(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(MODULE)
+    broker.call(lambda: broker.core.topics.create("emails", partitions=1, configs={}))
+    with run(
+        "worker", "mail:queue", "-b", broker.bootstrap_servers, "--http", "127.0.0.1:0", cwd=tmp_path
+    ) as process:
+        url = line(process, "metrics on ")
+        line(process, "working for group mailers")
+        assert 'headrace_worker_received_total{group="mailers",task="mail.send"} 0.0' in httpx.get(url).text
+        end(process)
+
+
+def test_a_worker_whose_metrics_have_no_place_says_so(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(MODULE)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        with run(
+            "worker", "mail:queue", "-b", broker.bootstrap_servers, "--http", address, cwd=tmp_path
+        ) as process:
+            _, said = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, f"--http {address} cannot be used" in said) == (1, True)
 
 
 def test_a_short_token_is_refused(broker: Broker) -> None:

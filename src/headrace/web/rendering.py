@@ -16,6 +16,8 @@ FOLDER = Path(__file__).parent
 DASH = "–"  # noqa: RUF001
 STRIP_WIDTH = 1000
 HEAT_MAX = 5
+ROWS_MAX = 300
+"""A table that is kept live has no more rows."""
 
 
 def number(value: float | None) -> str:
@@ -107,7 +109,9 @@ def environment() -> jinja2.Environment:
     made.filters.update(
         number=number, rate=rate, size=size, clock=clock, seconds=seconds, short=short, plural=plural
     )
-    made.globals.update(link=link, strip=strip, version=__version__, strip_width=STRIP_WIDTH)
+    made.globals.update(
+        link=link, strip=strip, version=__version__, strip_width=STRIP_WIDTH, rows_max=ROWS_MAX
+    )
     return made
 
 
