@@ -163,9 +163,9 @@ def as_formatted(record: "ShareStateRecord") -> dict[str, Any]:
     if isinstance(value, Snapshot):
         said["stateEpoch"] = value.state_epoch
     said |= {"leaderEpoch": value.leader_epoch, "startOffset": value.start_offset}
+    if value.complete_count >= 0:
+        said["deliveryCompleteCount"] = value.complete_count
     if isinstance(value, Snapshot):
         said |= {"createTimestamp": value.create_timestamp, "writeTimestamp": value.write_timestamp}
     said["stateBatches"] = batches
-    if value.complete_count >= 0:
-        said["deliveryCompleteCount"] = value.complete_count
     return {"key": key, "value": {"version": 0, "data": said}}
