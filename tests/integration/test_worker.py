@@ -1,4 +1,7 @@
-"""A queue's tasks against the broker in process, with a clock that is turned: what becomes of every record."""
+"""A queue's tasks against the broker in process, with a clock that is turned: what becomes of every record.
+
+The clock also runs by itself, so times here are long enough for a slow machine to be no part of them.
+"""
 
 import asyncio
 import threading
@@ -73,7 +76,7 @@ class TestSettling:
     def test_a_failed_record_is_tried_again_when_its_delay_is_over_and_no_delivery_is_spent(self, queue):
         counts = []
 
-        @queue.task("emails", retries=Backoff(first=10, factor=3, most=60, jitter=0))
+        @queue.task("emails", retries=Backoff(first=100, factor=3, most=600, jitter=0))
         async def send(email: Email, delivery: Delivery) -> None:
             counts.append(delivery.delivery_count)
             if len(counts) < 3:
@@ -83,13 +86,13 @@ class TestSettling:
             test.send("emails", Email("ada"))
             test.run_until_idle()
             assert len(counts) == 1
-            test.advance(9)
+            test.advance(40)
             test.run_until_idle()
             assert len(counts) == 1
-            test.advance(1)
+            test.advance(60)
             test.run_until_idle()
             assert len(counts) == 2
-            test.advance(30)
+            test.advance(300)
             test.run_until_idle()
 
             assert counts == [1, 1, 1]
@@ -107,10 +110,10 @@ class TestSettling:
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
             test.run_until_idle()
-            test.advance(299)
+            test.advance(200)
             test.run_until_idle()
             assert counts == [1]
-            test.advance(2)
+            test.advance(100)
             test.run_until_idle()
 
             assert counts == [1, 1]
@@ -278,9 +281,9 @@ class TestLocks:
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
             wait_for(lambda: len(runs) == 1)
-            test.advance(599)
+            test.advance(500)
             assert (only(test).running, only(test).lost) == (1, 0)
-            test.advance(2)
+            test.advance(100)
             test.run_until_idle()
 
             assert len(runs) == 1
@@ -379,7 +382,7 @@ class TestOrder:
     def test_records_of_one_key_run_in_order_even_while_one_waits_for_its_backoff(self, queue):
         log = []
 
-        @queue.task("steps", key_order=True, concurrency=8, retries=Backoff(first=10, most=10, jitter=0))
+        @queue.task("steps", key_order=True, concurrency=8, retries=Backoff(first=100, most=100, jitter=0))
         async def step(number: int, delivery: Delivery) -> None:
             log.append((delivery.key, number))
             if number == 1 and log.count((delivery.key, 1)) == 1:
@@ -393,7 +396,7 @@ class TestOrder:
             test.run_until_idle()
             assert log.count((b"a", 1)) == 1
             assert (b"a", 2) not in log
-            test.advance(10)
+            test.advance(100)
             test.run_until_idle()
 
             for key in (b"a", b"b"):
@@ -435,6 +438,67 @@ class TestBounds:
 
             assert (only(test).waiting, only(test).received) == (5, 5)
             assert set(counts) == {1}
+
+
+class TestDrain:
+    def test_a_record_whose_dead_letter_is_not_written_yet_goes_back_to_the_group(self, queue):
+        @queue.task("emails", dead_letter="emails.dead")
+        async def send(email: Email) -> None:
+            raise Reject("no")
+
+        with QueueTest(queue) as test:
+            with Admin(bootstrap_servers=test.broker.bootstrap_servers) as admin:
+                admin.set_topic_config("emails.dead", {"max.message.bytes": 10})
+            test.send("emails", Email("ada"))
+            wait_for(lambda: only(test).rejected == 1)
+            queue.stop(now=True)
+            wait_for(lambda: queue.crew is None)
+
+            assert settled_states(test, "emails") == {RecordState.AVAILABLE: 1}
+            assert (only(test).released, only(test).dead_lettered) == (1, 0)
+
+    def test_a_function_that_ends_in_time_is_settled_and_one_that_does_not_is_cut_and_released(self, queue):
+        begun, ended = [], []
+
+        @queue.task("emails")
+        async def send(email: Email) -> None:
+            begun.append(email.to)
+            try:
+                await asyncio.sleep(float(email.to))
+            finally:
+                ended.append(email.to)
+
+        with QueueTest(queue) as test:
+            test.send("emails", Email("10"))
+            test.send("emails", Email("1000"))
+            wait_for(lambda: len(begun) == 2)
+            queue.stop()
+            wait_for(lambda: queue.crew.runners[0].scheduler.room() == 0)
+            test.advance(10)
+            wait_for(lambda: ended == ["10"])
+            test.advance(21)  # drain_timeout is 30 s
+            wait_for(lambda: queue.crew is None)
+
+            assert ended == ["10", "1000"]
+            assert (only(test).succeeded, only(test).released) == (1, 1)
+            assert settled_states(test, "emails").get(RecordState.AVAILABLE) == 1
+
+    def test_a_thread_that_does_not_end_does_not_keep_the_worker(self, queue):
+        begun, go_on = threading.Event(), threading.Event()
+
+        @queue.task("emails")
+        def send(email: Email) -> None:
+            begun.set()
+            go_on.wait(WAIT_S)
+
+        with QueueTest(queue) as test:
+            test.send("emails", Email("ada"))
+            assert begun.wait(WAIT_S)
+            queue.stop(now=True)
+            wait_for(lambda: queue.crew is None)
+            go_on.set()
+
+            assert settled_states(test, "emails") == {RecordState.AVAILABLE: 1}
 
 
 class TestBodies:

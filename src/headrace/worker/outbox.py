@@ -55,6 +55,7 @@ class Outbox:
         self._background: BackgroundLoop | None = None
         self._producer: AIOKafkaProducer | None = None
         self._starting: asyncio.Lock | None = None
+        self._ending: set[asyncio.Task[None]] = set()
 
     def send(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
@@ -150,7 +151,8 @@ class Outbox:
 
     async def _replace(self, broken: AIOKafkaProducer) -> None:
         if self._producer is broken:  # else somebody else has
-            await self._stop()
+            self._producer = None
+            await self._end(broken)
 
     async def _partitions(self, topic: str) -> int:
         try:
@@ -166,7 +168,7 @@ class Outbox:
                 try:
                     await producer.start()
                 except BaseException:
-                    await producer.stop()
+                    await self._end(producer)
                     raise
                 self._producer = producer
             return self._producer
@@ -174,7 +176,16 @@ class Outbox:
     async def _stop(self) -> None:
         producer, self._producer = self._producer, None
         if producer is not None:
-            await producer.stop()
+            await self._end(producer)
+        if self._ending:
+            await asyncio.wait(self._ending)
+
+    async def _end(self, producer: AIOKafkaProducer) -> None:
+        """In a task of its own: whoever waits for it may be cancelled, and its connections must end all the same."""
+        ending: asyncio.Task[None] = asyncio.create_task(producer.stop())
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        await asyncio.shield(ending)
 
 
 def _send_error(topic: str, error: KafkaError) -> SendError:

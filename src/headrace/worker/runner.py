@@ -225,7 +225,11 @@ class TaskRunner:
             self._finished(held, outcome_of(error))
             return
         given = delivery if options.pool is not Pool.PROCESS else _facts_of(delivery)
-        call = self._pool.start((body, given) if self.task.takes_delivery else (body,))
+        try:
+            call = self._pool.start((body, given) if self.task.takes_delivery else (body,))
+        except Exception as error:  # no more threads or processes to be had
+            self._finished(held, outcome_of(error))
+            return
         held.run = run = _Run(call, self._loop.time())
         if options.timeout is not None:
             run.timer = self._loop.call_later(options.timeout, self._time_is_up, held, run)
@@ -277,7 +281,7 @@ class TaskRunner:
         decision = self.scheduler.finished(
             held.job, outcome, now_ms=self._now_ms(), chance=random.random(), frees_slot=frees_slot
         )
-        if outcome.result in (Result.FAILED, Result.RETRY_ASKED):
+        if outcome.result in (Result.FAILED, Result.RETRY_ASKED) and decision.verdict is not Verdict.NOTHING:
             self._metrics.failed += 1
         self._carry_out(held, decision, outcome)
         self._pump_soon()
@@ -446,7 +450,7 @@ class TaskRunner:
         count = sum(len(each) for each in offsets.values())
         self._metrics.lost += count
         places = ", ".join(
-            f"{where.topic}-{where.partition}@{sorted(each)}" for where, each in offsets.items()
+            f"{where.topic}-{where.partition}@{min(each)}-{max(each)}" for where, each in offsets.items()
         )
         logger.warning(
             "%s: the answers for %d records were not taken, they may be run again (%s): %s",
@@ -461,20 +465,17 @@ class TaskRunner:
             if held.run is not None:
                 held.run.is_cut = True
                 held.run.call.stop()
-        for copying in list(self._copying):
+        for copying, held in list(self._copying.items()):
             copying.cancel()
+            self._release_cut(held)
         if self._held:
             await self._quiet(STOP_S if self.task.options.pool is not Pool.THREAD else 0.0)
         for held in list(self._held.values()):
             self._release_cut(held)
         try:
-            results = await self._consumer.commit_sync(timeout=CLOSE_S)
+            await self._consumer.commit_sync(timeout=CLOSE_S)  # refusals are told to `_committed`
         except KafkaError as error:
             logger.warning("%s: the last answers may be lost: %s", self.task.name, error)
-        else:
-            for where, refused in results.items():
-                if refused is not None:
-                    logger.warning("%s: %s-%d: %s", self.task.name, where.topic, where.partition, refused)
 
     async def _quiet(self, seconds: float, *, unless_cut: bool = False) -> None:
         """Waits until nothing is held, for so long at most, and no longer than until the worker is told to hurry."""
