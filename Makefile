@@ -8,6 +8,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 SET_UP := $(VENV)/.set-up
 SET_UP_JVM := $(VENV)/.set-up-jvm
+SET_UP_DOCS := $(VENV)/.set-up-docs
 ROUNDS ?= 25
 PYTEST := $(BIN)/python -m pytest
 
@@ -22,7 +23,7 @@ setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
 demo: $(SET_UP) ## start a broker, run records through it and say what happened
 	$(BIN)/headrace demo
 
-test: lint kcat chromium ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
+test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
 	-@$(MAKE) --no-print-directory kafka-jars
 	$(PYTEST) tests
 
@@ -46,8 +47,9 @@ chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, alternating; prints ratios
 	$(BIN)/python -m bench
 
-docs: $(SET_UP) ## write the generated pages of docs/
+docs: $(SET_UP_DOCS) ## write the generated pages of docs/ and the site: build/site/index.html
 	$(BIN)/python tools/generate_docs.py
+	$(BIN)/zensical build --clean --strict
 
 generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
 	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing)"
@@ -88,11 +90,12 @@ pins: $(SET_UP) ## pin the newest packages that fit; UPGRADE= keeps what still f
 	$(COMPILE) $(UPGRADE) --extra web pyproject.toml -o requirements/base.txt
 	$(COMPILE) $(UPGRADE) requirements/dev.in -c requirements/base.txt -o requirements/dev.txt
 	$(COMPILE) $(UPGRADE) requirements/jvm.in -c requirements/base.txt -c requirements/dev.txt -o requirements/jvm.txt
+	$(COMPILE) $(UPGRADE) requirements/docs.in -c requirements/base.txt -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) $(UPGRADE) requirements/peers.in -o requirements/peers.txt
 UPGRADE ?= --upgrade
 
 clean: ## remove .venv and every cache in this folder
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .cache
 
 $(BIN)/python:
 	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer is needed and was not found on the path" >&2; exit 1; }
@@ -108,4 +111,8 @@ $(SET_UP): requirements/base.txt requirements/dev.txt pyproject.toml | $(BIN)/py
 # PySpark comes as a source archive; it is built with the pinned setuptools, so nothing unpinned is fetched.
 $(SET_UP_JVM): requirements/jvm.txt | $(SET_UP)
 	$(PIP) install --quiet --require-hashes --no-build-isolation -r requirements/jvm.txt
+	@touch $@
+
+$(SET_UP_DOCS): requirements/docs.txt | $(SET_UP)
+	$(PIP) install --quiet --require-hashes -r requirements/docs.txt
 	@touch $@

@@ -63,9 +63,16 @@ def why_no_java_client() -> str | None:
     return why_no_kafka()
 
 
+@cache
+def why_no_docs() -> str | None:
+    missing = [name for name in ("zensical", "kubernetes_validate") if find_spec(name) is None]
+    return f"{', '.join(missing)} not installed (make docs installs what the site needs)" if missing else None
+
+
 NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
     "needs_spark": (why_no_spark, "runs Spark: pyspark and Java"),
+    "needs_docs": (why_no_docs, "builds the documentation site, or checks manifests"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
     "needs_chromium": (why_no_chromium, "opens pages in a real Chromium, headless"),
     "needs_java_client": (
