@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.core.acquired import ACCEPT
+from headrace.client.core.acquired import ACCEPT, RENEW
 from headrace.client.core.member import MemberCore, TopicView
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
@@ -348,3 +348,34 @@ def test_a_broken_connection_loses_every_lock_and_fails_what_was_on_its_way() ->
     assert [(one.first, one.last) for one in driver.core.holdings.settled if one.error] == [(0, 4)]
     assert [(one.first, one.last) for one in driver.core.holdings.lost] == [(5, 9)]
     assert driver.core.holdings.outstanding == 0
+
+
+def test_a_poll_with_little_room_asks_for_no_more() -> None:
+    driver = Driver(1)
+    driver.core.records_wanted = 3
+    (request,) = driver.poll(0).values()
+    assert request.max_records == 3
+
+
+def test_what_is_accepted_while_its_renewal_waits_to_be_sent_is_not_renewed_too() -> None:
+    settings = {"share_acknowledgement_mode": "explicit", "auto_renew": True, "max_unacknowledged": 10}
+    driver = Driver(1, capacity=10, **settings)
+    driver.poll(0)
+    driver.arrive(1, 0, 0, 2)
+    driver.core.take(10, now_ms=0)
+    (held,) = driver.core.sessions[1].acquired()
+    driver.core.tick(now_ms=LOCK_MS // 2)  # the renewal of 0 to 2 is due, and not sent yet
+    held.choose(1, ACCEPT)
+    driver.core.holdings.sweep([held])
+
+    (request,) = driver.core.sends(now_ms=LOCK_MS // 2)
+    assert isinstance(request.request, ShareAcknowledgeRequest)
+    (topic,) = request.request.topics
+    (partition,) = topic.partitions
+    types = {}
+    for batch in partition.acknowledgement_batches:
+        offsets = range(batch.first_offset, batch.last_offset + 1)
+        kinds = list(batch.acknowledge_types) * (len(offsets) if len(batch.acknowledge_types) == 1 else 1)
+        assert not types.keys() & set(offsets), "two answers for one offset"
+        types |= dict(zip(offsets, kinds, strict=True))
+    assert types == {0: RENEW, 1: ACCEPT, 2: RENEW}
