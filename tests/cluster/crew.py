@@ -1,0 +1,132 @@
+"""Our consumers at work on a stream of records while brokers come and go, and what is said of it at the end."""
+
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from tests.chaos.checker import Checker
+from tests.chaos.headrace_member import HeadraceMember, Way
+from tests.chaos.history import History
+from tests.chaos.server_process import choose_seed
+from tests.chaos.stream import SteadyProducer, read_all
+from tests.cluster.brokers import Brokers, wait_until
+
+PARTITIONS = 4
+LOCK_S = 10.0
+DELIVERIES_MAX = 5
+RECORDS_PER_S = 150
+MEMBERS = {
+    "sync-implicit": (Way.IMPLICIT, False),
+    "sync-explicit": (Way.EXPLICIT, False),
+    "sync-held": (Way.HELD, False),
+    "async-implicit": (Way.IMPLICIT, True),
+    "async-explicit": (Way.EXPLICIT, True),
+    "async-held": (Way.HELD, True),
+}
+JOIN_S = 60.0
+
+
+class Crew:
+    """One consumer of each kind in one group, and one producer."""
+
+    def __init__(self, brokers: Brokers, topic: str, group: str) -> None:
+        seed = choose_seed()
+        print(f"seed {seed}")
+        choose = random.Random(seed)
+        self.history = History()
+        self._brokers = brokers
+        self._topic = topic
+        self._group = group
+        self.producer = SteadyProducer(
+            1,
+            self.history,
+            brokers.addresses,
+            topic=topic,
+            partitions=PARTITIONS,
+            records_per_s=RECORDS_PER_S,
+        )
+        self.members = [
+            HeadraceMember(
+                member,
+                self.history,
+                brokers.addresses,
+                choose.randrange(2**31),
+                group=group,
+                topic=topic,
+                way=way,
+                is_async=is_async,
+                pause_s=0.1,
+            )
+            for member, (way, is_async) in MEMBERS.items()
+        ]
+
+    def wait_until_all_work(self) -> None:
+        """Until every member has had confirmations, and every partition accepts, that it had not when this began."""
+        before = {member.name: member.book.confirmed for member in self.members}
+        began_at = time.monotonic()
+
+        def is_so() -> bool:
+            self._raise_failures()
+            confirmed = [one for one in list(self.history.answers) if (one.confirmed_at or 0.0) > began_at]
+            busy = {one.place[0] for one in confirmed if one.sent_at > began_at}
+            return len(busy) == PARTITIONS and all(
+                member.book.confirmed > before[member.name] for member in self.members
+            )
+
+        wait_until("every member and partition is at work", is_so)
+
+    def finish(self) -> None:
+        """Ends the stream, lets the members work it off, and judges what they saw."""
+        self.producer.stop()
+        self.producer.join(JOIN_S)
+        assert not self.producer.is_alive()
+        assert self.producer.failed == []
+        wait_until("all is worked off", self._is_worked_off)
+        self._end_members()
+        history = self.history
+        history.lag = self._brokers.lag(self._group, PARTITIONS)
+        history.log = {
+            (one.partition() or 0, one.offset() or 0): one.value() or b""
+            for one in read_all(self._brokers.addresses, self._topic, PARTITIONS)
+        }
+        print(history.summary())
+        checker = Checker(history, lock_s=LOCK_S, deliveries_max=DELIVERIES_MAX, has_dead_letters=False)
+        violations = checker.violations()
+        assert violations == [], "\n".join(violations[:20])
+
+    def _is_worked_off(self) -> bool:
+        self._raise_failures()
+        return not any(self._brokers.lag(self._group, PARTITIONS).values())
+
+    def _raise_failures(self) -> None:
+        for member in self.members:
+            if member.failure is not None:
+                raise member.failure
+
+    def _end_members(self) -> None:
+        for member in self.members:
+            member.stop()
+        for member in self.members:
+            member.join(JOIN_S)
+        assert [member.name for member in self.members if member.is_alive()] == []
+        self._raise_failures()
+
+
+@contextmanager
+def at_work(brokers: Brokers, topic: str, group: str | None = None) -> Iterator[Crew]:
+    """A crew on a topic of `PARTITIONS` that nobody has read yet. It is judged when the block ends."""
+    brokers.set_group(group or topic, lock_s=LOCK_S)
+    crew = Crew(brokers, topic, group or topic)
+    threads = [crew.producer, *crew.members]
+    for thread in threads:
+        thread.start()
+    try:
+        crew.wait_until_all_work()
+        yield crew
+        crew.finish()
+    finally:
+        for thread in threads:
+            thread.stop()
+        for thread in threads:
+            thread.join(JOIN_S)
