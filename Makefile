@@ -20,7 +20,7 @@ help: ## show this list
 
 setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
 
-demo: $(SET_UP) ## start a broker, run records through it and say what happened
+demo: $(SET_UP_JVM) ## the whole story in under two minutes: a queue, Spark killed and restarted, dead letters, the account
 	$(BIN)/headrace demo
 
 test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)

@@ -1,4 +1,4 @@
-"""What users get with the package works as the README says: the fixtures, the demo."""
+"""What users get with the package works as the README says: the fixtures."""
 
 import subprocess
 import sys
@@ -33,10 +33,3 @@ def test_a_project_gets_the_fixtures_by_installing_the_package(tmp_path: Path) -
         sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "-p", "no:cacheprovider", cwd=tmp_path
     )
     assert "4 passed" in ran.stdout, ran.stdout + ran.stderr
-
-
-def test_the_demo_holds_its_account(tmp_path: Path) -> None:
-    ran = run(sys.executable, "-m", "headrace", "demo", cwd=tmp_path)
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert "account: 1000 produced, 1000 consumed, 0 lost, 0 twice" in ran.stdout
-    assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from headrace.cli import bench, consume, dlq, group, produce, state, top, topic, web
+from headrace.cli.demo.command import demo
 from headrace.cli.failures import Commands
 from headrace.version import __version__
 
@@ -33,6 +34,7 @@ app.add_typer(topic.app, name="topic", rich_help_panel=LOOK)
 app.add_typer(group.app, name="group", rich_help_panel=LOOK)
 app.command(rich_help_panel=LOOK)(state.state)
 app.command(rich_help_panel=LOOK)(top.top)
+app.command(rich_help_panel=RUN)(demo)
 app.command(rich_help_panel=RUN)(web.web)
 app.command(rich_help_panel=RUN, context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(
     bench.bench
@@ -148,11 +150,3 @@ def worker(
     from headrace.cli.worker import run
 
     raise typer.Exit(run(queue, servers, settings or [], config, verbose=verbose, http=http))
-
-
-@app.command(rich_help_panel=RUN)
-def demo() -> None:
-    """Start a broker, produce and consume through it, and say what happened."""
-    from headrace.cli.demo import run
-
-    raise typer.Exit(run())
