@@ -91,6 +91,7 @@ def test_a_sound_history_passes(name: str) -> None:
 ACCEPTED = history(given(1), answer(ACCEPT, 2))
 LOST = "nothing_produced_is_lost_or_altered"
 AGAIN = "nothing_settled_is_delivered_again"
+TWICE = "nothing_is_settled_twice"
 HOLDERS = "no_record_has_two_holders"
 COUNTS = "counts_never_fall_back"
 ENDS = "everything_ends"
@@ -126,6 +127,10 @@ BROKEN = {
     "accepted, killed, and delivered again": (
         AGAIN,
         history(given(1), answer(ACCEPT, 2), replace(given(9, member="b", life=1), asked_at=1.5)),
+    ),
+    "accepted by two": (
+        TWICE,
+        history(given(1), answer(ACCEPT, 3), given(1, member="b"), answer(REJECT, 3, member="b")),
     ),
     "given to two at once": (HOLDERS, history(given(1), given(1, member="b"), answer(ACCEPT, 3))),
     "taken away while it was held": (
@@ -182,6 +187,26 @@ BROKEN = {
 def test_a_broken_law_is_named(name: str) -> None:
     law, found = BROKEN[name]
     assert law in broken_laws(found)
+
+
+WITHOUT_LETTERS = {
+    "rejected": history(given(1), answer(REJECT, 2)),
+    "released too often": history(given(1, count=3), answer(RELEASE, 2, count=3)),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_LETTERS)
+def test_a_broker_without_dead_letters_ends_records_in_silence(name: str) -> None:
+    found = WITHOUT_LETTERS[name]
+    of_apache = Checker(found, lock_s=LOCK_S, deliveries_max=DELIVERIES_MAX, has_dead_letters=False)
+    assert of_apache.violations() == []
+    assert broken_laws(found) & {ENDS, LETTERS}
+
+
+def test_a_record_that_nobody_settled_is_missed_without_dead_letters_too() -> None:
+    found = history(given(1, count=2), answer(RELEASE, 2, count=2))
+    of_apache = Checker(found, lock_s=LOCK_S, deliveries_max=DELIVERIES_MAX, has_dead_letters=False)
+    assert [violation.partition(":")[0] for violation in of_apache.violations()] == [ENDS]
 
 
 def test_lives_are_told_from_the_times_where_these_leave_no_doubt() -> None:
