@@ -12,7 +12,10 @@ import msgspec
 import pytest
 
 from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
+from headrace.client.dead_letters import read_dead_letters, redrive
 from headrace.client.delivery import Delivery
+from headrace.client.settings import ClientSettings
 from headrace.share.states import RecordState
 from headrace.worker import Backoff, DeliveryFacts, Queue, Reject, Retry
 from headrace.worker.testing import QueueTest
@@ -247,6 +250,35 @@ class TestSettling:
 
             assert len(test.dead_letters("emails.dead")) == 1
             assert only(test).held == 0
+
+    def test_a_dead_letter_that_is_sent_back_is_run_again(self, queue):
+        runs = []
+
+        @queue.task("emails", retries=None, dead_letter="emails.dead")
+        async def send(email: Email, delivery: Delivery) -> None:
+            runs.append((email.to, delivery.key, dict(delivery.headers).get("trace")))
+            if len(runs) == 1:
+                raise ValueError("a fault that is mended later")
+
+        async def send_back(servers: str):
+            cluster = Cluster(ClientSettings.parse(bootstrap_servers=servers))
+            await cluster.start()
+            try:
+                (cause,) = (await read_dead_letters(cluster, "emails.dead")).causes()
+                return cause, await redrive(cluster, "emails.dead", cause=cause.id, dry_run=False)
+            finally:
+                await cluster.close()
+
+        with QueueTest(queue) as test:
+            test.send("emails", Email("ada"), key="k", headers={"trace": "7"})
+            test.run_until_idle()
+            cause, result = asyncio.run(send_back(test.broker.bootstrap_servers))
+            test.run_until_idle()
+
+            assert (cause.kind, cause.exception, cause.group_id) == ("exhausted", "ValueError", "mailers")
+            assert result.redriven == 1
+            assert runs == [("ada", b"k", b"7")] * 2
+            assert only(test).succeeded == 1
 
     def test_a_last_delivery_is_dead_without_a_run(self, queue):
         begun = []
