@@ -338,3 +338,17 @@ def test_the_vendored_chart_library_is_the_one_we_looked_at() -> None:
         "uPlot.iife.min.js": "19c8d4c6ad88929a",
         "uPlot.min.css": "df630c6a8d6f8eea",
     }
+
+
+def test_a_tab_that_nobody_sees_holds_no_connection(world: World, open_page: Any) -> None:
+    page = open_page(world, "/")
+    site = world.web._app.state.site
+    wait_for(lambda: site.streams == 1)
+    hide = """(hidden) => {
+        Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+        document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page.evaluate(hide, True)
+    wait_for(lambda: site.streams == 0)
+    page.evaluate(hide, False)
+    wait_for(lambda: site.streams == 1)

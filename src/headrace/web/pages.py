@@ -59,10 +59,12 @@ async def _group(site: Site, choice: model.GroupChoice) -> Context:
     page, configs = await asyncio.gather(
         queries.group_page(site, choice.group), queries.group_configs(site, choice.group)
     )
+    # A share group has the consumer's configs too, and the other way round; they do nothing there.
+    other = "consumer." if page.type == "share" else "share."
     charts = ["lag", "acknowledged", "in-flight"] if page.is_live else ["lag", "done"]
     return {
         "page": page,
-        "configs": configs,
+        "configs": [config for config in configs if not config.name.startswith(other)],
         "title": choice.group,
         "charts": charts,
         "charts_of": choice.group,
@@ -149,9 +151,16 @@ def _show(page: Page) -> Callable[[Request], Awaitable[Response]]:
 
 def problem_page(request: Request, why: str, status: int) -> Response:
     site = getattr(request.app.state, "site", None)
-    context = {"path": "", "live": None, "site": site, "is_read_only": True, "title": "Not found", "why": why}
-    if status != 404:
-        context["title"] = "That did not work"
+    title = "Not found" if status == 404 else "That did not work"
+    is_read_only = site is not None and site.options.is_read_only
+    context = {
+        "path": "",
+        "live": None,
+        "site": site,
+        "is_read_only": is_read_only,
+        "title": title,
+        "why": why,
+    }
     return HTMLResponse(render("problem.html", context), status)
 
 

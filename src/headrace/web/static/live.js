@@ -14,6 +14,7 @@ export function startLive() {
   }
 
   function open() {
+    if (events) return;
     events = new EventSource(address);
     events.addEventListener("patch", (event) => {
       for (const [name, html] of Object.entries(JSON.parse(event.data))) {
@@ -34,20 +35,26 @@ export function startLive() {
     events = null;
   }
 
+  let isPaused = false;
   pause.addEventListener("click", () => {
-    const paused = events !== null;
-    pause.setAttribute("aria-pressed", String(paused));
-    pause.textContent = paused ? "Resume" : "Pause";
-    if (paused) {
+    isPaused = !isPaused;
+    pause.setAttribute("aria-pressed", String(isPaused));
+    pause.textContent = isPaused ? "Resume" : "Pause";
+    if (isPaused) {
       close();
       say("paused", "paused");
     } else {
       open();
     }
   });
+  // A browser keeps six connections to a host: tabs that nobody sees must not hold one each.
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) close();
+    else if (!isPaused) open();
+  });
   window.addEventListener("pagehide", close);
   window.addEventListener("pageshow", (event) => {
-    if (event.persisted && pause.getAttribute("aria-pressed") === "false") open();
+    if (event.persisted && !isPaused) open();
   });
   open();
 }
