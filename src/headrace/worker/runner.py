@@ -19,11 +19,11 @@ from headrace.client.aio import AsyncShareConsumer
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import CorruptRecordError, IllegalStateError, WakeupError
 from headrace.wire.errors import KafkaError
-from headrace.worker.backoff import Backoff
-from headrace.worker.dead_letters import Origin, build_dead_letter, describe
+from headrace.worker.dead_letter_writer import DeadLetterWriter
+from headrace.worker.dead_letters import describe
 from headrace.worker.group_facts import GroupFacts
 from headrace.worker.metrics import TaskMetrics
-from headrace.worker.outbox import Outbox, TooLargeError
+from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import BodyError, Outcome, Result, outcome_of, timed_out
 from headrace.worker.pools import Call, CallPool, LoopPool, ProcessPool, ThreadPool, run
 from headrace.worker.scheduler import Cause, Decision, Job, Rules, Scheduler, Stage, Verdict
@@ -35,7 +35,6 @@ POLL_S = 30.0
 STOP_S = 5.0
 """How long a coroutine or a process may take to end once it was told to."""
 CLOSE_S = 30.0
-COPY_BACKOFF = Backoff(first=0.5, factor=2.0, most=30.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +104,11 @@ class TaskRunner:
         self._settings = dict(settings)
         self._group_id = group_id
         self._facts = facts
-        self._outbox = outbox
-        self._worker = worker
+        self._letters = (
+            DeadLetterWriter(outbox, options.dead_letter, group_id=group_id, task=task.name, worker=worker)
+            if options.dead_letter is not None
+            else None
+        )
         self._drain_timeout = drain_timeout
         self._metrics = TaskMetrics()
         self._held: dict[Job, _Held] = {}
@@ -348,9 +350,8 @@ class TaskRunner:
         trace = f"\n{outcome.trace.rstrip()}" if outcome is not None and outcome.trace else ""
         attempts = held.job.attempts
         logger.error("%s: %s is given up after %d attempts. %s%s", self.task.name, held, attempts, why, trace)
-        topic = self.task.options.dead_letter
-        if topic is not None:
-            self._spawn(held, self._dead_letter(held, topic, cause, outcome))
+        if self._letters is not None:
+            self._spawn(held, self._dead_letter(held, self._letters, cause, outcome))
             return
         if self._facts.broker_dead_letters:
             self._metrics.dead_lettered += 1
@@ -370,60 +371,15 @@ class TaskRunner:
             logger.error("%s: the dead letter of %s failed: %r", self.task.name, held, error, exc_info=error)
         self._pump_soon()
 
-    async def _dead_letter(self, held: _Held, topic: str, cause: Cause, outcome: Outcome | None) -> None:
-        """Writes the copy, as often as it takes, and rejects the record when it is there for sure."""
-        build = partial(
-            build_dead_letter,
-            self._origin(held),
-            key=held.delivery.key,
-            value=held.delivery.value,
-            headers=held.delivery.headers,
-            cause=cause,
-            outcome=outcome,
-        )
-        letter, tries = build(), 0
-        while held.job.stage is Stage.GIVING_UP:
-            try:
-                await self._outbox.send_beside(
-                    topic, letter.value, key=letter.key, headers=letter.headers, partition=held.job.partition
-                )
-                break
-            except TooLargeError as error:
-                if letter.value is None:
-                    tries += 1
-                    await self._wait_to_copy(held, tries, error)
-                letter = build(copies_value=False)
-            except Exception as error:  # whatever it is: without a copy the record must not go
-                tries += 1
-                await self._wait_to_copy(held, tries, error)
-        else:
+    async def _dead_letter(
+        self, held: _Held, letters: DeadLetterWriter, cause: Cause, outcome: Outcome | None
+    ) -> None:
+        if not await letters.write(held.job, held.delivery, cause, outcome):
             return  # its lock was lost: whoever has it now gives it up anew
         self._metrics.dead_lettered += 1
         if held.job.stage is Stage.GIVING_UP:
             self.scheduler.settled(held.job)
             self._settle(held, AcknowledgeType.REJECT, describe(cause, outcome))
-
-    async def _wait_to_copy(self, held: _Held, tries: int, error: Exception) -> None:
-        delay_s = COPY_BACKOFF.delay_ms(tries, random.random()) / 1000
-        logger.error(
-            "%s: no dead letter yet for %s, which stays locked; again in %.1f s: %s",
-            self.task.name, held, delay_s, error,
-        )  # fmt: skip
-        await asyncio.sleep(delay_s)
-
-    def _origin(self, held: _Held) -> Origin:
-        delivery = held.delivery
-        return Origin(
-            topic=delivery.topic,
-            partition=delivery.partition,
-            offset=delivery.offset,
-            timestamp_ms=delivery.timestamp,
-            group_id=self._group_id,
-            delivery_count=delivery.delivery_count,
-            attempts=held.job.attempts,
-            task=self.task.name,
-            worker=self._worker,
-        )
 
     def _lost(self, deliveries: Sequence[Delivery], error: Exception) -> None:
         for delivery in deliveries:
