@@ -11,6 +11,7 @@ from headrace.client.settings import ClientSettings
 from headrace.testing import ApacheKafka
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
+from headrace.wire.records import NewRecord, build_batch
 from tests.conformance.share.share_client import (
     ACCEPT,
     REJECT,
@@ -19,7 +20,14 @@ from tests.conformance.share.share_client import (
     new_queue,
     wait_until_share_coordinators_are_ready,
 )
-from tests.conformance.steps import wait_for, wait_until_coordinators_are_ready
+from tests.conformance.steps import (
+    end_offset,
+    new_topic,
+    now_ms,
+    produced,
+    wait_for,
+    wait_until_coordinators_are_ready,
+)
 from tests.conformance.wire_client import WireClient
 
 
@@ -109,3 +117,38 @@ def test_pages_and_actions_work_without_the_brokers_own_view(
     for path in ("/", "/groups", "/topics", f"/topic?topic={unique}", "/dead-letters", "/metrics", "/readyz"):
         assert http.get(path).status_code == 200, path
     assert http.get(f"/group?group={unique}").status_code == 404
+
+
+def test_dead_letters_of_a_worker_are_redriven_on_any_kafka(
+    servers: str, http: httpx.Client, closing: ExitStack, unique: str
+) -> None:
+    wire = closing.enter_context(WireClient(servers))
+    dead = f"{unique}.dead"
+    new_topic(wire, unique)
+    new_topic(wire, dead)
+    facts = {
+        "topic": unique,
+        "partition": 0,
+        "offset": 7,
+        "group": "g",
+        "delivery.count": 5,
+        "message": "no such account",
+    }
+    headers = [(f"__dlq.errors.{name}", str(fact).encode()) for name, fact in facts.items()]
+    letters = [NewRecord(b"k", b"body %d" % number, headers, now_ms()) for number in range(3)]
+    produced(wire, dead, build_batch(letters))
+    wait_for(lambda: dead in http.get("/api/v1/dead-letters").json()["topics"], timeout_s=30)
+    page = http.get("/api/v1/dead-letters", params={"topic": dead}).json()
+    assert [(cause["text"], cause["waiting"]) for cause in page["causes"]] == [("no such account", 3)]
+    secret = {"x-csrf-token": http.get("/api/v1/session").json()["csrf_token"]}
+
+    def redrive(**wanted: object) -> dict[str, object]:
+        answer = http.post("/api/v1/dead-letters/redrive", json={"topic": dead, **wanted}, headers=secret)
+        assert answer.status_code == 200, answer.text
+        return dict(answer.json())
+
+    assert redrive(limit=2)["chosen"] == 2
+    assert redrive(limit=2, dry_run=False)["redriven"] == 2
+    assert redrive(dry_run=False)["redriven"] == 1
+    assert redrive(dry_run=False)["redriven"] == 0
+    assert end_offset(wire, unique) == 3

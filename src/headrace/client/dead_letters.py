@@ -283,7 +283,7 @@ class _Drive:
         async for record in _records(self._cluster, place, self._read_to[partition], at - 1):
             mark = _mark_of(record)
             if mark is not None and mark["action"] == "claim" and mark["id"] != self.id:
-                taken.update(_offsets(mark["offsets"]))
+                taken.update(_offsets(mark["offsets"], letters[0].offset, letters[-1].offset))
         self._read_to[partition] = at
         mine = [letter for letter in letters if letter.offset not in taken]
         self.taken += len(letters) - len(mine)
@@ -379,7 +379,7 @@ async def _read_partition(cluster: Cluster, place: Place, first: int, end: int) 
             if letter is not None:
                 letters[letter.offset] = letter
             continue
-        for offset in _offsets(mark["offsets"]):
+        for offset in _offsets(mark["offsets"], first, record.offset):
             if offset in letters:
                 letters[offset] = _after(letters[offset], mark, claims)
     return list(letters.values())
@@ -503,12 +503,12 @@ def _spans(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
         yield first, last
 
 
-def _offsets(spans: Any) -> Iterator[int]:
-    """Whoever may write to the topic can write a mark: what is no list of spans is passed over."""
+def _offsets(spans: Any, lowest: int, highest: int) -> Iterator[int]:
+    """Those within bounds: whoever may write to the topic can write a mark, with anything in it."""
     for span in spans if isinstance(spans, list) else ():
         match span:
-            case [int() as first, int() as last] if first <= last < first + LETTERS_MAX * CHUNK:
-                yield from range(first, last + 1)
+            case [int() as first, int() as last]:
+                yield from range(max(first, lowest), min(last, highest) + 1)
 
 
 def _texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:

@@ -49,8 +49,6 @@ class Sampler:
         self._rates = Rates()
         self._recent: dict[Key, deque[float]] = {}
         self._wanted = asyncio.Event()
-        self.sampled = asyncio.Condition()
-        """Notified after each round."""
         self.overview = Overview(
             cluster_id="",
             version=__version__,
@@ -84,8 +82,6 @@ class Sampler:
         except Exception as error:  # a fault of ours must not end the sampling for ever
             logger.exception("the sampler failed")
             self.overview = replace(self.overview, error=f"the dashboard failed: {error!r}")
-        async with self.sampled:
-            self.sampled.notify_all()
 
     async def _look(self) -> Overview:
         admin = self._source.admin

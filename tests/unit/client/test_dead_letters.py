@@ -236,7 +236,16 @@ def test_an_interrupted_redrive_is_shown_and_repeated_only_when_asked_for(play: 
     play(story)
 
 
-@pytest.mark.parametrize("said", [b"", b"{}", b"[]", b'{"action": "done", "id": 1, "offsets": "all"}'])
+@pytest.mark.parametrize(
+    "said",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b'{"action": "done", "id": 1, "offsets": "all"}',
+        b'{"action": "done", "id": 1, "offsets": [[0, 9223372036854775807], ["a", 1], 7]}',
+    ],
+)
 def test_marks_that_nobody_of_us_wrote_change_nothing(play: Play, said: bytes) -> None:
     async def story(world: World) -> None:
         await world.send(DEAD, letter(), NewRecord(b"mark", said, [("headrace.redrive", b"done")]))
