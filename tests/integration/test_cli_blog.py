@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -44,8 +45,8 @@ def wait_for(is_so: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < deadline, f"{what} did not happen"
 
 
-def lines_in(files: list[Path]) -> int:
-    return sum(file.read_bytes().count(b"\n") for file in files)
+def has_lines(files: list[Path], number: int) -> bool:
+    return sum(file.read_bytes().count(b"\n") for file in files) >= number
 
 
 def test_three_share_consumers_work_two_partitions_and_a_consumer_group_leaves_one_idle(
@@ -83,7 +84,7 @@ def test_three_share_consumers_work_two_partitions_and_a_consumer_group_leaves_o
             run(broker, "produce", "kafka-queue-topic", "--perf", "--count", "10000", "--size", "10")
             sent += 10_000
             for files in outputs.values():
-                wait_for(lambda files=files: lines_in(files) >= sent, "every record")  # type: ignore[misc]
+                wait_for(partial(has_lines, files, sent), "every record")
         described = [line.split() for line in run(broker, "group", "describe", "share-group").splitlines()]
         members = [
             line.split()

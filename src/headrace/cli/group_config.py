@@ -63,7 +63,9 @@ def get(
 @app.command("set")
 def set_config(
     group: GroupName,
-    changes: Annotated[list[str] | None, typer.Argument(metavar="[KEY=VALUE]...")] = None,
+    changes: Annotated[
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to set.")
+    ] = None,
     unset: Annotated[
         list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
     ] = None,

@@ -6,7 +6,7 @@ import os
 import random
 import sys
 import threading
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,19 +18,28 @@ LINE_BYTES_MAX = 64 * 1024 * 1024
 CHUNKS_WAITING_MAX = 4
 
 
+Advance = Callable[[int], None]
+
+
 class Input(NamedTuple):
     key: bytes | None
     value: bytes | None
 
 
-async def lines(files: Sequence[Path], *, key_separator: bytes | None) -> AsyncIterator[Input]:
-    """Lines without their ends, of files or else of standard input; an empty line is an empty value."""
+async def lines(
+    files: Sequence[Path], *, key_separator: bytes | None, advance: Advance = lambda _: None
+) -> AsyncIterator[Input]:
+    """Lines without their ends, of files or else of standard input; an empty line is an empty value.
+
+    `advance` hears how many bytes of the files are done.
+    """
     number = 0
     sources: Sequence[Path | None] = files or [None]
     for file in sources:
         async for line in _lines_of(file):
             number += 1
             yield _split(line, key_separator, number)
+            advance(len(line) + 1)
 
 
 async def whole(files: Sequence[Path]) -> AsyncIterator[Input]:

@@ -68,21 +68,34 @@ CommandConfig = Annotated[
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
-TopicName = Annotated[str, typer.Argument(metavar="TOPIC", autocompletion=complete_topic)]
-TopicNames = Annotated[list[str], typer.Argument(metavar="TOPIC...", autocompletion=complete_topic)]
-GroupName = Annotated[str, typer.Argument(metavar="GROUP", autocompletion=complete_group)]
-GroupNames = Annotated[list[str], typer.Argument(metavar="GROUP...", autocompletion=complete_group)]
+TopicName = Annotated[
+    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)
+]
+TopicNames = Annotated[
+    list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", autocompletion=complete_topic)
+]
+GroupName = Annotated[
+    str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=complete_group)
+]
+GroupNames = Annotated[
+    list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=complete_group)
+]
 
 
-def assignments(given: Iterable[str] | None, option: str) -> dict[str, str]:
-    """`key=value` each; a key given twice takes its last value, as everywhere on command lines."""
-    found = {}
+def pairs(given: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
+    """`key=value` each, in the order given."""
+    found = []
     for one in given or ():
         key, equals, value = one.partition("=")
         if not equals or not key.strip():
             raise typer.BadParameter(f"{one!r} is no KEY=VALUE", param_hint=option)
-        found[key.strip()] = value
+        found.append((key.strip(), value))
     return found
+
+
+def assignments(given: Iterable[str] | None, option: str) -> dict[str, str]:
+    """A key given twice takes its last value, as everywhere on command lines."""
+    return dict(pairs(given, option))
 
 
 def client_settings(server: str | None, given: list[str] | None, file: Path | None) -> dict[str, str]:

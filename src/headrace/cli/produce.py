@@ -15,10 +15,10 @@ from headrace.cli.options import (
     Server,
     Settings,
     TopicName,
-    assignments,
     client_settings,
     find_topic,
     open_admin,
+    pairs,
 )
 from headrace.cli.render import count, print_json, progress
 
@@ -105,12 +105,14 @@ def produce(
         raise typer.BadParameter(
             f"{rate:g} records a second is no rate; give more than 0", param_hint="--rate"
         )
+    if key_separator == "":
+        raise typer.BadParameter("nothing cannot stand between key and value", param_hint="--key-separator")
     if perf and (files or whole):
         raise typer.BadParameter("--perf makes its records up; leave out files")
     if whole and not files:
         raise typer.BadParameter("--whole sends files; name some")
     given = client_settings(server, settings, command_config)
-    fixed = [(name, value.encode()) for name, value in assignments(headers, "--header").items()]
+    fixed = [(name, value.encode()) for name, value in pairs(headers, "--header")]
     options = producer_options(given, compression and compression.value)
     with open_admin(for_admin(given)) as admin:
         if create and all(one.name != topic for one in admin.list_topics()):
@@ -118,19 +120,21 @@ def produce(
         partitions = len(find_topic(admin, topic).partitions)
     if partition is not None and partition >= partitions:
         raise Refused(f"topic {topic!r} has no partition {partition}, only 0 to {partitions - 1}.")
-    separator = key_separator.encode() if key_separator is not None else None
-    source: AsyncIterator[Input]
     if perf:
         number = number or PERF_COUNT
-        source = inputs.made_up(number, size)
-    elif whole:
-        source = inputs.whole(files or [])
-    else:
-        source = inputs.lines(files or [], key_separator=separator)
-        if not files and sys.stdin.isatty():
-            say(f"Type records for {topic}, one a line; Ctrl+D ends.")
-    with progress(f"to {topic}", number if perf else None) as advance:
-        tally = Tally(advance, report=_say_line if perf and not json else None)
+    elif not files and sys.stdin.isatty():
+        say(f"Type records for {topic}, one a line; Ctrl+D ends.")
+    total = number if perf else sum(file.stat().st_size for file in files or ()) or None
+    with progress(f"to {topic}", total, in_bytes=not perf) as advance:
+        source: AsyncIterator[Input]
+        if perf:
+            source = inputs.made_up(number or PERF_COUNT, size)
+        elif whole:
+            source = inputs.whole(files or [])
+        else:
+            separator = key_separator.encode() if key_separator is not None else None
+            source = inputs.lines(files or [], key_separator=separator, advance=advance)
+        tally = Tally(advance if perf else _not_shown, report=_say_line if perf and not json else None)
         target = Target(topic, partition, fixed)
         was_interrupted = send(options, source, tally, target, rate=rate, number=number)
     _tell(tally, topic, perf=perf, json=json)
@@ -138,6 +142,9 @@ def produce(
         raise Refused(_failure(tally, topic))
     if was_interrupted:
         raise typer.Exit(INTERRUPTED)
+
+
+def _not_shown(_: int) -> None: ...
 
 
 def _say_line(text: str) -> None:

@@ -16,6 +16,7 @@ import typer
 
 UNKNOWN = "-"
 GAP = "  "
+BAR_STEPS = 500
 
 
 def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
@@ -73,15 +74,31 @@ def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
 
 
 @contextmanager
-def progress(text: str, total: int | None) -> Iterator[Callable[[int], None]]:
+def progress(text: str, total: int | None, *, in_bytes: bool = False) -> Iterator[Callable[[int], None]]:
     """A bar on standard error while something long runs, where somebody looks; yields how to move it on."""
     if total is None or not sys.stderr.isatty():
         yield lambda _: None
         return
+    from rich import progress as parts
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+    step = max(1, total // BAR_STEPS)
+    how_far = parts.DownloadColumn() if in_bytes else parts.MofNCompleteColumn()
+    columns = (
+        parts.TextColumn("{task.description}"),
+        parts.BarColumn(),
+        how_far,
+        parts.TimeRemainingColumn(),
+    )
+    with parts.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(text, total=total)
-        yield lambda number: bar.update(task, advance=number)
+        done = shown = 0
+
+        def advance(number: int) -> None:
+            nonlocal done, shown
+            done += number
+            if done - shown >= step:  # records come faster than a bar can be told of each
+                bar.update(task, completed=done)
+                shown = done
+
+        yield advance

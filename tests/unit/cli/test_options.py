@@ -7,7 +7,14 @@ import pytest
 import typer
 
 from headrace.cli.failures import Refused
-from headrace.cli.options import API_MS_DEFAULT, assignments, client_settings, open_admin, require_listener
+from headrace.cli.options import (
+    API_MS_DEFAULT,
+    assignments,
+    client_settings,
+    open_admin,
+    pairs,
+    require_listener,
+)
 from headrace.client.errors import ConfigError
 
 
@@ -39,6 +46,10 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 def test_values_may_hold_equals_signs_and_the_last_one_wins() -> None:
     assert assignments(["a=1", "b=c=d", "a=2", "e="], "-X") == {"a": "2", "b": "c=d", "e": ""}
+
+
+def test_headers_may_repeat_their_names() -> None:
+    assert pairs(["a=1", "a=2"], "--header") == [("a", "1"), ("a", "2")]
 
 
 @pytest.mark.parametrize("wrong", ["novalue", "=x", " =x"])

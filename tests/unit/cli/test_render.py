@@ -1,5 +1,6 @@
 """Tables are plain columns, JSON has what a machine needs, colours are for terminals alone."""
 
+import io
 import json
 from dataclasses import dataclass
 from enum import Enum, IntEnum
@@ -72,3 +73,15 @@ def test_no_bar_is_drawn_where_nobody_looks(capsys: pytest.CaptureFixture[str]) 
     with progress("to orders", 10) as advance:
         advance(10)
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_bar_is_drawn_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown = io.StringIO()
+    shown.isatty = lambda: True  # type: ignore[method-assign]
+    monkeypatch.setattr("sys.stderr", shown)
+    monkeypatch.setenv("TERM", "xterm")
+    with progress("to orders", 1000) as advance:
+        for _ in range(1000):
+            advance(1)
+    assert "to orders" in shown.getvalue()
+    assert "1000/1000" in shown.getvalue()
