@@ -11,7 +11,7 @@ from typing import Any
 
 from bench import machine
 from bench.brokers import APACHE_HEAP, Policy
-from bench.contest import Contest
+from bench.contest import Contest, replace_between
 from bench.contests import CONTESTS, run_contest
 from bench.report import EXPLANATION, Results, render_caveats, render_table
 from bench.run import DEFAULT, QUICK, Plan, run, say
@@ -60,7 +60,13 @@ def main() -> int:
         "apache_heap": APACHE_HEAP,
         "seconds": time.monotonic() - started,
     }
-    _print_facts(facts, results, is_quick=chosen.quick)
+    told = _print_facts(facts, results, is_quick=chosen.quick)
+    if chosen.page:
+        page = chosen.page.read_text()
+        for contest_name, contest in contests.items():
+            text = f"{contest.render_markdown()}\n\n{told}"
+            page = replace_between(page, contest_name, text)
+        chosen.page.write_text(page)
     if chosen.json:
         written = results.as_json(facts)
         written["contests"] = {name: contest.as_json() for name, contest in contests.items()}
@@ -68,17 +74,20 @@ def main() -> int:
     return 0
 
 
-def _print_facts(facts: dict[str, Any], results: Results, *, is_quick: bool) -> None:
-    print(
+def _print_facts(facts: dict[str, Any], results: Results, *, is_quick: bool) -> str:
+    """Also returns them."""
+    told = (
         f"{facts['machine']}; load {facts['load_before']:.2f} before the run; fdatasync of 16 kB"
         f" {facts['fdatasync_ms']:.2f} ms; a fixed piece of work varied by {results.noise:.0%};"
         f" Apache Kafka {KAFKA_VERSION}, heap {APACHE_HEAP}; {facts['seconds']:.0f} s in all."
     )
+    print(told)
     caveats = render_caveats(results, load=facts["load_before"], cores=machine.cores())
     if is_quick:
         caveats.insert(0, "A quick run: too short for the JVM to warm up, so it flatters us. Not for citing.")
     for caveat in caveats:
         print(f"NOTE: {caveat}")
+    return told
 
 
 def _plan(chosen: argparse.Namespace) -> Plan:
@@ -127,6 +136,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, help="partitions of each topic (1)")
     parser.add_argument(
         "--data", type=Path, help="where the brokers keep their files (the system's temporary folder)"
+    )
+    parser.add_argument(
+        "--page", type=Path, metavar="FILE", help="put the contests' tables there, each between its marks"
     )
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the slow work there")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write every figure of every round there")

@@ -99,6 +99,22 @@ class Contest:
             or ("more is better" if measure.is_more_better else "less is better"),
         )
 
+    def render_markdown(self) -> str:
+        """The same rows as `render`, for a page."""
+        lines = [
+            f"| measure | setting | contender | median | spread | | / {self.reference} |",
+            "|---|---|---|---|---|---|---|",
+        ]
+        for (measure, setting), contenders in self._values.items():
+            for contender in contenders:
+                name, _, who, number, unit, spread, ratio, ratio_spread, _ = self._row(
+                    measure, setting, contender
+                )
+                lines.append(
+                    f"| {name} | {setting} | {who} | {number} | {spread} | {unit} | {ratio} {ratio_spread} |"
+                )
+        return "\n".join(lines)
+
     def as_json(self) -> dict[str, Any]:
         return {
             "title": self.title,
@@ -114,6 +130,18 @@ class Contest:
                 for (measure, setting), contenders in self._values.items()
             ],
         }
+
+
+def replace_between(page: str, name: str, text: str) -> str:
+    """The page with `text` between the marks `<!-- bench NAME -->` and `<!-- end NAME -->`."""
+    begin, end = f"<!-- bench {name} -->", f"<!-- end {name} -->"
+    before, found_begin, rest = page.partition(begin)
+    _, found_end, after = rest.partition(end)
+    if not found_begin or not found_end:
+        raise ValueError(
+            f"the page has no place for {name}: it needs a line {begin} and a line {end} below it"
+        )
+    return f"{before}{begin}\n{text}\n{end}{after}"
 
 
 def _spread(bounds: list[str]) -> str:

@@ -2,7 +2,9 @@
 
 import json
 
-from bench.contest import Contest, Measure, Target
+import pytest
+
+from bench.contest import Contest, Measure, Target, replace_between
 
 RATE = Measure("drain", "jobs/s", True, {"sync": Target("peer", 1.0), "asyncio": Target("sync", 0.8)})
 DELAY = Measure("deliver", "ms", False, {"sync": Target("peer", 1.0)})
@@ -60,3 +62,19 @@ def test_the_json_holds_every_round() -> None:
     (line,) = written["lines"]
     assert line["values"] == {"peer": [1, 2], "sync": [3, 4]}
     assert line["setting"] == "apache"
+
+
+def test_a_page_gets_the_rows_that_are_printed() -> None:
+    table = contest(RATE, peer=[1000, 2000], sync=[3000, 4000]).render_markdown().splitlines()
+    assert table[-1] == "| drain | apache | sync | 3,500 | [3,000 - 4,000] | jobs/s | 2.50 [2.00 - 3.00] |"
+
+
+def test_only_what_is_between_the_marks_is_replaced() -> None:
+    page = "Above.\n<!-- bench slow -->\nold\n<!-- end slow -->\nBelow."
+    assert replace_between(page, "slow", "new") == page.replace("old", "new")
+
+
+@pytest.mark.parametrize("page", ["no marks", "<!-- bench slow --> no end", "<!-- end slow --> no beginning"])
+def test_a_page_without_the_marks_is_refused(page: str) -> None:
+    with pytest.raises(ValueError, match="<!-- bench slow -->"):
+        replace_between(page, "slow", "new")
