@@ -284,3 +284,25 @@ def test_what_cannot_be_is_refused_by_name(play: Play) -> None:
             await read_dead_letters(world.cluster, "nothing")
 
     play(story)
+
+
+@pytest.mark.parametrize("seen", [1, 200, 401])
+def test_a_redrive_that_is_cancelled_sends_nothing_twice_and_loses_nothing(play: Play, seen: int) -> None:
+    """Letters that were under way at that moment may stay claimed; they were sent, or are still there to be sent."""
+
+    async def story(world: World) -> None:
+        await world.send(DEAD, *(letter(value=b"%d" % number) for number in range(600)))
+        work = asyncio.create_task(redrive(world.cluster, DEAD, dry_run=False))
+        while len(await world.records(SOURCE, 1)) < seen:
+            pass  # each look lets the redrive go on
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+        await redrive(world.cluster, DEAD, dry_run=False)
+        values = [record.value for record in await world.records(SOURCE, 1)]
+        assert len(values) == len(set(values))
+        statuses = dict(zip([b"%d" % number for number in range(600)], await world.statuses(), strict=True))
+        missing = set(statuses) - set(values)
+        assert {statuses[value] for value in missing} <= {LetterStatus.CLAIMED}
+        assert LetterStatus.WAITING not in statuses.values()
+
+    play(story)
