@@ -16,9 +16,9 @@ import generate_client_docs  # noqa: E402
 import generate_kip_docs  # noqa: E402
 import generate_metrics_docs  # noqa: E402
 import generate_settings_docs  # noqa: E402
+import generate_state_picture  # noqa: E402
 
 from headrace.broker.handlers import SERVED, handler_of  # noqa: E402
-from headrace.share.states import render_state_diagram  # noqa: E402
 from headrace.wire.apis import NAMES  # noqa: E402
 
 
@@ -31,10 +31,6 @@ def api_table() -> str:
         name = "".join(word.capitalize() for word in NAMES[key].split("_"))
         lines.append(f"| {key} | {name} | {low}-{high} | {purpose} |")
     return "\n".join(lines) + "\n"
-
-
-def state_diagram() -> str:
-    return f"```mermaid\n{render_state_diagram()}```\n"
 
 
 def unserved_apis() -> str:
@@ -76,7 +72,6 @@ PARTS = {
         "worker": generate_metrics_docs.worker_table,
         "missing": generate_metrics_docs.missing_table,
     },
-    "docs/concepts/share-groups.md": {"states": state_diagram},
 }
 
 
@@ -93,9 +88,13 @@ def render(page: str) -> str:
 
 def main() -> None:
     generate_settings_docs.TARGET.write_text(generate_settings_docs.render())
+    generate_state_picture.TARGET.write_text(generate_state_picture.render())
     for page in PARTS:
         (ROOT / page).write_text(render(page))
-    print(f"wrote {generate_settings_docs.TARGET.name}, " + ", ".join(PARTS))
+    print(
+        f"wrote {generate_settings_docs.TARGET.name}, {generate_state_picture.TARGET.name}, "
+        + ", ".join(PARTS)
+    )
 
 
 if __name__ == "__main__":

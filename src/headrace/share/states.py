@@ -65,17 +65,3 @@ FINAL = frozenset({S.ACKNOWLEDGED, S.ARCHIVED})
 
 UNWRITTEN = frozenset({C.READ, C.ACQUIRE, C.RENEW, C.ABORT, C.COMPACT, C.TRIM})
 """Causes whose changes are not persisted: after a restart the log shows them again, or the lock is gone anyway."""
-
-
-def render_state_diagram() -> str:
-    """TRANSITIONS as a Mermaid state diagram, causes of the same step on one arrow."""
-    arrows: dict[tuple[RecordState, RecordState], list[str]] = {}
-    for (before, cause), after in TRANSITIONS.items():
-        arrows.setdefault((before, after), []).append(cause.name.lower().replace("_", " "))
-    lines = ["stateDiagram-v2", f"    [*] --> {S.AVAILABLE.name}"]
-    lines += [
-        f"    {before.name} --> {after.name}: {', '.join(causes)}"
-        for (before, after), causes in arrows.items()
-    ]
-    lines += [f"    {state.name} --> [*]" for state in sorted(FINAL)]
-    return "\n".join(lines) + "\n"
