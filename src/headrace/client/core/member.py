@@ -451,7 +451,11 @@ class MemberCore:
                 self.holdings.settle(ack, error)
             self.holdings.fail_pending(session, error)
         else:
-            for ack in session.refused().acks:
+            # What the broker has made of the request is unknown, also of the partitions in it: the next one opens the
+            # session anew, which leaves the locks alone.
+            sent = session.reopen()
+            assert sent is not None
+            for ack in sent.acks:
                 self.holdings.settle(ack, error)
             if code not in PASS_OVER:
                 self._raise_later(error)

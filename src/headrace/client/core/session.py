@@ -8,7 +8,7 @@ and the broker then releases everything acquired in it. So whatever happens to a
     answered                        epoch + 1; the acknowledgements in it are answered for by partition
     answered 123, 133               reopen at 0; the locks live on, and the acknowledgements were not looked at
     answered 122, connection lost   reopen at 0; every lock of this broker is lost, with what was on its way
-    answered another top-level error  epoch + 1 (0 stays 0); the acknowledgements in it are taken for refused
+    answered another error          reopen at 0; the locks live on, the acknowledgements in it are taken for refused
 """
 
 from collections.abc import Collection, Iterable
@@ -199,13 +199,6 @@ class Session:
         sent = self._answered()
         self.epoch = self.epoch % EPOCH_MAX + 1
         self.listed = sent.listed
-        return sent
-
-    def refused(self) -> Sent:
-        """The broker has answered with a top-level error, after which the session goes on."""
-        sent = self._answered()
-        if self.is_open:
-            self.epoch = self.epoch % EPOCH_MAX + 1
         return sent
 
     def reopen(self) -> Sent | None:
