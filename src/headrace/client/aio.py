@@ -267,7 +267,7 @@ class AsyncShareConsumer:
         starting = self._start()
         if not starting.done():
             await asyncio.wait([starting], timeout=max(0, until_ms - now_ms()) / 1000)
-        if not starting.done():
+        if not starting.done() or starting.cancelled():  # cancelled: the consumer was closed meanwhile
             return False
         starting.result()
         return True
