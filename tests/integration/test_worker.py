@@ -557,6 +557,20 @@ class TestBodies:
 
 
 class TestQueueTest:
+    def test_what_is_sent_is_found_also_by_a_queue_that_starts_at_the_end(self):
+        seen = []
+        with Queue("localhost:1", group_id="mailers", start_from="latest") as queue:
+
+            @queue.task("emails")
+            async def send(email: Email) -> None:
+                seen.append(email)
+
+            with QueueTest(queue) as test:
+                test.send("emails", Email("ada"))
+                test.run_until_idle()
+
+        assert seen == [Email("ada")]
+
     def test_a_task_that_does_not_end_is_named(self, queue):
         @queue.task("emails")
         async def send(email: Email) -> None:

@@ -28,11 +28,13 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.broker.embedded import Broker
+from headrace.client.admin import Admin
 from headrace.share.states import RecordState
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_records
 from headrace.worker.crew import Crew
 from headrace.worker.errors import QueueError
+from headrace.worker.group_facts import RESET
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.queue import Queue, Sent
 from headrace.worker.runner import TaskRunner
@@ -187,6 +189,9 @@ class QueueTest:
             self._loop.close()
 
     def _create_topics(self) -> None:
+        """And whatever the queue's `start_from` is, what the test sends is found: no race with the first fetch."""
+        with Admin(bootstrap_servers=self.broker.bootstrap_servers) as admin:
+            admin.set_group_config(self.queue.group_id, {RESET: "earliest"})
         create = self.broker.core.topics.create
         for name in sorted(self.queue.tasks):
             self.broker.call(partial(create, name, partitions=self._partitions, configs={}))
