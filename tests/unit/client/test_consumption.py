@@ -1,0 +1,275 @@
+"""Between the buffer and the application: what is handed out, accepted, insisted on, raised and told."""
+
+import json
+from typing import Any
+
+import pytest
+
+from headrace.client.consumption import Consumption
+from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+from headrace.client.errors import (
+    CorruptRecordError,
+    IllegalStateError,
+    RecordDeserializationError,
+    UnsupportedVersionError,
+    error_for,
+)
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.share_acknowledge_response import (
+    PartitionData as AcknowledgedPartition,
+)
+from headrace.wire.messages.share_acknowledge_response import (
+    ShareAcknowledgeResponse,
+    ShareAcknowledgeTopicResponse,
+)
+from headrace.wire.messages.share_fetch_response import AcquiredRecords, PartitionData
+from headrace.wire.records import NewRecord, build_batch
+from tests.unit.client.core.test_member import LOCK_MS, TOPIC_ID, Driver
+
+
+class App:
+    """A consumption on a core without brokers: `fill` plays their part."""
+
+    def __init__(self, *, is_explicit: bool = False, on_lost: Any = None, **options: Any) -> None:
+        mode = "explicit" if is_explicit else "implicit"
+        settings = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
+        self.driver = Driver(1, share_acknowledgement_mode=mode, **settings)
+        self.core = self.driver.core
+        self.consumption = Consumption(self.core, self.core.settings, on_lost=on_lost, **options)
+        self.driver.poll(0)
+
+    def fill(self, *values: str, base: int = 0, damage: bool = False) -> None:
+        data = bytearray(
+            build_batch([NewRecord(None, value.encode(), (), 0) for value in values], base_offset=base)
+        )
+        if damage:
+            data[-1] ^= 1
+        acquired = AcquiredRecords(first_offset=base, last_offset=base + len(values) - 1, delivery_count=1)
+        part = PartitionData(partition_index=0, acquired_records=[acquired], records=bytes(data))
+        self.driver.answer(1, part)
+
+    def take(self) -> list[Delivery]:
+        self.consumption.begin()
+        return self.consumption.take(now_ms=0)
+
+    def sweep(self) -> list[tuple[int, int, list[int]]]:
+        """What goes to the broker now."""
+        self.core.holdings.sweep(self.consumption.touched())
+        return [(ack.first, ack.last, ack.mark) for ack in self.core.sessions[1].pending]  # type: ignore[misc]
+
+    def answer(self, code: int = 0) -> None:
+        """Sends what waits, and answers it."""
+        self.core.ask(None)
+        self.driver.sends(0)
+        part = AcknowledgedPartition(partition_index=0, error_code=code)
+        topic = ShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=[part])
+        response = ShareAcknowledgeResponse(responses=[topic], acquisition_lock_timeout_ms=LOCK_MS)
+        self.core.answered(1, response, now_ms=0)
+        self.tell()
+
+    def tell(self) -> None:
+        holdings = self.core.holdings
+        lost, holdings.lost = holdings.lost, []
+        settled, holdings.settled = holdings.settled, []
+        self.consumption.lost(lost)
+        self.consumption.settled(settled)
+
+
+def test_an_implicit_poll_accepts_the_last_one() -> None:
+    app = App()
+    app.fill("a", "b")
+    assert [one.value for one in app.take()] == [b"a", b"b"]
+    assert app.sweep() == []
+    assert app.take() == []
+    assert app.sweep() == [(0, 1, 1)]
+
+
+def test_an_explicit_poll_insists_on_answers() -> None:
+    app = App(is_explicit=True)
+    app.fill("a", "b")
+    first, second = app.take()
+    first.accept()
+    with pytest.raises(IllegalStateError, match="All records must be acknowledged"):
+        app.take()
+    second.reject("why")
+    assert app.take() == []
+    assert app.sweep() == [(0, 0, 1), (1, 1, 3)]
+    assert second.reason == "why"
+
+
+def test_records_held_over_polls_need_no_answer() -> None:
+    told: list[bool] = []
+    app = App(is_explicit=True, max_unacknowledged=5)
+    app.consumption.on_touched = lambda: told.append(True)
+    app.fill("a", "b")
+    first, second = app.take()
+    assert app.take() == []
+    second.accept()
+    first.accept()
+    assert told == [True]  # once until it is swept
+
+
+@pytest.mark.parametrize("type", [0, 5, -1])
+def test_what_is_no_answer_is_refused(type: int) -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (delivery,) = app.take()
+    with pytest.raises(ValueError, match="no answer"):
+        app.consumption.acknowledge(delivery, type)
+
+
+def test_an_answer_after_closing_is_refused() -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (delivery,) = app.take()
+    app.consumption.is_closed = True
+    with pytest.raises(IllegalStateError, match="closed"):
+        delivery.accept()
+
+
+def test_a_broker_without_renewal_is_named() -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (delivery,) = app.take()
+    app.core.sessions[1].is_old = True
+    with pytest.raises(UnsupportedVersionError, match="RENEW"):
+        delivery.renew()
+    delivery.accept()
+
+
+def test_a_renewed_record_comes_back_and_pauses_the_fetches() -> None:
+    app = App(is_explicit=True)
+    app.fill("a", "b")
+    first, second = app.take()
+    first.renew()
+    second.accept()
+    assert app.take() == []
+    assert app.core.is_paused
+    app.sweep()
+    app.answer()
+    assert not app.core.is_paused
+    assert app.consumption.take(now_ms=0) == [first]
+
+
+def test_a_renewal_of_a_lost_lock_does_not_pause_for_ever() -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (delivery,) = app.take()
+    delivery.renew()
+    app.core.holdings.lose_all(app.core.sessions[1], error_for(ErrorCode.NETWORK_EXCEPTION))
+    app.sweep()
+    app.tell()
+    assert not app.core.is_paused
+    assert delivery.is_lost
+
+
+def test_lost_records_are_told_with_their_deliveries() -> None:
+    lost: list[Any] = []
+    app = App(is_explicit=True, on_lost=lambda found, error: lost.append((found, error)))
+    app.fill("a", "b")
+    first, second = app.take()
+    first.accept()
+    app.sweep()
+    app.core.tick(now_ms=LOCK_MS)
+    app.tell()
+    ((found, error),) = lost
+    assert found == [second]
+    assert "1000 ms" in str(error)
+
+
+def test_a_failing_on_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    app = App(is_explicit=True, on_lost=lambda found, error: 1 / 0)
+    app.fill("a")
+    app.take()
+    app.core.tick(now_ms=LOCK_MS)
+    app.tell()
+    assert "on_lost has failed" in caplog.text
+
+
+def test_bad_records_are_raised_in_their_place() -> None:
+    app = App(value_deserializer=json.loads)
+    app.fill("1", "?", "3", "!", "5")
+    assert [one.value for one in app.take()] == [1]
+    with pytest.raises(RecordDeserializationError, match="offset 1"):
+        app.take()
+    assert [one.value for one in app.take()] == [3]
+    with pytest.raises(RecordDeserializationError, match="offset 3"):
+        app.take()
+    assert [one.value for one in app.take()] == [5]
+    app.take()
+    assert sorted(app.sweep()) == [(0, 0, 1), (1, 1, 2), (2, 2, 1), (3, 3, 2), (4, 4, 1)]
+
+
+def test_an_implicit_poll_does_not_accept_what_it_has_not_handed_out() -> None:
+    app = App(value_deserializer=json.loads)
+    app.fill("1", "?", "3")
+    app.take()
+    app.consumption.accept_handed()
+    assert app.sweep() == [(0, 0, 1)]
+
+
+def test_the_answer_to_a_bad_record_can_be_changed_also_in_implicit_mode() -> None:
+    app = App(value_deserializer=json.loads)
+    app.fill("?", "2")
+    with pytest.raises(RecordDeserializationError) as caught:
+        app.take()
+    bad = caught.value.delivery
+    app.consumption.acknowledge_offset(bad.topic, bad.partition, bad.offset, AcknowledgeType.REJECT)
+    assert app.sweep() == [(0, 0, 3)]
+    app.take()
+    with pytest.raises(IllegalStateError, match="Implicit"):
+        app.consumption.acknowledge_offset("t", 0, 1, AcknowledgeType.REJECT)
+
+
+def test_an_offset_that_nobody_holds_cannot_be_acknowledged() -> None:
+    with pytest.raises(IllegalStateError, match="cannot be acknowledged"):
+        App(is_explicit=True).consumption.acknowledge_offset("t", 0, 1)
+
+
+def test_a_damaged_batch_is_rejected_and_raised() -> None:
+    app = App(is_explicit=True)
+    app.fill("a", "b", damage=True)
+    with pytest.raises(CorruptRecordError, match="offsets 0 to 1"):
+        app.take()
+    assert app.sweep() == [(0, 1, 3)]
+
+
+def test_renew_is_no_policy_for_bad_records() -> None:
+    with pytest.raises(ValueError, match="RENEW"):
+        App(on_deserialization_error=AcknowledgeType.RENEW)
+
+
+def test_an_interrupted_poll_gives_everything_back() -> None:
+    app = App(is_explicit=True)
+    app.fill("a", "b")
+
+    def interrupt(_: object) -> None:
+        raise KeyboardInterrupt
+
+    app.consumption._decode = interrupt  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        app.take()
+    del app.consumption._decode
+    assert [one.offset for one in app.take()] == [0, 1]
+
+
+def test_the_callback_hears_of_each_partition_with_its_error() -> None:
+    told: list[Any] = []
+    app = App()
+    app.consumption.callback = lambda offsets, error: told.append((offsets, error))
+    app.fill("a", "b", "c")
+    app.take()
+    app.take()
+    app.sweep()
+    app.answer()
+    assert told == []
+    app.consumption.run_callbacks()
+    assert told == [({TopicPartition("t", 0): {0, 1, 2}}, None)]
+
+
+def test_a_delivery_shows_what_it_is() -> None:
+    app = App()
+    app.fill("a")
+    (delivery,) = app.take()
+    assert repr(delivery) == "Delivery(t-0@0, delivery_count=1, key=None, value=b'a')"
+    assert (delivery.topic, delivery.partition, delivery.timestamp, delivery.timestamp_type) == ("t", 0, 0, 0)
