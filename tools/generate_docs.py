@@ -70,6 +70,7 @@ PARTS = {
         "broker": generate_metrics_docs.broker_table,
         "sampled": generate_metrics_docs.sampled_table,
         "worker": generate_metrics_docs.worker_table,
+        "spark": generate_metrics_docs.spark_table,
         "missing": generate_metrics_docs.missing_table,
     },
 }

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from headrace.web import spark_metrics
 from headrace.web.metric_names import BROKER, NOT_HERE, OURS
 from headrace.web.worker_metrics import COUNTERS, GAUGES, RUN_SECONDS, RUN_SECONDS_HELP
 
@@ -33,6 +34,17 @@ def worker_table() -> str:
     return _table(
         ("metric", "meaning"), (*counters, *gauges, (f"`{RUN_SECONDS}` (histogram)", RUN_SECONDS_HELP))
     )
+
+
+def spark_table() -> str:
+    gauges = ((f"`headrace_spark_{name}`", meaning) for name, meaning in spark_metrics.GAUGES.items())
+    counters = (
+        (f"`headrace_spark_{name}_total`", meaning) for name, meaning in spark_metrics.COUNTERS.items()
+    )
+    progress = (
+        (f"`headrace_spark_{name}`", meaning) for name, (_, meaning) in spark_metrics.PROGRESS.items()
+    )
+    return _table(("metric", "meaning"), (*gauges, *counters, *progress))
 
 
 def missing_table() -> str:

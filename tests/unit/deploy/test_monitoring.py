@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from headrace.broker.metrics import Metrics
+from headrace.web import spark_metrics
 from headrace.web.exposition import broker_families
 from headrace.web.metric_names import BROKER, OURS
 from headrace.web.worker_metrics import COUNTERS, GAUGES, RUN_SECONDS
@@ -33,7 +34,9 @@ def names_shown() -> set[str]:
     worker = {f"headrace_worker_{name}_total" for name in COUNTERS} | {
         f"headrace_worker_{name}" for name in GAUGES
     }
-    return broker | worker | set(OURS) | {f"{RUN_SECONDS}_bucket"}
+    spark = {f"headrace_spark_{name}_total" for name in spark_metrics.COUNTERS}
+    spark |= {f"headrace_spark_{name}" for name in (*spark_metrics.GAUGES, *spark_metrics.PROGRESS)}
+    return broker | worker | spark | set(OURS) | {f"{RUN_SECONDS}_bucket"}
 
 
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
