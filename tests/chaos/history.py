@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 Place = tuple[int, int]
 """Partition and offset."""
+UNKNOWN = -1
+"""The offset of a record that was written, as its producer was told, nobody knows where."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +75,14 @@ class History:
     """All records that were in the topic at the end."""
     lag: dict[int, int] = field(default_factory=dict)
     """By partition, when all had been worked off."""
+
+    def find_places(self) -> None:
+        """Of records whose producer does not know where they are; no two are alike."""
+        places = {value: place for place, value in self.log.items()}
+        self.produced = [
+            replace(one, place=places.get(one.value, one.place)) if one.place[1] == UNKNOWN else one
+            for one in self.produced
+        ]
 
     def find_lives(self, began_at: Sequence[float]) -> None:
         """For clients that do not know: from when each life began."""

@@ -6,7 +6,7 @@ from zlib import crc32
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-from tests.chaos.history import History, Produced
+from tests.chaos.history import UNKNOWN, History, Produced
 
 BEAT_S = 0.02
 SETTLE_S_MAX = 60.0
@@ -72,7 +72,9 @@ class SteadyProducer(threading.Thread):
         if error is not None:
             self.failed.append(str(error))
             return
-        place = message.partition() or 0, message.offset() or 0
+        offset = message.offset()
+        # A broker that has had the batch before says so and no more; librdkafka does not know its offsets then.
+        place = message.partition() or 0, UNKNOWN if offset is None or offset < 0 else offset
         self._history.produced.append(Produced(place, message.value() or b""))
 
 

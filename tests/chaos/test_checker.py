@@ -5,7 +5,18 @@ from dataclasses import replace
 import pytest
 
 from tests.chaos.checker import Checker
-from tests.chaos.history import ACCEPT, REJECT, RELEASE, RENEW, Answer, Delivery, History, Letter, Produced
+from tests.chaos.history import (
+    ACCEPT,
+    REJECT,
+    RELEASE,
+    RENEW,
+    UNKNOWN,
+    Answer,
+    Delivery,
+    History,
+    Letter,
+    Produced,
+)
 
 LOCK_S, DELIVERIES_MAX = 10.0, 3
 PLACE = (0, 7)
@@ -207,6 +218,15 @@ def test_a_record_that_nobody_settled_is_missed_without_dead_letters_too() -> No
     found = history(given(1, count=2), answer(RELEASE, 2, count=2))
     of_apache = Checker(found, lock_s=LOCK_S, deliveries_max=DELIVERIES_MAX, has_dead_letters=False)
     assert [violation.partition(":")[0] for violation in of_apache.violations()] == [ENDS]
+
+
+def test_a_record_whose_producer_does_not_know_its_offset_is_found_or_missed() -> None:
+    found = replace(ACCEPTED, produced=[Produced((0, UNKNOWN), b"v")])
+    found.find_places()
+    assert broken_laws(found) == set()
+    found.produced.append(Produced((0, UNKNOWN), b"w"))
+    found.find_places()
+    assert broken_laws(found) == {LOST}
 
 
 def test_lives_are_told_from_the_times_where_these_leave_no_doubt() -> None:

@@ -149,6 +149,7 @@ def settle(history: History, server: ServerProcess) -> None:
     link.close()
     messages = read_all(server.address, TOPIC, PARTITIONS)
     history.log = {(one.partition() or 0, one.offset() or 0): one.value() or b"" for one in messages}
+    history.find_places()
     history.letters = read_letters(server.address)
 
 

@@ -90,6 +90,7 @@ class Crew:
             (one.partition() or 0, one.offset() or 0): one.value() or b""
             for one in read_all(self._brokers.addresses, self._topic, PARTITIONS)
         }
+        history.find_places()
         print(history.summary())
         checker = Checker(history, lock_s=LOCK_S, deliveries_max=DELIVERIES_MAX, has_dead_letters=False)
         violations = checker.violations()
