@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-WAIT_S = 100
+WAIT_S = 240
 STOP_S = 40
 PLACES = ("localhost:9092", "localhost:8080")
 FENCE = re.compile(

@@ -18,7 +18,7 @@ def parameters() -> list[object]:
     ]
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("page", parameters())
 def test_a_page_does_what_it_says(page: Page, tmp_path: Path) -> None:
     run_page(page, tmp_path)
