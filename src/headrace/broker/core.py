@@ -72,6 +72,7 @@ class BrokerCore:
         self.metrics = Metrics()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
         self._requests: dict[int, Counter] = {}
+        self._produced: dict[str, tuple[Counter, Counter]] = {}
         self.host = ""
         self.port = 0
         self.node_id = settings.int("node.id")
@@ -103,7 +104,7 @@ class BrokerCore:
         self.topics = Topics(self.metadata, self.logs, settings, clock)
         self.topics.on_changed.append(self._wake_topic)
         self.topics.on_deleted.append(self._wake_topic)
-        self.topics.on_deleted.append(lambda topic: self.metrics.forget(topic=topic.name))
+        self.topics.on_deleted.append(self._forget_topic)
         if not self.logs.was_clean:
             self.topics.recover()
         self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
@@ -136,6 +137,20 @@ class BrokerCore:
             name = "".join(word.capitalize() for word in NAMES[api_key].split("_"))
             counter = self._requests[api_key] = self.metrics.counter("RequestsPerSec", request=name)
         counter.value += 1
+
+    def count_produced(self, topic: str, records: int, size: int) -> None:
+        counters = self._produced.get(topic)
+        if counters is None:
+            counters = self._produced[topic] = (
+                self.metrics.counter("MessagesInPerSec", topic=topic),
+                self.metrics.counter("BytesInPerSec", topic=topic),
+            )
+        counters[0].value += records
+        counters[1].value += size
+
+    def _forget_topic(self, topic: Any) -> None:
+        self._produced.pop(topic.name, None)
+        self.metrics.forget(topic=topic.name)
 
     def failed(self, request: Message, call: Call, error: Exception) -> Message:
         """The answer to a request that failed as a whole."""

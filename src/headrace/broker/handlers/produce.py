@@ -130,9 +130,9 @@ def _append(
     appended = log.append(records, now_ms=core.clock.wall_ms())
     core.appended(partition)
     if not appended.is_duplicate:
-        name = partition.topic.name
-        core.metrics.count("MessagesInPerSec", appended.last_offset - appended.base_offset + 1, topic=name)
-        core.metrics.count("BytesInPerSec", len(records), topic=name)
+        core.count_produced(
+            partition.topic.name, appended.last_offset - appended.base_offset + 1, len(records)
+        )
     return PartitionProduceResponse(
         index=partition.index,
         base_offset=appended.base_offset,

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
+from headrace.broker.metrics import Histogram
 from headrace.broker.share.loaded import LoadedPartition, Stale
 from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
@@ -59,6 +60,7 @@ class ShareLeader:
         self.handed: Counter[tuple[str, str]] = Counter()
         """Records given to each (group, member) that has a session; `answered` likewise. For views."""
         self.answered: Counter[tuple[str, str]] = Counter()
+        self._histograms: dict[str, tuple[Histogram, Histogram]] = {}
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
         core.metrics.gauge("ShareSessionsCount", lambda: len(self.sessions))
@@ -186,6 +188,17 @@ class ShareLeader:
         """The group's share-partitions that are being served, for views."""
         return [loaded for key, loaded in self._loaded.items() if key.group_id == group_id]
 
+    def note_fetch(self, group_id: str, percent: float, spent_ms: float) -> None:
+        """How many of its partitions a fetch got records from, and how long it took to acquire them."""
+        histograms = self._histograms.get(group_id)
+        if histograms is None:
+            histograms = self._histograms[group_id] = (
+                self._core.metrics.histogram("RequestTopicPartitionsFetchRatio", group=group_id),
+                self._core.metrics.histogram("TopicPartitionsAcquireTimeMs", group=group_id),
+            )
+        histograms[0].observe(percent)
+        histograms[1].observe(spent_ms)
+
     def note_unwritten(self, loaded: LoadedPartition, error: Exception) -> None:
         logger.warning("%s: locks ended but their record was not written: %s", loaded.key, error)
         if isinstance(error, Stale):
@@ -222,6 +235,7 @@ class ShareLeader:
         """The group is deleted: unloads what it has loaded; what is stored is not touched."""
         for loaded in self.loaded(group_id):
             self._unload(loaded)
+        self._histograms.pop(group_id, None)
         self._core.metrics.forget(group=group_id)
 
     def forget_partitions(self, group_id: str, topic_id: bytes) -> None:
@@ -334,12 +348,9 @@ class _Fetch:
                 self._session.served(place)
             elif loaded.engine.start_offset != before:
                 self._answer.trimmed(place)
-        group_id = self._session.group_id
-        if self._places:
-            ratio = 100 * served / len(self._places)
-            self._core.metrics.observe("RequestTopicPartitionsFetchRatio", ratio, group=group_id)
         spent_ms = (perf_counter_ns() - began_ns) / 1_000_000
-        self._core.metrics.observe("TopicPartitionsAcquireTimeMs", spent_ms, group=group_id)
+        percent = 100 * served / len(self._places) if self._places else 0.0
+        self._leader.note_fetch(self._session.group_id, percent, spent_ms)
 
     def _park(self) -> Later[ShareFetchResponse]:
         later: Later[ShareFetchResponse] = Later()

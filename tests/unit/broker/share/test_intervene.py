@@ -85,3 +85,19 @@ def test_a_request_that_is_refused_as_a_whole_is_counted(bench: Bench, topic: To
     refused = Member(bench, "ann").fetch(topic, epoch=7)
     assert refused.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND
     assert bench.core.metrics.counter("FailedShareFetchRequestsPerSec").value == 1
+
+
+def test_what_was_measured_for_a_deleted_group_goes_with_it(bench: Bench, topic: Topic) -> None:
+    Member(bench, "ann").take(topic)
+    bench.core.share_leader.forget_group(GROUP)
+    assert [sample for sample in bench.core.metrics.snapshot() if sample.labels.get("group") == GROUP] == []
+    bench.core.share_leader.note_fetch(GROUP, 50.0, 1.0)
+    assert bench.core.metrics.histogram("RequestTopicPartitionsFetchRatio", group=GROUP).count == 1
+
+
+def test_what_was_counted_for_a_deleted_topic_goes_with_it(bench: Bench, topic: Topic) -> None:
+    bench.core.count_produced("orders", 5, 500)
+    assert bench.core.metrics.counter("BytesInPerSec", topic="orders").value == 500
+    bench.core.topics.delete(topic.name)
+    bench.core.count_produced("orders", 1, 10)
+    assert bench.core.metrics.counter("MessagesInPerSec", topic="orders").value == 1
