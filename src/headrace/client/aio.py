@@ -67,6 +67,8 @@ class AsyncShareConsumer:
         )
         if self.settings.max_unacknowledged:
             self._consumption.on_touched = self._touched
+        # The same method without a call in between, which every record would pay for.
+        self.acknowledge = self._consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
         self._starting: asyncio.Task[None] | None = None
         self._is_woken = False
@@ -179,7 +181,8 @@ class AsyncShareConsumer:
         """
         if self._is_closed:
             return
-        self._is_closed = self._consumption.is_closed = True
+        self._is_closed = True
+        self._consumption.close()
         if self._starting is not None and not self._starting.done():
             self._starting.cancel()
         core = self._member.core

@@ -74,6 +74,8 @@ class Consumption:
         self.on_touched: Callable[[], None] | None = None
         """Called, under the lock, when there is something to sweep. For records that are held over several polls."""
         self.is_closed = False
+        self._is_barred = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
+        """Answers are refused: implicit mode, in a callback, or closed. One look for `acknowledge`."""
         self.unseen: deque[Delivery] = deque()
         """Deliveries of a poll that an iteration has not come to."""
         self._core = core
@@ -185,7 +187,7 @@ class Consumption:
 
     def acknowledge(self, delivery: Delivery, type: int = ACCEPT) -> None:
         """`Delivery`'s methods end here, and the consumers' `acknowledge`."""
-        if self._is_implicit or self.is_closed or self._is_in_callback or not ACCEPT <= type <= RENEW:
+        if self._is_barred or not ACCEPT <= type <= RENEW:
             self._refuse(type)
         acquired = delivery._acquired
         with self._lock:
@@ -225,7 +227,7 @@ class Consumption:
         for one in finished:
             partition = TopicPartition(one.acquired.topic, one.acquired.partition)
             told.setdefault((partition, one.error), set()).update(range(one.first, one.last + 1))
-        self._is_in_callback = True
+        self._is_in_callback = self._is_barred = True
         try:
             for (partition, error), offsets in told.items():
                 try:
@@ -234,6 +236,11 @@ class Consumption:
                     logger.exception("the acknowledgement commit callback has failed")
         finally:
             self._is_in_callback = False
+            self._is_barred = self._is_implicit or self.is_closed
+
+    def close(self) -> None:
+        """Nothing can be answered any more."""
+        self.is_closed = self._is_barred = True
 
     def refuse_in_callback(self) -> None:
         if self._is_in_callback:

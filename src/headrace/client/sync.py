@@ -81,6 +81,8 @@ class ShareConsumer:
         )
         if self.settings.max_unacknowledged:
             self._consumption.on_touched = self._touched
+        # The same method without a call in between, which every record would pay for.
+        self.acknowledge = self._consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
         self._bell = threading.Lock()
         self._bell.acquire()
@@ -184,7 +186,8 @@ class ShareConsumer:
         if self._is_closed:
             return
         with self._used():
-            self._is_closed = self._consumption.is_closed = True
+            self._is_closed = True
+            self._consumption.close()
             try:
                 self._background.run(self._close(timeout), timeout=timeout + STOP_S)
             finally:

@@ -122,7 +122,7 @@ def test_an_answer_after_closing_is_refused() -> None:
     app = App(is_explicit=True)
     app.fill("a")
     (delivery,) = app.take()
-    app.consumption.is_closed = True
+    app.consumption.close()
     with pytest.raises(IllegalStateError, match="closed"):
         delivery.accept()
 

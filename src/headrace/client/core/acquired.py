@@ -177,6 +177,8 @@ class Acquired:
 
     def sweep(self) -> list[Span]:
         """Takes everything that is chosen, to be sent now. `LATE` spans are not to be sent but to be reported."""
+        if self.marks is not None:
+            self._replace(self.marks)  # record by record, all may have got the same answer
         if self.marks is None:
             mark = self.uniform
             swept = _SWEPT[mark]
