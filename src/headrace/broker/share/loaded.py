@@ -7,6 +7,7 @@ whoever waits is woken, the timer is set to the next lock that ends, and what wa
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.metrics import Counter
 from headrace.broker.settings.durations import duration_ms
 from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetter
 from headrace.broker.share.reading import read_slice
@@ -93,6 +94,7 @@ class LoadedPartition:
             topic=partition.topic.name,
             partition=str(key.partition),
         )
+        self._acknowledged: dict[str, Counter] = {}
         self._resume_dead_letters()
 
     def _first_offset(self) -> int:
@@ -195,12 +197,15 @@ class LoadedPartition:
         for change in changes:
             kind = ACKNOWLEDGED_AS.get(change.cause)
             if kind is not None:
-                self._core.metrics.count(
-                    "RecordAcknowledgementsPerSec",
-                    change.last - change.first + 1,
-                    group=self.key.group_id,
-                    ack_type=kind,
-                )
+                self._acknowledged_as(kind).value += change.last - change.first + 1
+
+    def _acknowledged_as(self, kind: str) -> Counter:
+        counter = self._acknowledged.get(kind)
+        if counter is None:
+            counter = self._acknowledged[kind] = self._core.metrics.counter(
+                "RecordAcknowledgementsPerSec", group=self.key.group_id, ack_type=kind
+            )
+        return counter
 
     def release_member(self, member: str) -> None:
         """What its holder gave up without an answer. The journal gets it if it can; the locks end in any case."""
