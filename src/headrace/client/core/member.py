@@ -1,12 +1,12 @@
 """A member of a share group, without its sockets: what to send to whom, given answers, failures, and the time.
 
-Theory of operation. Something drives a `MemberCore`: it passes on what users do (`subscribe`, `ask`, `take`, `sweep`),
-what brokers answer (`answered`, `failed`, `heartbeat_answered`, `heartbeat_failed`, `learn`) and that time has passed
+Theory of operation. Something drives a `MemberCore`: it passes on what users do (`subscribe`, `ask`, `take`), what
+brokers answer (`answered`, `failed`, `heartbeat_answered`, `heartbeat_failed`, `learn`) and that time has passed
 (`tick`), and after each of these sends what `sends` gives. `deadline_ms` says when to call again at the latest. What
-comes of it is collected in `settled`, `lost`, `hints` and `errors`, for the driver to take away.
+comes of it is collected in `holdings.settled`, `holdings.lost`, `hints` and `errors`, for the driver to take away.
 
 Three parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
-in flight), and the marks in each `Acquired` (what becomes of each offset). What this file adds is policy:
+in flight), and `Holdings` (what is acquired, and what becomes of it). What this file adds is policy:
 
 - Which partitions to fetch from which broker: the assignment, by leader (`_place`).
 - When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
@@ -14,12 +14,8 @@ in flight), and the marks in each `Acquired` (what becomes of each offset). What
   from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
   record_limit mode one broker is asked at a time, in turn, and never ahead.
 - Acknowledgements ride on the next fetch, or go by themselves when there is none to send.
-- Locks: whatever waits in the buffer, and with auto.renew what the application works on, is renewed when half of its
-  lock has passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost.
 - A refusal of one acquisition must not fail the others of its partition, which the broker refuses together: they are
   sent again, each alone. The broker changes nothing when it refuses, so nothing is acknowledged twice.
-
-The lock guards the marks and the buffer alone: the sync consumer takes and marks records on the application's thread.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
