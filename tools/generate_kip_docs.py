@@ -149,7 +149,7 @@ def render_table(kips: dict[int, Kip], tests: Iterable[FoundTest]) -> str:
         found = _holding_up(number, kip, tests)
         is_on_both = kip.is_in_oracle and any(test.path.startswith(BOTH_BROKERS) for test in found)
         both = "yes" if is_on_both else "no" if kip.is_in_oracle else "no: 4.3 lacks it"
-        lines.append(f"| `KIP-{number}` | {kip.brings} | {kip.here} | {_places(kip, found)} | {both} |")
+        lines.append(f"| KIP-{number} | {kip.brings} | {kip.here} | {_places(kip, found)} | {both} |")
     return "\n".join(lines) + "\n"
 
 
