@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -192,6 +192,27 @@ def test_a_broker_that_does_not_answer_is_told_in_two_lines() -> None:
     *warning, told = done.stderr.splitlines()
     assert told.startswith(f"headrace group: bootstrap.servers {address}: no broker could be reached")
     assert len(warning) <= 1
+
+
+def test_a_producer_whose_broker_went_away_gives_up_in_time_and_says_how_much_is_open(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        with served(tmp_path) as (server, _), Admin(bootstrap_servers=server) as admin:
+            admin.create_topic("orders")
+            arguments = ["produce", "orders", "--perf", "--rate", "100", "-X", "delivery.timeout.ms=2000"]
+            process = subprocess.Popen(
+                [*HEADRACE, *arguments, "-b", server],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            stack.enter_context(process)
+            stack.callback(process.kill)
+            while not admin.describe_topics(["orders"], offsets=True)["orders"].partitions[0].end_offset:
+                assert process.poll() is None
+        out, err = process.communicate(timeout=WAIT_S)
+    assert (process.returncode, out) == (1, "")
+    assert "headrace produce: nothing was acknowledged for 2 s (delivery.timeout.ms)" in err
+    assert len(err.splitlines()) <= 2
 
 
 @pytest.mark.parametrize(

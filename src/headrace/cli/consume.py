@@ -107,6 +107,11 @@ def consume(
     headrace consume orders -g kitchen --release --max 1 -f '%p@%o delivery %D: %s\\n'
     headrace consume orders -g billing --consumer-group --json
     """
+    given = client_settings(server, settings, command_config)
+    given.setdefault("client.id", CLIENT_ID)
+    given_group = given.pop("group.id", None)
+    group_id = group or given_group or (CONSUMER_GROUP if consumer_group else SHARE_GROUP)
+    implicit |= given.pop("share.acknowledgement.mode", "").lower() == "implicit"
     if accept + release + reject > 1:
         raise typer.BadParameter("choose one of --accept, --release and --reject")
     if implicit and (release or reject):
@@ -118,10 +123,6 @@ def consume(
     out = Output(
         _chosen_format(format, verbose=verbose, json=json, is_share=not consumer_group), perf, maximum
     )
-    group_id = group or (CONSUMER_GROUP if consumer_group else SHARE_GROUP)
-    given = client_settings(server, settings, command_config)
-    given.setdefault("client.id", CLIENT_ID)
-    given.pop("group.id", None)
     if consumer_group:
         from headrace.cli import consume_plain
 

@@ -5,10 +5,13 @@ are put into aiokafka's words by the worker's outbox, which sends with it too. T
 consumer has are listed here.
 """
 
-from collections.abc import Mapping
+import logging
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
-from headrace.cli.failures import Refused
+from headrace.cli.failures import Refused, say
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 PRODUCER_OPTIONS: dict[str, tuple[str, type]] = {
@@ -32,12 +35,14 @@ CONSUMER_OPTIONS: dict[str, tuple[str, type]] = {
     "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
     "check.crcs": ("check_crcs", bool),
 }
+DELIVERY = "delivery.timeout.ms"
+QUIET_S = 30.0
 NOT_FOR_CONSUMERS = ("acks", "enable_idempotence", "max_request_size")
 
 
 def for_admin(settings: Mapping[str, str]) -> dict[str, str]:
     """Without what only a producer or a plain consumer takes."""
-    own = PRODUCER_OPTIONS.keys() | CONSUMER_OPTIONS.keys() | {"group.protocol"}
+    own = PRODUCER_OPTIONS.keys() | CONSUMER_OPTIONS.keys() | {"group.protocol", DELIVERY}
     return {name: value for name, value in settings.items() if name not in own}
 
 
@@ -55,6 +60,41 @@ def producer_options(settings: Mapping[str, str], compression: str | None) -> di
             raise Refused(f"enable.idempotence=true needs acks=all, not {acks}")
         options["enable_idempotence"] = False
     return options | {"acks": acks}
+
+
+def patience_s(settings: Mapping[str, str], default: float) -> float:
+    """How long to wait for an acknowledgement."""
+    found = _converted(settings, {DELIVERY: (DELIVERY, int)}).get(DELIVERY)
+    if found is not None and found < 1:
+        raise Refused(f"{DELIVERY}={found}; allowed is 1 or more")
+    return default if found is None else float(found) / 1000
+
+
+class Hush(logging.Handler):
+    """aiokafka tells of every try to reach a broker. One in half a minute is enough for a person."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._said_at = float("-inf")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        now = time.monotonic()
+        if now - self._said_at >= QUIET_S:
+            self._said_at = now
+            say(f"headrace: trouble with a broker, trying on: {record.getMessage()}")
+
+
+@contextmanager
+def hushed() -> Iterator[None]:
+    logger, handler = logging.getLogger("aiokafka"), Hush()
+    before = logger.propagate
+    logger.addHandler(handler)
+    logger.propagate = False
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.propagate = before
 
 
 def consumer_options(settings: Mapping[str, str], group_id: str) -> dict[str, Any]:

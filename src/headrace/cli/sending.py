@@ -1,15 +1,22 @@
 """Sends the records of `headrace produce`, and counts what becomes of them as Kafka's perf tool does."""
 
 import asyncio
+import contextlib
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from headrace.cli.failures import Refused
+
 if TYPE_CHECKING:
     from headrace.cli.inputs import Input
 
+PATIENCE_S = 120.0
+"""Kafka's delivery.timeout.ms."""
+STOP_S_MAX = 2.0
+LOOK_S = 0.2
 REPORT_S = 5.0
 LATENCIES_MAX = 500_000
 """As Kafka's tool: of more records, an even share is kept for the percentiles."""
@@ -27,6 +34,9 @@ class Tally:
 
     def __init__(self, advance: Callable[[int], None], report: Callable[[str], None] | None) -> None:
         self.sent = self.acknowledged = self.bytes = 0
+        self._settled = 0
+        self.waiting_since: float | None = None
+        """Since when no record was acknowledged, while some are on their way."""
         self.error: BaseException | None = None
         self.began = self.ended = time.perf_counter()
         self._latencies: list[float] = []
@@ -39,10 +49,17 @@ class Tally:
     def begin(self) -> None:
         self.began = self.ended = self._span_began = time.perf_counter()
 
+    def began_to_wait(self, now: float) -> None:
+        """One more record is on its way."""
+        self.sent += 1
+        self.waiting_since = self.waiting_since or now
+
     def done(self, sent_at: float, size: int, error: BaseException | None) -> None:
         """A record was acknowledged, or was not."""
         now = time.perf_counter()
         self.ended = now
+        self._settled += 1
+        self.waiting_since = now if self._settled < self.sent else None
         if error is not None:
             self.error = self.error or error
             return
@@ -126,29 +143,83 @@ def send(
     *,
     rate: float | None,
     number: int | None,
+    patience_s: float = PATIENCE_S,
 ) -> bool:
-    """Sends all; whether Ctrl+C ended it. What was read by then is sent and acknowledged."""
-    return asyncio.run(_send(options, _paced(source, tally, rate, number), tally, target))
+    """Sends all; whether Ctrl+C ended it. What was read by then is sent and acknowledged; a second one gives up.
+
+    Refused when records wait and none was acknowledged for `patience_s`: aiokafka would try for ever.
+    """
+    return asyncio.run(_send(options, _paced(source, tally, rate, number), tally, target, patience_s))
 
 
 async def _send(
-    options: Mapping[str, Any], source: "AsyncIterator[Input]", tally: Tally, target: Target
+    options: Mapping[str, Any],
+    source: "AsyncIterator[Input]",
+    tally: Tally,
+    target: Target,
+    patience_s: float,
 ) -> bool:
     from aiokafka import AIOKafkaProducer
 
-    async with AIOKafkaProducer(**options) as producer:
+    producer = AIOKafkaProducer(**options)
+    try:
+        await producer.start()
         tally.begin()
-        pump = asyncio.ensure_future(_pump(producer, source, tally, target))
-        loop = asyncio.get_running_loop()
-        for name in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(name, pump.cancel)
-        try:
-            await pump
-        except asyncio.CancelledError:
-            pass
-        finally:
-            await producer.flush()
+        return await _drive(producer, source, tally, target, patience_s)
+    finally:
+        await stop_in_time(producer)
+
+
+async def stop_in_time(client: Any) -> None:
+    """aiokafka's own stop waits for brokers that may never come back."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(STOP_S_MAX):
+            await client.stop()
+
+
+async def _drive(
+    producer: Any, source: "AsyncIterator[Input]", tally: Tally, target: Target, patience_s: float
+) -> bool:
+    pump = asyncio.ensure_future(_pump(producer, source, tally, target))
+    whole = asyncio.ensure_future(_whole(producer, pump))
+    stuck = asyncio.ensure_future(_until_stuck(tally, patience_s))
+
+    def interrupt() -> None:
+        (whole if pump.done() else pump).cancel()
+
+    loop = asyncio.get_running_loop()
+    for name in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(name, interrupt)
+    try:
+        await asyncio.wait({whole, stuck}, return_when=asyncio.FIRST_COMPLETED)
+        if not whole.done():
+            waiting = tally.sent - tally.acknowledged
+            raise Refused(
+                f"nothing was acknowledged for {patience_s:.0f} s (delivery.timeout.ms); {waiting:,} of {tally.sent:,} "
+                "records are not, and some of them may be there all the same. Look after the brokers."
+            )
+        if whole.cancelled():
+            raise KeyboardInterrupt
+        whole.result()
         return pump.cancelled()
+    finally:
+        for task in (pump, whole, stuck):
+            task.cancel()
+        await asyncio.gather(pump, whole, stuck, return_exceptions=True)
+
+
+async def _whole(producer: Any, pump: "asyncio.Future[None]") -> None:
+    """All that is read, and the acknowledgements of it, even if reading is interrupted or fails."""
+    await asyncio.wait({pump})
+    await producer.flush()
+    if not pump.cancelled():
+        pump.result()
+
+
+async def _until_stuck(tally: Tally, patience_s: float) -> None:
+    # It looks now and then: an event for every record would cost more than it tells.
+    while tally.waiting_since is None or time.perf_counter() - tally.waiting_since < patience_s:  # noqa: ASYNC110
+        await asyncio.sleep(min(LOOK_S, patience_s / 10))
 
 
 async def _paced(
@@ -174,4 +245,4 @@ async def _pump(producer: Any, source: "AsyncIterator[Input]", tally: Tally, tar
                 target.topic, value, key=key, partition=target.partition, headers=target.headers
             )
             future.add_done_callback(settled(sent_at, len(key or b"") + len(value or b"")))
-            tally.sent += 1
+            tally.began_to_wait(sent_at)

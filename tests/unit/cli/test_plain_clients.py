@@ -1,9 +1,11 @@
 """Kafka's names become aiokafka's words; what does not fit is refused with its name."""
 
+import logging
+
 import pytest
 
 from headrace.cli.failures import Refused
-from headrace.cli.plain_clients import consumer_options, for_admin, producer_options
+from headrace.cli.plain_clients import consumer_options, for_admin, hushed, patience_s, producer_options
 
 SERVERS = {"bootstrap.servers": "localhost:9092"}
 
@@ -57,6 +59,22 @@ def test_a_consumer_commits_only_what_was_printed() -> None:
 def test_the_protocol_that_aiokafka_lacks_is_refused_with_the_reason() -> None:
     with pytest.raises(Refused, match="speaks the classic protocol alone"):
         consumer_options(SERVERS | {"group.protocol": "consumer"}, "billing")
+
+
+def test_patience_is_kafka_s_delivery_timeout() -> None:
+    assert patience_s(SERVERS, 120.0) == 120.0
+    assert patience_s(SERVERS | {"delivery.timeout.ms": "1500"}, 120.0) == 1.5
+    with pytest.raises(Refused, match=r"delivery\.timeout\.ms=0; allowed is 1 or more"):
+        patience_s(SERVERS | {"delivery.timeout.ms": "0"}, 120.0)
+
+
+def test_aiokafka_tells_of_trouble_once_and_not_at_every_try(capsys: pytest.CaptureFixture[str]) -> None:
+    logger = logging.getLogger("aiokafka.client")
+    with hushed():
+        for number in range(5):
+            logger.error("Unable connect to node %d", number)
+    assert capsys.readouterr().err == "headrace: trouble with a broker, trying on: Unable connect to node 0\n"
+    assert logging.getLogger("aiokafka").propagate
 
 
 def test_security_settings_reach_aiokafka() -> None:
