@@ -4,6 +4,7 @@ import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from tests.chaos.checker import Checker
 from tests.chaos.headrace_member import HeadraceMember, Way
@@ -30,7 +31,7 @@ JOIN_S = 60.0
 class Crew:
     """One consumer of each kind in one group, and one producer."""
 
-    def __init__(self, brokers: Brokers, topic: str, group: str) -> None:
+    def __init__(self, brokers: Brokers, topic: str, group: str, **settings: Any) -> None:
         seed = choose_seed()
         print(f"seed {seed}")
         choose = random.Random(seed)
@@ -57,6 +58,7 @@ class Crew:
                 way=way,
                 is_async=is_async,
                 pause_s=0.1,
+                **settings,
             )
             for member, (way, is_async) in MEMBERS.items()
         ]
@@ -115,10 +117,13 @@ class Crew:
 
 
 @contextmanager
-def at_work(brokers: Brokers, topic: str, group: str | None = None) -> Iterator[Crew]:
-    """A crew on a topic of `PARTITIONS` that nobody has read yet. It is judged when the block ends."""
+def at_work(brokers: Brokers, topic: str, group: str | None = None, **settings: Any) -> Iterator[Crew]:
+    """A crew on a topic of `PARTITIONS` that nobody has read yet. It is judged when the block ends.
+
+    `settings` are the consumers'.
+    """
     brokers.set_group(group or topic, lock_s=LOCK_S)
-    crew = Crew(brokers, topic, group or topic)
+    crew = Crew(brokers, topic, group or topic, **settings)
     threads = [crew.producer, *crew.members]
     for thread in threads:
         thread.start()
