@@ -32,16 +32,17 @@ class Busy(Exception):
 
 
 class MailServer:
-    """Away for a second, then busy for every fifth mail."""
+    """Away for a second after the first call, then busy for every fifth mail."""
 
     def __init__(self) -> None:
         self.delivered: list[str] = []
         self.calls = 0
-        self._opens = time.monotonic() + AWAY_S
+        self._opens: float | None = None
         self._chance = random.Random(42)
 
     async def deliver(self, email: Email) -> None:
         self.calls += 1
+        self._opens = self._opens or time.monotonic() + AWAY_S
         await asyncio.sleep(0.01)
         if time.monotonic() < self._opens:
             raise ConnectionRefusedError("the mail server is away")
