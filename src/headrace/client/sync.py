@@ -89,7 +89,7 @@ class ShareConsumer:
         self._user: int | None = None
         self._uses = 0
         self._use_lock = threading.Lock()
-        self._polls = self._polls_ended = 0
+        self._polls = self._polls_served = 0
         self._is_woken = False
         self._is_closed = False
         self._background = BackgroundLoop()
@@ -235,36 +235,35 @@ class ShareConsumer:
 
     def _wait(self, started: float, timeout: float) -> list[Delivery]:
         consumption, member, until = self._consumption, self._member, started + timeout
-        ask = self._background.loop.call_soon_threadsafe
+        until_ms = int(until * 1000) + 1
+        call = self._background.loop.call_soon_threadsafe
         self._polls = poll = self._polls + 1
-        member.core.ask(int(until * 1000) + 1)
+        member.core.ask(until_ms)
         if (
             not member.core.is_busy
         ):  # else the loop looks around when the next answer comes: no need to wake it
-            ask(self._ask, poll, int(until * 1000) + 1, consumption.touched())
+            call(self._ask, poll, until_ms, consumption.touched())
         try:
             while True:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
+                        self._polls_served = poll
                         return deliveries
-                    ask(
-                        self._ask, poll, int(until * 1000) + 1, consumption.touched()
-                    )  # there were gaps alone
+                    call(self._ask, poll, until_ms, consumption.touched())  # there were gaps alone
                 left = until - time.monotonic()
                 if left <= 0:
                     return []
                 self._bell.acquire(timeout=min(left, WAIT_S_MAX))
                 self._raise_trouble()
         finally:
-            self._polls_ended = poll
             member.metrics.polled(time.monotonic() - started)
             if member.core.is_asked or consumption.is_touched:
-                ask(member.ask, None, consumption.touched())
+                call(member.ask, None, consumption.touched())
 
     def _ask(self, poll: int, until_ms: int, touched: list[Acquired]) -> None:
         """On the loop. The poll may have got what it wanted before we came to this: then nothing is asked for it."""
-        self._member.ask(until_ms if poll > self._polls_ended else None, touched)
+        self._member.ask(until_ms if poll > self._polls_served else None, touched)
 
     def _raise_trouble(self) -> None:
         if self._is_woken:

@@ -193,3 +193,9 @@ def test_a_consumer_without_a_broker_says_which_address_it_tried() -> None:
         consumer.subscribe(["t"])
         with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
             wait_for(lambda: consumer.poll(0.1))
+
+
+def test_polls_that_do_not_wait_get_records_too(wire: WireClient, consumer: NewConsumer, unique: str) -> None:
+    new_queue(wire, unique, 3)
+    mine = consumer()
+    assert len(wait_for(lambda: mine.poll(0))) == 3
