@@ -1,4 +1,4 @@
-"""`headrace group reset`: move where a share group stands. It shows what it would do; --execute does it."""
+"""`headrace group reset`: move where a group stands. It shows what it would do; --execute does it."""
 
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -18,6 +18,7 @@ from headrace.cli.options import (
     find_topic,
     open_admin,
 )
+from headrace.cli.plain_clients import for_admin
 from headrace.cli.render import print_json, print_table
 
 if TYPE_CHECKING:
@@ -62,10 +63,10 @@ def reset(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Move where a share group starts, back or forth. The group must have no members.
+    """Move where a group stands, back or forth. The group must have no members.
 
-    What it had settled there is forgotten: records from the new start on are
-    delivered (again).
+    What a share group had settled there is forgotten: records from the new
+    start on are delivered (again).
 
     \b
     headrace group reset mailers --to-earliest
@@ -79,18 +80,25 @@ def reset(
         raise typer.BadParameter("--to-offset needs --topic TOPIC[:PARTITIONS]")
     moment = None if to_datetime is None else parse_datetime(to_datetime)
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
-    with open_admin(client_settings(server, settings, command_config)) as admin:
-        _require_share_type(admin, group)
+    given = client_settings(server, settings, command_config)
+    with open_admin(for_admin(given)) as admin:
         for name in {place if isinstance(place, str) else place[0] for place in wanted or ()}:
             find_topic(admin, name)
         to = _target(admin, wanted, earliest=to_earliest, moment=moment, offset=to_offset)
-        changes = admin.alter_share_group_offsets(
-            group, to=to, topics=None if isinstance(to, Mapping) else wanted, dry_run=not execute
-        )
+        if _is_consumer_group(admin, group):
+            from headrace.cli import group_reset_plain
+
+            changes = group_reset_plain.plan(admin, group, to, wanted)
+            if execute and changes:
+                group_reset_plain.commit(given, group, changes)
+        else:
+            changes = admin.alter_share_group_offsets(
+                group, to=to, topics=None if isinstance(to, Mapping) else wanted, dry_run=not execute
+            )
     if json:
         print_json(list(changes.values()))
     elif not changes:
-        say(f"Share group '{group}' has no topics to reset; name some with --topic.")
+        say(f"Group '{group}' has no topics to reset; name some with --topic.")
     else:
         rows = [(group, one.topic, one.partition, one.before, one.after) for one in changes.values()]
         print_table(("GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"), rows)
@@ -121,14 +129,12 @@ def parse_datetime(text: str) -> datetime:
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
-def _require_share_type(admin: "Admin", group: str) -> None:
-    """The group need not exist: a reset makes it, at the place where it should begin."""
-    other = [one for one in admin.list_groups() if one.group_id == group and one.type.value != "share"]
-    if other:
-        raise Refused(
-            f"{group!r} is a {other[0].type} group, and only share groups can be reset here; "
-            "kafka-consumer-groups.sh --reset-offsets does it for others."
-        )
+def _is_consumer_group(admin: "Admin", group: str) -> bool:
+    """A group need not exist: a reset makes a share group, at the place where it should begin."""
+    found = [one.type.value for one in admin.list_groups() if one.group_id == group]
+    if found and found[0] not in ("share", "consumer", "classic"):
+        raise Refused(f"{group!r} is a {found[0]} group; only share groups and consumer groups can be reset.")
+    return bool(found) and found[0] != "share"
 
 
 def _target(

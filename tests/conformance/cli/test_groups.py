@@ -1,9 +1,13 @@
 """`headrace group` on both brokers: Apache's columns, plans before deeds, and refusals that name the cure."""
 
 from collections.abc import Callable
+from contextlib import closing
+
+from confluent_kafka import Consumer
 
 from headrace import ShareConsumer
 from tests.conformance.cli.conftest import Command
+from tests.conformance.conftest import BrokerUnderTest
 
 Join = Callable[..., ShareConsumer]
 OFFSETS = ["GROUP", "TOPIC", "PARTITION", "START-OFFSET", "LAG"]
@@ -114,6 +118,41 @@ def test_a_reset_may_name_partitions_offsets_and_times(run: Command, orders: str
     )
 
 
+def test_a_consumer_group_is_reset_too(run: Command, orders: str, unique: str) -> None:
+    arguments = ("consume", orders, "-g", unique, "--consumer-group", "-f", "%p@%o\\n")
+    run(*arguments, "--from-beginning", "--max", "10")
+    planned = run("group", "reset", unique, "--to-earliest")
+    assert [row[1:] for row in planned.rows[1:]] == [[orders, "0", "5", "0"], [orders, "1", "5", "0"]]
+    assert "A dry run" in planned.err
+    done = run("group", "reset", unique, "-t", f"{orders}:1", "--to-offset", "3", "--execute")
+    assert [row[1:] for row in done.rows[1:]] == [[orders, "1", "5", "3"]]
+    assert run(*arguments, "--max", "2").out.split() == ["1@3", "1@4"]
+    assert "offset 9 is not in the log" in run.refused(
+        "group", "reset", unique, "-t", orders, "--to-offset", "9"
+    )
+    assert "has no partition 2" in run.refused("group", "reset", unique, "-t", f"{orders}:2", "--to-latest")
+
+
+def test_a_consumer_group_with_members_is_not_reset(
+    run: Command, orders: str, unique: str, broker: BrokerUnderTest
+) -> None:
+    with closing(
+        Consumer(
+            {
+                "bootstrap.servers": broker.bootstrap_servers,
+                "group.id": unique,
+                "client.id": "clerk",
+                "auto.offset.reset": "earliest",
+            }
+        )
+    ) as consumer:
+        consumer.subscribe([orders])
+        while consumer.poll(1.0) is None:
+            pass
+        said = run.refused("group", "reset", unique, "--to-earliest", "--execute")
+        assert "has members: clerk at" in said
+
+
 def test_a_reset_says_where_to(run: Command, orders: str, unique: str) -> None:
     for arguments in ((), ("--to-earliest", "--to-latest"), ("--to-offset", "3")):
         assert "--to-offset" in run("group", "reset", unique, *arguments, status=2).err
@@ -159,7 +198,6 @@ def test_commands_for_share_groups_refuse_others_by_their_type(
     run("consume", orders, "-g", unique, "--consumer-group", "--from-beginning", "--max", "1")
     for arguments in (("state", unique), ("group", "delete-offsets", unique, "-t", orders)):
         assert f"'{unique}' is a classic group, and this is for share groups" in run.refused(*arguments)
-    assert "is a classic group" in run.refused("group", "reset", unique, "--to-earliest")
 
 
 def test_settings_of_a_group_are_set_shown_and_put_back(run: Command, unique: str) -> None:
