@@ -5,7 +5,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
-from headrace.spark import parse_json, process
+from headrace.spark import parse_avro, parse_json, process
 from tests.spark.conftest import Effects, Queue, finish
 
 pytestmark = pytest.mark.timeout(180)
@@ -122,6 +122,11 @@ def test_values_that_cannot_be_read_are_rejected_and_the_rest_goes_on(
     run(process(orders, handle))
     assert sorted(row["id"] for row in effects.rows) == [0, 1, 2, 4, 6, 9]
     assert queue.lag() == 0
+
+
+def test_avro_says_what_it_needs(spark: SparkSession, queue: Queue) -> None:
+    with pytest.raises(ValueError, match=r"spark-avro_2\.13"):
+        parse_avro(queue.stream(spark), '{"type": "string"}')
 
 
 def test_outcomes_without_a_place_for_them_are_refused(spark: SparkSession, queue: Queue) -> None:

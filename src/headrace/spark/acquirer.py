@@ -159,6 +159,10 @@ class Acquirer:
         """Dead letters for what was rejected."""
         await copy_rejected(self._member.cluster, outcomes, topic, self._options.group)
 
+    def let_go_of_ended_locks(self) -> None:
+        """Tells the ledger of locks whose time has run out unnoticed, as after a pause of this process."""
+        self._member.pump()
+
     def raise_error(self) -> None:
         if self._error is not None:
             raise self._error

@@ -185,6 +185,7 @@ class Driver:
         await acquirer.acknowledge(self._ledger.hand_off())
 
     async def _plan(self, acquirer: Acquirer, limits: Limits) -> AcquiredOffset | None:
+        acquirer.let_go_of_ended_locks()
         batch = self._ledger.plan(limits)
         if batch is None:
             return None

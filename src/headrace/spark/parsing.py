@@ -42,12 +42,13 @@ def parse_avro(df: DataFrame, schema: str, *, column: str = "value", into: str =
     from pyspark.sql.avro.functions import from_avro
 
     try:
-        found = from_avro(column, schema, {"mode": "PERMISSIVE"})
+        parsed = df.withColumn(into, from_avro(column, schema, {"mode": "PERMISSIVE"}))
+        _ = parsed.schema  # without the package, Spark finds out only now
     except Exception as error:
         raise OptionError(
-            "Avro needs Spark's own package: spark.jars.packages=org.apache.spark:spark-avro_2.13:<your Spark version>."
+            "Avro needs Spark's package, spark.jars.packages=org.apache.spark:spark-avro_2.13:<your Spark version>, "
+            f"and a schema that it can read: {error}"
         ) from error
-    parsed = df.withColumn(into, found)
     return _judged(parsed, is_unreadable=F.col(into).isNull(), column=column, what="Avro of the schema")
 
 
