@@ -8,7 +8,9 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace.client.admin.sync import Admin
+from headrace.client.delivery import Delivery
 from headrace.client.sync import ShareConsumer
+from headrace.wire.errors import KafkaError
 from tests.chaos.haste import Haste
 from tests.chaos.holding_process import start_holding
 from tests.chaos.server_process import ServerProcess
@@ -82,3 +84,22 @@ def test_a_consumer_outlasts_a_broker_that_is_away(
         haste.check()
         produce(server, RECORDS)
         assert [place[1] for place in work_off(consumer, RECORDS)] == list(range(RECORDS, 2 * RECORDS))
+
+
+def test_a_consumer_closes_although_its_broker_is_gone_and_says_what_it_does_not_know(
+    server: ServerProcess,
+) -> None:
+    consumer = explicit(server)
+    taken: list[Delivery] = []
+    while not taken:
+        taken = consumer.poll(1.0)
+    told: list[tuple[set[int], KafkaError | None]] = []
+    consumer.set_acknowledgement_commit_callback(
+        lambda offsets, error: told.extend((each, error) for each in offsets.values())
+    )
+    for one in taken:
+        one.accept()
+    server.kill()
+    consumer.close()
+    assert sorted(offset for offsets, _ in told for offset in offsets) == [one.offset for one in taken]
+    assert None not in [error for _, error in told]

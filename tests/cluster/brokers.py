@@ -18,10 +18,11 @@ GROUPS, SHARE_STATE = 0, 2
 
 
 def wait_until(what: str, is_so: Callable[[], bool], *, within_s: float = WAIT_S_MAX) -> None:
-    deadline = time.monotonic() + within_s
+    began_at = time.monotonic()
     while not is_so():
-        assert time.monotonic() < deadline, f"{what} within {within_s:g} s: no"
+        assert time.monotonic() < began_at + within_s, f"{what} within {within_s:g} s: no"
         time.sleep(EVERY_S)
+    print(f"{what}: after {time.monotonic() - began_at:.1f} s")
 
 
 class Brokers:
