@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.client.core.acknowledgements import Commit
 from headrace.client.core.acquired import ACCEPT, REJECT, RELEASE, RENEW, Acquired
-from headrace.client.core.member import MemberCore, TopicView
+from headrace.client.core.member import MemberCore
 from headrace.client.core.membership import State
+from headrace.client.core.placement import TopicView
 from headrace.client.core.session import Session
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
@@ -90,8 +91,8 @@ class ClientMachine(RuleBasedStateMachine):
                 assert node not in self.flights, "two requests in flight to one broker"
                 self.flights[node] = request
                 self.note_sent(node)
-        if self.core.wants_metadata(now_ms=self.now_ms):
-            self.core.metadata_asked()
+        if self.core.placement.wants_metadata(now_ms=self.now_ms):
+            self.core.placement.metadata_asked()
             self.learn()
         self.collect()
 

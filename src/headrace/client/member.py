@@ -36,7 +36,8 @@ from headrace.client.connection import Connection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
 from headrace.client.core.acquired import Acquired
 from headrace.client.core.holdings import Arrival
-from headrace.client.core.member import MemberCore, Out, TopicView
+from headrace.client.core.member import MemberCore, Out
+from headrace.client.core.placement import TopicView
 from headrace.client.delivery import AcknowledgeType, TopicPartition
 from headrace.client.errors import error_for
 from headrace.client.metrics import Metrics
@@ -267,8 +268,8 @@ class AsyncShareMember:
             core.tick(now_ms=now)
         for out in core.sends(now_ms=now):
             self._send(out)
-        if core.wants_metadata(now_ms=now) and not self._is_refreshing:
-            core.metadata_asked()
+        if core.placement.wants_metadata(now_ms=now) and not self._is_refreshing:
+            core.placement.metadata_asked()
             self.run_soon(self._refresh())
         self._tell()
         due_ms = core.deadline_ms(now_ms=now)
@@ -423,9 +424,11 @@ class AsyncShareMember:
         """Fetches the metadata of the assigned topics."""
         self._is_refreshing = True
         try:
-            await self._cluster.refresh(self.core.membership.topics, topic_ids=self.core.topic_ids())
+            await self._cluster.refresh(
+                self.core.membership.topics, topic_ids=list(self.core.placement.assignment)
+            )
         except KafkaError:
-            self.core.metadata_failed(now_ms=now_ms())
+            self.core.placement.want_metadata(now_ms=now_ms())
         else:
             self._learn()
         finally:
@@ -434,7 +437,7 @@ class AsyncShareMember:
 
     def _learn(self) -> None:
         views = {}
-        for topic_id in self.core.topic_ids():
+        for topic_id in list(self.core.placement.assignment):
             topic = self._cluster.topic_by_id(topic_id)
             if topic is not None:
                 leaders = {one.partition: one.leader_id for one in topic.partitions.values()}

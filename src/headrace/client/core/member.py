@@ -5,10 +5,10 @@ brokers answer (`answered`, `failed`, `heartbeat_answered`, `heartbeat_failed`, 
 (`tick`), and after each of these sends what `sends` gives. `deadline_ms` says when to call again at the latest. What
 comes of it is collected in `holdings.settled`, `holdings.lost`, `hints` and `errors`, for the driver to take away.
 
-Three parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
-in flight), and `Holdings` (what is acquired, and what becomes of it). What this file adds is policy:
+Four parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
+in flight), `Placement` (who leads what) and `Holdings` (what is acquired, and what becomes of it). What this file adds
+is policy:
 
-- Which partitions to fetch from which broker: the assignment, by leader (`_place`).
 - When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
   itself. An application that polls quickly gets the next records fetched while it works on the last ones, but only
   from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
@@ -26,6 +26,7 @@ from headrace.client.core.acquired import RENEW, Acquired
 from headrace.client.core.backoff import Backoff
 from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, State
+from headrace.client.core.placement import Placement, TopicView
 from headrace.client.core.session import CLOSING, FetchLimits, Sent, Session, ShareRequest
 from headrace.client.errors import error_for
 from headrace.client.settings import AcquireMode, ShareSettings
@@ -60,13 +61,6 @@ LATER = {E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COOR
 """A refused acknowledgement that may be sent again: the broker could not write it down, and has undone it."""
 ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
-
-
-class TopicView(NamedTuple):
-    """What the metadata says of a topic: its name, and the leader of each partition."""
-
-    name: str
-    leaders: Mapping[int, int]
 
 
 class Hint(NamedTuple):
@@ -108,6 +102,7 @@ class MemberCore:
             poll_interval_ms=settings.max_poll_interval_ms,
             backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, fraction),
         )
+        self.placement = Placement(settings, fraction)
         self.sessions: dict[int, Session] = {}
         self.holdings = Holdings(settings, self.sessions)
         self.hints: list[Hint] = []
@@ -118,13 +113,6 @@ class MemberCore:
         """Nothing is fetched: renewed records come first, as in Java."""
         self.is_closing = False
         self._fraction = fraction
-        self._topics: dict[bytes, TopicView] = {}
-        self._assignment: Mapping[bytes, tuple[int, ...]] = {}
-        self._wanted: dict[int, dict[Key, None]] = {}
-        self._metadata_backoff = Backoff(
-            settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, fraction
-        )
-        self._metadata_due_ms: int | None = None
         self._asked_until_ms: int | None = None
         self._taken_ms: int | None = None
         self._is_quick = False
@@ -237,18 +225,18 @@ class MemberCore:
         limits = self._fetch_limits(session, now_ms)
         if limits is not None:
             self._turn = session.node_id
-            return session.fetch(self._wanted[session.node_id], limits, now_ms=now_ms)
+            return session.fetch(self.placement.wanted[session.node_id], limits, now_ms=now_ms)
         if not session.pending:
             return None
         if session.is_open:
             return session.acknowledge(now_ms=now_ms)
-        keys = self._wanted.get(session.node_id) or dict.fromkeys(ack.key for ack in session.pending)
+        keys = self.placement.wanted.get(session.node_id) or dict.fromkeys(ack.key for ack in session.pending)
         return session.fetch(keys, NOTHING, now_ms=now_ms)
 
     def _fetch_limits(self, session: Session, now_ms: int) -> FetchLimits | None:
         """What to fetch from a broker now, or None."""
         settings = self.settings
-        if not self._wanted.get(session.node_id) or self.is_paused:
+        if not self.placement.wanted.get(session.node_id) or self.is_paused:
             return None
         records_max = min(settings.max_poll_records, self.records_wanted or settings.max_poll_records)
         if self.capacity:
@@ -261,7 +249,7 @@ class MemberCore:
             return None
         if self.is_record_limited and not self._is_its_turn(session, now_ms):
             return None
-        if self.is_record_limited and len(self._wanted) > 1:
+        if self.is_record_limited and len(self.placement.wanted) > 1:
             wait_ms = min(wait_ms, TURN_WAIT_MS)
         if session.next_due_ms is not None:
             wait_ms = max(0, min(wait_ms, session.next_due_ms - now_ms))
@@ -292,12 +280,12 @@ class MemberCore:
     def _is_its_turn(self, session: Session, now_ms: int) -> bool:
         if any(one.is_fetching for one in self.sessions.values()):
             return False
-        nodes = sorted(node for node in self._wanted if now_ms >= self._session(node).not_before_ms)
+        nodes = sorted(node for node in self.placement.wanted if now_ms >= self._session(node).not_before_ms)
         return session.node_id == next((node for node in nodes if node > self._turn), nodes[0])
 
     def deadline_ms(self, *, now_ms: int) -> int | None:
         """When `tick` and `sends` want to be called, if nothing else happens."""
-        times = [self.membership.deadline_ms(), self._metadata_due_ms]
+        times = [self.membership.deadline_ms(), self.placement.metadata_due_ms]
         for session in self.sessions.values():
             times += (session.next_due_ms, session.not_before_ms)
         return min((time for time in times if time is not None and time > now_ms), default=None)
@@ -316,53 +304,21 @@ class MemberCore:
         if self.membership.refusal is not None:
             self._raise_later(self.membership.refusal)
             self.membership.refusal = None
-        if self.membership.assignment != self._assignment:
+        if self.membership.assignment != self.placement.assignment:
             self._place(now_ms)
 
     def learn(self, topics: Mapping[bytes, TopicView], *, now_ms: int) -> None:
         """The metadata of the topics that the assignment names, as far as there is any."""
-        self._topics.update(topics)
-        self._metadata_due_ms = None
-        self._place(now_ms)
-
-    def wants_metadata(self, *, now_ms: int) -> bool:
-        return self._metadata_due_ms is not None and now_ms >= self._metadata_due_ms
-
-    def metadata_asked(self) -> None:
-        """Asking has begun: it is not wanted twice."""
-        self._metadata_due_ms = None
-
-    def metadata_failed(self, *, now_ms: int) -> None:
-        self._want_metadata(now_ms)
-
-    def topic_ids(self) -> list[bytes]:
-        return list(self._assignment)
-
-    def _want_metadata(self, now_ms: int) -> None:
-        if self._metadata_due_ms is None:
-            at_once = self._metadata_backoff.is_reset
-            wait_ms = self._metadata_backoff.after_failure()
-            self._metadata_due_ms = now_ms if at_once else now_ms + wait_ms
+        self.placement.learn(topics, now_ms=now_ms)
+        self._open_sessions()
 
     def _place(self, now_ms: int) -> None:
-        """Which partitions to fetch from which broker."""
-        self._assignment = self.membership.assignment
-        self._wanted = {}
-        is_complete = True
-        for topic_id, partitions in self._assignment.items():
-            view = self._topics.get(topic_id)
-            for partition in partitions:
-                leader_id = -1 if view is None else view.leaders.get(partition, -1)
-                if leader_id < 0:
-                    is_complete = False
-                else:
-                    self._wanted.setdefault(leader_id, {})[topic_id, partition] = None
-        for node_id in self._wanted:
+        self.placement.assign(self.membership.assignment, now_ms=now_ms)
+        self._open_sessions()
+
+    def _open_sessions(self) -> None:
+        for node_id in self.placement.wanted:
             self._session(node_id)
-        if is_complete:
-            self._metadata_backoff.reset()
-        else:
-            self._want_metadata(now_ms)
 
     def _session(self, node_id: int) -> Session:
         session = self.sessions.get(node_id)
@@ -401,8 +357,8 @@ class MemberCore:
             session.was_full = False
             if error.code is E.UNSUPPORTED_VERSION:
                 self._raise_later(error)
-            if self._wanted.get(node_id):
-                self._want_metadata(now_ms)
+            if self.placement.wanted.get(node_id):
+                self.placement.want_metadata(now_ms=now_ms)
 
     def _accepted(
         self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
@@ -455,7 +411,7 @@ class MemberCore:
                 self.holdings.settle(ack, error)
             if code not in PASS_OVER:
                 self._raise_later(error)
-            self._want_metadata(now_ms)
+            self.placement.want_metadata(now_ms=now_ms)
         session.was_full = False
         session.back_off(now_ms=now_ms)
 
@@ -485,8 +441,7 @@ class MemberCore:
     def _arrive(self, session: Session, key: Key, data: PartitionData, lock_ms: int, now_ms: int) -> int:
         if self._asked_until_ms is not None and not self.holdings.buffered:
             self._is_awaited = True
-        view = self._topics.get(key[0])
-        topic = "" if view is None else view.name
+        topic = self.placement.name_of(key[0]) or ""
         count = self.holdings.arrive(session, key, data, topic=topic, lock_ms=lock_ms, now_ms=now_ms)
         if not self.membership.topics or self.is_closing:
             self.holdings.release_buffer()
@@ -495,7 +450,7 @@ class MemberCore:
     def _partition_error(
         self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
     ) -> None:
-        error = error_for(data.error_code, data.error_message, about=self._about(key))
+        error = error_for(data.error_code, data.error_message, about=self.placement.about(key))
         code = error.code
         if code in LOCKS_GONE:
             for acquired in list(session.held.get(key, ())):
@@ -503,7 +458,7 @@ class MemberCore:
         if code in ASK_METADATA:
             if code in MOVED:
                 self._hint(key[0], data, response.node_endpoints)
-            self._want_metadata(now_ms)
+            self.placement.want_metadata(now_ms=now_ms)
         elif code not in PASS_OVER:
             self._raise_later(error)
 
@@ -511,10 +466,6 @@ class MemberCore:
         """For the next poll; what is waiting to be raised is not said twice."""
         if str(error) not in map(str, self.errors):
             self.errors.append(error)
-
-    def _about(self, key: Key) -> str:
-        view = self._topics.get(key[0])
-        return f"partition {view.name if view else key[0].hex()}-{key[1]}"
 
     def _hint(self, topic_id: bytes, one: Any, endpoints: Sequence[Any]) -> None:
         leader = one.current_leader
@@ -534,9 +485,9 @@ class MemberCore:
         for key in several:
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
             if code:
-                failed[key] = error_for(code, message, about=self._about(key))
+                failed[key] = error_for(code, message, about=self.placement.about(key))
                 if code in LOCKS_GONE:
-                    self._want_metadata(now_ms)
+                    self.placement.want_metadata(now_ms=now_ms)
         for ack in sent.acks:
             error = failed.get(ack.key)
             if error is None:

@@ -5,7 +5,7 @@ import pytest
 from headrace.client.core import decoding
 from headrace.client.core.acquired import Acquired
 from headrace.client.core.decoding import OPENED_MAX, Opened, decode
-from headrace.client.core.member import Arrival
+from headrace.client.core.holdings import Arrival
 from headrace.wire.records import NewRecord, build_batch
 
 TOPIC_ID = b"t" * 16

@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from headrace.client.core.acquired import ACCEPT, RENEW
-from headrace.client.core.member import MemberCore, TopicView
+from headrace.client.core.member import MemberCore
+from headrace.client.core.placement import TopicView
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode
@@ -201,7 +202,7 @@ def test_a_lost_leader_is_asked_for_elsewhere_and_its_locks_are_gone() -> None:
     assert (lost.first, lost.last, lost.error.code) == (0, 9, E.NOT_LEADER_OR_FOLLOWER)
     (hint,) = driver.core.hints
     assert hint[:4] == (TOPIC_ID, 0, 2, 7)
-    assert driver.core.wants_metadata(now_ms=3)
+    assert driver.core.placement.wants_metadata(now_ms=3)
     driver.core.learn({TOPIC_ID: TopicView("t", {0: 2})}, now_ms=4)
     ((node, request),) = driver.sends(4).items()
     assert (node, request.share_session_epoch) == (2, 0)
