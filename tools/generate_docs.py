@@ -15,6 +15,7 @@ import generate_cli_docs  # noqa: E402
 import generate_client_docs  # noqa: E402
 import generate_kip_docs  # noqa: E402
 import generate_metrics_docs  # noqa: E402
+import generate_python_docs  # noqa: E402
 import generate_settings_docs  # noqa: E402
 import generate_state_picture  # noqa: E402
 
@@ -65,6 +66,7 @@ PARTS = {
     },
     "docs/reference/client-errors.md": {"errors": generate_client_docs.client_errors},
     "docs/reference/kips.md": {"kips": generate_kip_docs.kip_table},
+    "docs/reference/python.md": {"names": generate_python_docs.python_names},
     "docs/concepts/headrace-and-kafka.md": {"unserved": unserved_apis, "differences": differences},
     "docs/reference/metrics.md": {
         "broker": generate_metrics_docs.broker_table,
