@@ -254,7 +254,10 @@ class AsyncShareConsumer:
 
     @property
     def _is_running(self) -> bool:
-        return self._starting is not None and self._starting.done() and not self._starting.cancelled()
+        starting = self._starting
+        if starting is None or not starting.done() or starting.cancelled():
+            return False
+        return starting.exception() is None
 
     def _start(self) -> "asyncio.Task[None]":
         if self._starting is None:

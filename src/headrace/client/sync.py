@@ -278,7 +278,7 @@ class ShareConsumer:
         if self._starting is None:
             self._starting = Future()
             self._member.run_soon(self._start(self._starting))
-        elif self._starting.done():
+        elif self._starting.done() and self._starting.exception() is None:
             self._member.pump()
 
     async def _start(self, started: "Future[None]") -> None:

@@ -199,3 +199,21 @@ def test_polls_that_do_not_wait_get_records_too(wire: WireClient, consumer: NewC
     new_queue(wire, unique, 3)
     mine = consumer()
     assert len(wait_for(lambda: mine.poll(0))) == 3
+
+
+def test_a_consumer_is_closed_at_once_while_it_looks_for_a_broker() -> None:
+    consumer = ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g")
+    consumer.subscribe(["t"])
+    assert consumer.poll(0.1) == []
+    started = time.monotonic()
+    consumer.close()
+    assert time.monotonic() - started < 5
+
+
+def test_subscribing_again_does_not_hide_that_there_is_no_broker() -> None:
+    with ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g", default_api_timeout_ms=100) as consumer:
+        consumer.subscribe(["t"])
+        for _ in range(2):
+            with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
+                wait_for(lambda: consumer.poll(0.1))
+            consumer.subscribe(["u"])
