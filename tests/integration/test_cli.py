@@ -6,9 +6,11 @@ import select
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,8 @@ from typer.testing import CliRunner
 
 from headrace import Admin, Broker, ShareConsumer
 from headrace.cli.app import app
+from headrace.cli.failures import Refused
+from headrace.cli.state_live import live_state
 
 WAIT_S = 30
 SHORT = ("-X", "default.api.timeout.ms=1000", "-X", "socket.connection.setup.timeout.ms=500")
@@ -335,6 +339,42 @@ def test_the_broker_s_dashboard_tells_who_holds_a_record_and_for_how_long(tmp_pa
             )
         said = command(server, "state", "kitchen", "--http", "127.0.0.1:1", status=1)
         assert "no dashboard answers at 127.0.0.1:1" in said
+
+
+@contextmanager
+def answering(status: int, body: bytes) -> Iterator[str]:
+    """A web server that answers everything so."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("status", "body", "told"),
+    [
+        (401, b'{"error": "a token is needed"}', "answers 401: a token is needed"),
+        (502, b"bad gateway", "answers 502: bad gateway"),
+        (200, b'{"is_live": false, "windows": []}', "does not run inside a broker, so it knows no locks"),
+        (200, b"<html>", "no dashboard answers at"),
+    ],
+)
+def test_what_is_no_broker_s_dashboard_is_told(status: int, body: bytes, told: str) -> None:
+    with answering(status, body) as address, pytest.raises(Refused, match=told):
+        live_state(address, "kitchen", None)
 
 
 def test_dead_letters_are_found_by_the_group_s_name(tmp_path: Path) -> None:

@@ -225,14 +225,19 @@ def _require(admin: "Admin", topics: list[str], group_id: str, types: tuple[str,
 
 def _prepare(admin: "Admin", topics: list[str], group_id: str, from_beginning: bool) -> None:
     """Where a new share group starts is a setting of the group; tell those who may wait for nothing."""
-    from headrace.client.errors import GroupIdNotFoundError
+    from headrace.client.errors import AuthorizationError, GroupIdNotFoundError
 
     try:
         offsets = admin.share_group_offsets(group_id, topics)
         is_new = all(one.start_offset is None for one in offsets.values())
     except GroupIdNotFoundError:
         is_new = True
-    starts_at = admin.group_config(group_id)[RESET].value
+    try:
+        starts_at = admin.group_config(group_id)[RESET].value
+    except AuthorizationError:
+        if from_beginning:
+            raise
+        return  # whoever may only read can do without the hint
     if from_beginning and not is_new:
         say(
             f"Group {group_id!r} is not new and goes on where it stands; "
