@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -217,6 +218,20 @@ def test_workers_run_by_their_command(tmp_path: Path) -> None:
         env = environment(HEADRACE_BOOTSTRAP_SERVER=broker.bootstrap_servers)
         with running(command, "sent", cwd=DEPLOY / "app", env=env) as line:
             assert line == "sent Hello to ada@example.org\n"
+
+
+def test_the_dashboard_answers_its_probes_without_the_token() -> None:
+    web = container(named("dashboard.yaml", "Deployment", "headrace-web"))
+    assert "HEADRACE_WEB_TOKEN" in {one["name"] for one in web["env"]}
+    command = [word.replace("0.0.0.0:8080", "0.0.0.0:0") for word in web["args"]]
+    with Broker() as broker:
+        env = environment(HEADRACE_BOOTSTRAP_SERVER=broker.bootstrap_servers, HEADRACE_WEB_TOKEN="s" * 24)
+        with running(command, "dashboard on", cwd=REPOSITORY, env=env) as line:
+            port = re.search(r":(\d+)", line)
+            assert port is not None, line
+            for probe in ("livenessProbe", "readinessProbe"):
+                address = f"http://127.0.0.1:{port[1]}{web[probe]['httpGet']['path']}"
+                assert urllib.request.urlopen(address, timeout=WAIT_S).status == 200
 
 
 @pytest.mark.needs_spark
