@@ -20,6 +20,7 @@ from headrace.client.core.acknowledgements import GAP_TYPE, Settled
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.delivery import Delivery as Given
 from headrace.client.sync import ShareConsumer
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from tests.chaos.history import ACCEPT, REJECT, RELEASE, RENEW, Answer, Delivery, History, Place
 
@@ -63,6 +64,8 @@ class Book:
         self._unanswered: dict[Place, deque[Answer]] = {}
         self._renewing: dict[int, Given] = {}
         self._held: list[Given] = []
+        self._seen_lost: dict[int, Given] = {}
+        self._told_lost: dict[int, Given] = {}
 
     def watch(self, consumer: ShareConsumer | AsyncShareConsumer) -> None:
         """Notes when the request was sent that brought an acquisition, and each answer to an acknowledgement.
@@ -104,10 +107,20 @@ class Book:
             else:
                 self._held.append(one)
         if self._way is Way.HELD:
+            count = sum(not one.is_lost for one in self._held)
+            if count > HELD_MAX:
+                self.complaints.append(f"{count} records held, which is more than max.unacknowledged")
             self.choose.shuffle(self._held)
             for _ in range(self.choose.randrange(len(self._held) + 1)):
                 one = self._held.pop()
                 self._answer(one, self._verdict(one))
+
+    def lost(self, given: Sequence[Given], error: KafkaError) -> None:
+        """The consumer's `on_lost`."""
+        for one in given:
+            if id(one) in self._told_lost or not one.is_lost:
+                self.complaints.append(f"told once more, or wrongly, to be lost: {one}, {error}")
+            self._told_lost[id(one)] = one
 
     def end(self) -> None:
         """Before the consumer is closed."""
@@ -121,6 +134,8 @@ class Book:
         if self._way is not Way.IMPLICIT:
             left = [answer for answers in self._unanswered.values() for answer in answers]
             self.complaints += [f"never answered: {answer}" for answer in left]
+        silently = [one for key, one in self._seen_lost.items() if key not in self._told_lost]
+        self.complaints += [f"lost in silence: {one}" for one in silently]
 
     def _settled(self, answers: Sequence[Settled]) -> None:
         now = time.monotonic()
@@ -159,6 +174,8 @@ class Book:
     def _answer(self, one: Given, kind: int) -> None:
         if kind == RENEW:
             self._renewing[id(one)] = one
+        if one.is_lost:
+            self._seen_lost[id(one)] = one
         self._noted_answer(one, kind)
         one._acquired.keeper.acknowledge(one, AcknowledgeType(kind))
 
@@ -221,7 +238,7 @@ class HeadraceMember(threading.Thread):
 
     def _work(self) -> None:
         book = self.book
-        consumer = ShareConsumer(self._settings_by_name())
+        consumer = ShareConsumer(self._settings_by_name(), on_lost=book.lost)
         book.watch(consumer)
         consumer.subscribe([self._topic])
         try:
@@ -237,7 +254,7 @@ class HeadraceMember(threading.Thread):
 
     async def _work_async(self) -> None:
         book = self.book
-        consumer = AsyncShareConsumer(self._settings_by_name())
+        consumer = AsyncShareConsumer(self._settings_by_name(), on_lost=book.lost)
         book.watch(consumer)
         consumer.subscribe([self._topic])
         try:
