@@ -15,6 +15,7 @@ from headrace.cli.options import (
     Settings,
     client_settings,
     complete_topic,
+    find_group,
     find_topic,
     open_admin,
 )
@@ -92,6 +93,8 @@ def reset(
             if execute and changes:
                 group_reset_plain.commit(given, group, changes)
         else:
+            if wanted is None:
+                find_group(admin, group)  # a group that is not there yet has no topics of its own
             changes = admin.alter_share_group_offsets(
                 group, to=to, topics=None if isinstance(to, Mapping) else wanted, dry_run=not execute
             )

@@ -153,6 +153,12 @@ def test_a_consumer_group_with_members_is_not_reset(
         assert "has members: clerk at" in said
 
 
+def test_a_group_that_is_not_there_yet_is_reset_by_topic(run: Command, orders: str, unique: str) -> None:
+    assert f"there is no group '{unique}'" in run.refused("group", "reset", unique, "--to-latest")
+    run("group", "reset", unique, "--to-offset", "2", "-t", orders, "--execute")
+    assert [row[3:] for row in run("group", "describe", unique).rows[1:]] == [["2", "3"], ["2", "3"]]
+
+
 def test_a_reset_says_where_to(run: Command, orders: str, unique: str) -> None:
     for arguments in ((), ("--to-earliest", "--to-latest"), ("--to-offset", "3")):
         assert "--to-offset" in run("group", "reset", unique, *arguments, status=2).err
