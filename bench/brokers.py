@@ -3,6 +3,7 @@
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
@@ -83,8 +84,9 @@ class Headrace:
 
     name = "headrace"
 
-    def __init__(self, folder: Path, *, bytecode: Path) -> None:
+    def __init__(self, folder: Path, *, bytecode: Path, settings: Mapping[str, str] | None = None) -> None:
         self._folder = folder / self.name
+        self._settings = {**SAME_SETTINGS, **(settings or {})}
         self._env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
         self._starts = 0
         self._process: ChildProcess | None = None
@@ -104,7 +106,7 @@ class Headrace:
             "--data",
             home / "data",
         ]
-        for name, value in {**SAME_SETTINGS, **policy.ours}.items():
+        for name, value in {**self._settings, **policy.ours}.items():
             command += ["--set", f"{name}={value}"]
         process = self._process = ChildProcess(command, output=home / "server.log", cwd=home, env=self._env)
         started = time.perf_counter()

@@ -7,15 +7,22 @@ from bench import client, slow
 from bench.contest import Contest
 from bench.machine import spin_s
 from bench.queues import run as queues
+from bench.spark import run as spark
 
-CONTESTS = ("client", "slow", "queues")
+CONTESTS = ("client", "slow", "queues", "spark")
 TITLES = {
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Task queues: all jobs are enqueued, then a worker works them off, ten at once; each ran exactly once.",
+    "spark": "Spark: kafka-share against Spark's own Kafka source, 2 partitions, 100 bytes a record, noop sink.",
 }
-REFERENCES = {"client": client.CONFLUENT, "slow": slow.REFERENCE, "queues": queues.OURS}
-ROUNDS = {"client": 2, "slow": 1, "queues": 2}
+REFERENCES = {
+    "client": client.CONFLUENT,
+    "slow": slow.REFERENCE,
+    "queues": queues.OURS,
+    "spark": spark.REFERENCE,
+}
+ROUNDS = {"client": 2, "slow": 1, "queues": 2, "spark": 2}
 CLIENT_S, SLOW_S = 1.5, 2.0
 
 
@@ -37,7 +44,9 @@ def run_contest(
         client.run_clients(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
     elif name == "slow":
         slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)
-    else:
+    elif name == "queues":
         queues.run_queues(contest, folder, rounds=rounds, say=say)
+    else:
+        spark.run_spark(contest, folder, rounds=rounds, say=say)
     spins_s.append(spin_s())
     return contest

@@ -44,12 +44,19 @@ def _is_current(folder: Path) -> bool:
 
 
 def _fetch(folder: Path) -> None:
-    (folder / "ivy.xml").write_text(MODULES)
+    print(f"fetching Apache Kafka {KAFKA_VERSION} (45 MB, once per user)", file=sys.stderr)
+    fetch_by_ivy(folder, MODULES)
+    if not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+        raise JarsUnavailable("Ivy did not fetch Kafka's own jar")
+
+
+def fetch_by_ivy(folder: Path, modules: str) -> None:
+    """Puts the jars that an Ivy module file names, and the file itself, into a folder; JarsUnavailable."""
+    (folder / "ivy.xml").write_text(modules)
     try:
         java = find_java().executable
     except JavaNotFound as error:
         raise JarsUnavailable(f"Ivy needs Java: {error}") from error
-    print(f"fetching Apache Kafka {KAFKA_VERSION} (45 MB, once per user)", file=sys.stderr)
     scratch = folder.parent / "ivy"
     pattern = folder / "[artifact]-[revision](-[classifier]).[ext]"
     command: list[str | Path] = [
@@ -69,7 +76,7 @@ def _fetch(folder: Path) -> None:
         answer = subprocess.run(command, capture_output=True, text=True, timeout=FETCH_TIMEOUT_S)
     except subprocess.TimeoutExpired:
         raise JarsUnavailable(f"Ivy did not finish within {FETCH_TIMEOUT_S} s") from None
-    if answer.returncode != 0 or not (folder / f"kafka_2.13-{KAFKA_VERSION}.jar").is_file():
+    if answer.returncode != 0:
         complaints = [
             line.strip() for line in answer.stdout.splitlines() if "error" in line or "not found" in line
         ]

@@ -1,0 +1,109 @@
+"""The Spark program: `python -m bench.spark.program PLAN`, one session for all steps, so that its JVM is warm.
+
+PLAN is JSON: bootstrap_servers, jars, folder (for checkpoints), steps, results (a file that gets a line of JSON for
+each step that is done). Spark prints to standard output and error, so the figures go elsewhere.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from bench.spark.steps import HANDOFF, SOURCE_OF_SPARK, Step
+from headrace.spark import register
+
+STEP_S = 240
+CORES = 16
+"""More than the machine has: slow work waits, it does not compute. Fast work gets two tasks anyway."""
+
+
+def main() -> None:
+    plan = json.loads(sys.argv[1])
+    spark = (
+        SparkSession.builder.master(f"local[{CORES}]")
+        .config("spark.jars", ",".join(plan["jars"]))
+        .config("spark.python.unix.domain.socket.enabled", "true")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "2000")
+        .config("spark.ui.enabled", "false")
+        .config("spark.log.level", "ERROR")
+        .getOrCreate()
+    )
+    register(spark)
+    with Path(plan["results"]).open("w") as results:
+        for found in plan["steps"]:
+            ran = run_step(spark, Step(**found), plan["bootstrap_servers"], Path(plan["folder"]))
+            results.write(json.dumps(ran) + "\n")
+            results.flush()
+    spark.stop()
+
+
+def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
+    name = f"spark-{uuid4().hex[:8]}"
+    checkpoint = str(folder / name)
+    stream = _stream(spark, step, bootstrap_servers, group=name, checkpoint=checkpoint)
+    if step.record_ms:
+        stream = stream.select("value").mapInArrow(_slowly(step.record_ms / 1000), "value binary")
+    began = time.perf_counter()
+    query = (
+        stream.writeStream.format("noop")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(STEP_S):
+        query.stop()
+        raise TimeoutError(f"{step} did not end within {STEP_S} s")
+    wall_s = time.perf_counter() - began
+    # A trigger that finds nothing (the last of kafka-share, which settles and leaves) has no rows; wall_s has its time.
+    progress = [
+        (each["numInputRows"], each["durationMs"]["triggerExecution"]) for each in query.recentProgress
+    ]
+    batches = [(rows, trigger_ms) for rows, trigger_ms in progress if rows]
+    rows = sum(count for count, _ in batches)
+    if rows != step.records:
+        raise AssertionError(f"{step} read {rows} records")
+    return {"batches": batches, "wall_s": wall_s}
+
+
+def _stream(
+    spark: SparkSession, step: Step, bootstrap_servers: str, *, group: str, checkpoint: str
+) -> DataFrame:
+    is_own = step.contender == SOURCE_OF_SPARK
+    reader = (
+        spark.readStream.format("kafka" if is_own else "kafka-share")
+        .option("kafka.bootstrap.servers", bootstrap_servers)
+        .option("subscribe", step.topic)
+        .option("startingOffsets", "earliest")
+    )
+    if not is_own:
+        mode = "handoff" if step.contender == HANDOFF else "commit"
+        reader = (
+            reader.option("kafka.group.id", group)
+            .option("acknowledge", mode)
+            .option("checkpointLocation", checkpoint)
+        )
+    if step.per_trigger is not None:
+        reader = reader.option("maxOffsetsPerTrigger", str(step.per_trigger))
+    if step.tasks is not None:
+        reader = reader.option("minPartitions", str(step.tasks))
+    return reader.load()
+
+
+def _slowly(wait_s: float) -> Any:
+    def work(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for _ in range(batch.num_rows):
+                time.sleep(wait_s)
+            yield batch
+
+    return work
+
+
+if __name__ == "__main__":
+    main()

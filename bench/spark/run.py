@@ -1,0 +1,203 @@
+"""The contest: Spark's own Kafka source and both modes of kafka-share, in turn in one JVM, on each broker.
+
+On our broker the window of locks fits the topic; on Apache Kafka it is the default one, 2,000 records a partition, and
+its ceiling stands beside what was measured. A micro-batch of kafka-share holds locks on its records for about the time
+of a trigger, so no more than `locks x partitions / trigger time` can pass.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+
+from bench.brokers import Apache, BrokerProcess, Headrace, Policy, Running
+from bench.contest import Contest, Measure, Target
+from bench.spark.jars import connector_jars
+from bench.spark.steps import COMMIT, CONTENDERS, HANDOFF, SOURCE_OF_SPARK, Ran, Step
+from bench.tasks import COMPILED, ROOT, run_client
+from bench.wire import BrokerRefused, Connection, create_topic
+from headrace.testing.java import find_java
+from headrace.testing.kafka_jars import JarsUnavailable
+
+REFERENCE = SOURCE_OF_SPARK
+PARTITIONS = 2
+RECORDS = 1_000_000
+WARM_RECORDS = 100_000
+SMALL_RECORDS, SMALL_BATCH = 240, 10
+SLOW_RECORDS, SLOW_BATCH, SLOW_MS = 2_400, 800, 5
+TASKS = (2, 8, 16)
+WINDOW_RECORDS = 60_000
+LOCKS = 2_000
+"""`share.partition.max.record.locks` by default."""
+FITTING_LOCKS = str(RECORDS)
+FITTING = {
+    "group.share.max.partition.max.record.locks": FITTING_LOCKS,
+    "group.share.partition.max.record.locks": FITTING_LOCKS,
+}
+PROGRAM_S = 1_800
+
+DRAIN = Measure(
+    "drain 1 million", "rows/s", True, {COMMIT: Target(REFERENCE, 1.0), HANDOFF: Target(REFERENCE, 1.5)}
+)
+WALL = Measure("drain 1 million, start() to end", "s", False)
+TRIGGER = Measure(
+    "micro-batch of 10 records",
+    "ms",
+    False,
+    {COMMIT: Target(REFERENCE, 1.2), HANDOFF: Target(REFERENCE, 1.2)},
+)
+WINDOW = Measure("default window", "rows/s", True)
+CEILING = Measure("default window: locks x partitions / trigger time", "rows/s", True)
+SLOW = {tasks: Measure(f"{SLOW_MS} ms a record, {tasks} tasks", "rows/s", True) for tasks in TASKS}
+
+
+def run_spark(contest: Contest, folder: Path, *, rounds: int, say: Callable[[str], None]) -> None:
+    """Both brokers, one after the other."""
+    try:
+        jars = [str(jar) for jar in connector_jars()]
+    except JarsUnavailable as error:
+        say(f"Spark's own Kafka source is left out, so there are no ratios: {error}")
+        jars = []
+    contenders = CONTENDERS if jars else (COMMIT, HANDOFF)
+    ours = Headrace(folder, bytecode=folder / "bytecode", settings=FITTING)
+    steps = {ours.name: _fitting_steps, Apache.name: _window_steps}
+    brokers: tuple[BrokerProcess, ...] = (ours, Apache(folder))
+    for broker in brokers:
+        try:
+            running = broker.start(Policy.PAGE_CACHE)
+            _run_on(running, contest, folder, jars, steps[broker.name](contenders, rounds), say)
+        finally:
+            broker.stop()
+
+
+def _turns(contenders: Sequence[str], rounds: int) -> list[str]:
+    """Each round in the other order."""
+    return [
+        contender
+        for number in range(rounds)
+        for contender in (contenders if number % 2 == 0 else reversed(contenders))
+    ]
+
+
+def _fitting_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
+    """With what each is measured for. The first of each contender is for the JVM and the workers to warm up."""
+    steps = [
+        ("warm", Step(contender=each, topic="warm", records=WARM_RECORDS, per_trigger=WARM_RECORDS // 4))
+        for each in contenders
+    ]
+    steps += [
+        ("drain", Step(contender=each, topic="drain", records=RECORDS)) for each in _turns(contenders, rounds)
+    ]
+    steps += [
+        ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
+        for each in _turns(contenders, rounds)
+    ]
+    return steps + _slow_steps(contenders)
+
+
+def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
+    warm = SMALL_BATCH * 10
+    steps = [
+        ("warm", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=warm))
+        for each in contenders
+    ]
+    steps += [
+        (
+            "window",
+            Step(contender=each, topic="window", records=WINDOW_RECORDS, per_trigger=LOCKS * PARTITIONS),
+        )
+        for each in _turns(contenders, rounds)
+    ]
+    return steps + [
+        ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
+        for each in _turns(contenders, rounds)
+    ]
+
+
+def _slow_steps(contenders: Sequence[str]) -> list[tuple[str, Step]]:
+    return [
+        (
+            "slow",
+            Step(
+                contender=each,
+                topic="slow",
+                records=SLOW_RECORDS,
+                per_trigger=SLOW_BATCH,
+                tasks=tasks,
+                record_ms=SLOW_MS,
+            ),
+        )
+        for tasks in TASKS
+        for each in contenders
+    ]
+
+
+def _run_on(
+    broker: Running,
+    contest: Contest,
+    folder: Path,
+    jars: list[str],
+    steps: list[tuple[str, Step]],
+    say: Callable[[str], None],
+) -> None:
+    say(f"spark: {broker.name}: topics are filled")
+    for topic, records in {step.topic: step.records for _, step in steps}.items():
+        with Connection(broker.bootstrap_servers) as admin:
+            create_topic(admin, topic, partitions=PARTITIONS)
+        run_client("share", "fill", broker, topic, **{"records": records, "per-batch": 150})
+    say(f"spark: {broker.name}: {len(steps)} queries in one session")
+    for (purpose, step), ran in zip(
+        steps, _run_program(broker, folder, jars, [step for _, step in steps]), strict=True
+    ):
+        _add(contest, broker.name, purpose, step, ran)
+
+
+def _add(contest: Contest, setting: str, purpose: str, step: Step, ran: Ran) -> None:
+    if purpose == "drain":
+        contest.add(DRAIN, setting, step.contender, ran.rate)
+        contest.add(WALL, setting, step.contender, ran.wall_s)
+    elif purpose == "small":
+        contest.add(TRIGGER, setting, step.contender, ran.trigger_ms)
+    elif purpose == "window":
+        contest.add(WINDOW, setting, step.contender, ran.steady_rate)
+        if step.contender != SOURCE_OF_SPARK:
+            contest.add(CEILING, setting, step.contender, LOCKS * PARTITIONS * 1000 / ran.trigger_ms)
+    elif purpose == "slow":
+        assert step.tasks is not None
+        contest.add(SLOW[step.tasks], setting, step.contender, ran.steady_rate)
+
+
+def _run_program(broker: Running, folder: Path, jars: list[str], steps: list[Step]) -> list[Ran]:
+    home = folder / f"spark-{broker.name}"
+    home.mkdir()
+    results = home / "results"
+    plan = {
+        "bootstrap_servers": broker.bootstrap_servers,
+        "jars": jars,
+        "folder": str(home),
+        "results": str(results),
+        "steps": [asdict(step) for step in steps],
+    }
+    environment = {
+        **os.environ,
+        **COMPILED,
+        "PYTHONPATH": str(ROOT),
+        "PYSPARK_PYTHON": sys.executable,
+        "JAVA_HOME": str(find_java().home),
+    }
+    answer = subprocess.run(
+        [sys.executable, "-m", "bench.spark.program", json.dumps(plan)],
+        capture_output=True,
+        text=True,
+        timeout=PROGRAM_S,
+        cwd=home,
+        env=environment,
+    )
+    if answer.returncode:
+        raise BrokerRefused(
+            f"Spark against {broker.name} failed:\n{answer.stdout[-2000:]}{answer.stderr[-8000:]}"
+        )
+    return [Ran.from_json(json.loads(line)) for line in results.read_text().splitlines()]

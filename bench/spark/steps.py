@@ -1,0 +1,68 @@
+"""What the driver and the Spark program tell each other: a step to run, and what its micro-batches took."""
+
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+SOURCE_OF_SPARK = "Spark's Kafka source"
+COMMIT = "kafka-share, commit"
+HANDOFF = "kafka-share, handoff"
+CONTENDERS = (SOURCE_OF_SPARK, COMMIT, HANDOFF)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One query with Trigger.AvailableNow over one topic, from its beginning, into the noop sink."""
+
+    contender: str
+    topic: str
+    records: int
+    per_trigger: int | None = None
+    """The most records of a micro-batch."""
+    tasks: int | None = None
+    """Into how many tasks each is cut, by `minPartitions`."""
+    record_ms: int = 0
+    """How long the work on a record waits."""
+
+
+@dataclass(frozen=True, slots=True)
+class MicroBatch:
+    rows: int
+    trigger_ms: float
+    """The whole trigger: finding what there is, both of Spark's logs, the tasks."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ran:
+    """What a step's query did. `wall_s` is from start() to its end, with the reader's start and joining the group."""
+
+    batches: tuple[MicroBatch, ...]
+    wall_s: float
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> "Ran":
+        return cls(tuple(MicroBatch(*each) for each in found["batches"]), found["wall_s"])
+
+    @property
+    def rows(self) -> int:
+        return sum(batch.rows for batch in self.batches)
+
+    @property
+    def rate(self) -> float:
+        """Rows a second over all triggers that had any, the first with its joining included."""
+        return self.rows / self._seconds(self.batches)
+
+    @property
+    def steady_rate(self) -> float:
+        """The same without the first micro-batch, in which workers start and the group is joined."""
+        later = self.batches[1:]
+        return sum(batch.rows for batch in later) / self._seconds(later)
+
+    @property
+    def trigger_ms(self) -> float:
+        """Of a micro-batch, once things are warm."""
+        return median(batch.trigger_ms for batch in self.batches[2:])
+
+    @staticmethod
+    def _seconds(batches: tuple[MicroBatch, ...]) -> float:
+        return sum(batch.trigger_ms for batch in batches) / 1000

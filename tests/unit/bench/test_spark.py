@@ -1,0 +1,28 @@
+"""What a query's micro-batches say: rates with and without the first, and the time of one."""
+
+import pytest
+
+from bench.spark.run import CONTENDERS, TASKS, _fitting_steps, _turns
+from bench.spark.steps import Ran
+
+RAN = Ran.from_json({"batches": [[100, 2_000], [100, 500], [50, 100], [50, 300], [100, 100]], "wall_s": 4.0})
+
+
+def test_a_rate_counts_every_trigger_and_a_steady_one_not_the_first() -> None:
+    assert RAN.rate == pytest.approx(400 / 3.0)
+    assert RAN.steady_rate == pytest.approx(300 / 1.0)
+
+
+def test_the_time_of_a_micro_batch_is_the_median_of_the_warm_ones() -> None:
+    assert RAN.trigger_ms == 100
+
+
+def test_every_second_round_goes_the_other_way() -> None:
+    assert _turns(["a", "b"], 3) == ["a", "b", "b", "a", "a", "b"]
+
+
+def test_every_contender_is_warmed_before_it_is_measured_and_does_the_slow_work_with_all_tasks() -> None:
+    steps = _fitting_steps(CONTENDERS, rounds=2)
+    assert [(purpose, step.contender) for purpose, step in steps[:3]] == [("warm", who) for who in CONTENDERS]
+    slow = {(step.contender, step.tasks) for purpose, step in steps if purpose == "slow"}
+    assert slow == {(who, tasks) for who in CONTENDERS for tasks in TASKS}
