@@ -103,6 +103,8 @@ class Consumption:
         self._finished: deque[Settled] = deque()
         """Answers that the callback has not been told."""
         self._is_in_callback = False
+        self._is_lost_early = False
+        """Records were lost after they had been taken and before they were handed out."""
 
     # The application's thread
 
@@ -159,6 +161,17 @@ class Consumption:
 
     def take(self, *, now_ms: int) -> list[Delivery]:
         """The next deliveries, or none; raises what stands in their place."""
+        handed = self._take(now_ms)
+        with self._lock:
+            if not handed or not self._is_lost_early:
+                return handed
+            self._is_lost_early = bool(self._rest)
+            for one in handed:
+                if one._acquired.is_finished:
+                    self._handed.pop(one._acquired, None)
+            return [one for one in handed if not one.is_lost]  # nobody has been told of their loss
+
+    def _take(self, now_ms: int) -> list[Delivery]:
         if self._renewed or self._renewing:
             with self._lock:
                 renewed, self._renewed = self._open_renewed(), []
@@ -273,6 +286,8 @@ class Consumption:
                 deliveries = self._handed.get(one.acquired, ())
                 ours = [each for each in deliveries if one.first <= each.offset <= one.last]
                 told.setdefault(one.error, []).extend(ours)
+                self._is_lost_early |= len(ours) <= one.last - one.first
+            for one in losses:  # not before all are found: one acquisition may be lost in several pieces
                 if one.acquired.is_finished and not self._is_implicit:
                     self._handed.pop(one.acquired, None)
         if self._on_lost is None:

@@ -177,6 +177,36 @@ def test_lost_records_are_told_with_their_deliveries() -> None:
     assert "1000 ms" in str(error)
 
 
+def test_an_acquisition_that_is_lost_in_several_pieces_is_told_whole() -> None:
+    lost: list[Delivery] = []
+    app = App(is_explicit=True, on_lost=lambda found, error: lost.extend(found))
+    app.fill("a", "b", "c")
+    first, second, third = app.take()
+    second.accept()
+    app.sweep()
+    app.answer()
+    app.core.tick(now_ms=LOCK_MS)
+    app.tell()
+    assert lost == [first, third]
+
+
+@pytest.mark.parametrize("deserializer", [None, bytes.decode], ids=["plain", "deserialized"])
+def test_records_that_are_lost_while_they_are_decoded_are_not_handed_out(deserializer: Any) -> None:
+    app = App(is_explicit=True, value_deserializer=deserializer)
+    app.fill("a", "b")
+    take = app.core.holdings.take
+
+    def take_and_lose(*arguments: Any, **keywords: Any) -> Any:
+        arrivals = take(*arguments, **keywords)
+        app.core.tick(now_ms=LOCK_MS)
+        app.tell()
+        return arrivals
+
+    app.core.take = take_and_lose  # type: ignore[method-assign]
+    assert app.take() == []
+    assert app.take() == []
+
+
 def test_a_failing_on_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     app = App(is_explicit=True, on_lost=lambda found, error: 1 / 0)
     app.fill("a")
