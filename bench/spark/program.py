@@ -61,11 +61,12 @@ def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Pa
         raise TimeoutError(f"{step} did not end within {STEP_S} s")
     wall_s = time.perf_counter() - began
     # A trigger that finds nothing (the last of kafka-share, which settles and leaves) has no rows; wall_s has its time.
-    progress = [
-        (each["numInputRows"], each["durationMs"]["triggerExecution"]) for each in query.recentProgress
+    batches = [
+        (each["numInputRows"], each["durationMs"]["triggerExecution"], each["durationMs"]["addBatch"])
+        for each in query.recentProgress
+        if each["numInputRows"]
     ]
-    batches = [(rows, trigger_ms) for rows, trigger_ms in progress if rows]
-    rows = sum(count for count, _ in batches)
+    rows = sum(count for count, *_ in batches)
     if rows != step.records:
         raise AssertionError(f"{step} read {rows} records")
     return {"batches": batches, "wall_s": wall_s}

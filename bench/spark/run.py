@@ -42,6 +42,7 @@ PROGRAM_S = 1_800
 DRAIN = Measure(
     "drain 1 million", "rows/s", True, {COMMIT: Target(REFERENCE, 1.0), HANDOFF: Target(REFERENCE, 1.5)}
 )
+TASKS_ALONE = Measure("drain 1 million, tasks alone", "rows/s", True)
 WALL = Measure("drain 1 million, start() to end", "s", False)
 TRIGGER = Measure(
     "micro-batch of 10 records",
@@ -158,6 +159,7 @@ def _run_on(
 def _add(contest: Contest, setting: str, purpose: str, step: Step, ran: Ran) -> None:
     if purpose == "drain":
         contest.add(DRAIN, setting, step.contender, ran.rate)
+        contest.add(TASKS_ALONE, setting, step.contender, ran.tasks_rate)
         contest.add(WALL, setting, step.contender, ran.wall_s)
     elif purpose == "small":
         contest.add(TRIGGER, setting, step.contender, ran.trigger_ms)

@@ -30,6 +30,8 @@ class MicroBatch:
     rows: int
     trigger_ms: float
     """The whole trigger: finding what there is, both of Spark's logs, the tasks."""
+    tasks_ms: float
+    """Reading, and the sink: Spark's `addBatch`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,11 @@ class Ran:
     def rate(self) -> float:
         """Rows a second over all triggers that had any, the first with its joining included."""
         return self.rows / self._seconds(self.batches)
+
+    @property
+    def tasks_rate(self) -> float:
+        """Rows a second while the tasks ran."""
+        return self.rows * 1000 / sum(batch.tasks_ms for batch in self.batches)
 
     @property
     def steady_rate(self) -> float:

@@ -35,6 +35,7 @@ from headrace.wire.batches import BatchHeader
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
+BYTES_AT_ONCE = 1024 * 1024
 _GONE = (OffsetOutOfRangeError, OffsetNotAvailableError, UnknownTopicIdError, UnknownTopicOrPartitionError)
 """Answers that mean: the log does not hold the range. It did when the records were acquired."""
 
@@ -125,20 +126,30 @@ class _Worker:
     def iterate(
         self, batches: AsyncIterator[tuple[BatchHeader, memoryview]], timeout_s: float
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
-        """Runs the loop as long as it takes to get the next batch."""
+        """Runs the loop as long as it takes to get the next batches: several at a time, since a run has its price."""
         try:
-            while True:
-                try:
-                    step = self._loop.run_until_complete(asyncio.wait_for(anext(batches), timeout_s))
-                except StopAsyncIteration:
-                    return
-                yield step
+            while some := self._loop.run_until_complete(asyncio.wait_for(_take(batches), timeout_s)):
+                yield from some
         finally:
             self._loop.run_until_complete(batches.aclose())  # type: ignore[attr-defined]
 
     def close(self) -> None:
         self._loop.run_until_complete(self.cluster.close())
         self._loop.close()
+
+
+async def _take(
+    batches: AsyncIterator[tuple[BatchHeader, memoryview]],
+) -> list[tuple[BatchHeader, memoryview]]:
+    """The next batches, about as many as one fetch brings; none at the end."""
+    taken: list[tuple[BatchHeader, memoryview]] = []
+    size = 0
+    async for header, batch in batches:
+        taken.append((header, batch))
+        size += len(batch)
+        if size >= BYTES_AT_ONCE:
+            break
+    return taken
 
 
 _kept = threading.local()

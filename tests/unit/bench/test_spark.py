@@ -5,12 +5,21 @@ import pytest
 from bench.spark.run import CONTENDERS, TASKS, _fitting_steps, _turns
 from bench.spark.steps import Ran
 
-RAN = Ran.from_json({"batches": [[100, 2_000], [100, 500], [50, 100], [50, 300], [100, 100]], "wall_s": 4.0})
+RAN = Ran.from_json(
+    {
+        "batches": [[100, 2_000, 400], [100, 500, 200], [50, 100, 60], [50, 300, 60], [100, 100, 80]],
+        "wall_s": 4.0,
+    }
+)
 
 
 def test_a_rate_counts_every_trigger_and_a_steady_one_not_the_first() -> None:
     assert RAN.rate == pytest.approx(400 / 3.0)
     assert RAN.steady_rate == pytest.approx(300 / 1.0)
+
+
+def test_the_tasks_have_a_rate_of_their_own() -> None:
+    assert RAN.tasks_rate == pytest.approx(400 / 0.8)
 
 
 def test_the_time_of_a_micro_batch_is_the_median_of_the_warm_ones() -> None:
