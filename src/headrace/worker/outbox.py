@@ -10,7 +10,8 @@ who only suffered from the hole are sent again by the next one.
 
 import asyncio
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaProducer
@@ -55,17 +56,18 @@ class Outbox:
         self._background: BackgroundLoop | None = None
         self._producer: AIOKafkaProducer | None = None
         self._starting: asyncio.Lock | None = None
+        self._busy: set[asyncio.Task[Any]] = set()
         self._ending: set[asyncio.Task[None]] = set()
 
     def send(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
     ) -> Sent:
-        return self._loop().run(self._send(topic, value, key, headers))
+        return self._loop().run(self._noted(partial(self._send, topic, value, key, headers)))
 
     async def send_async(
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
     ) -> Sent:
-        return await self._elsewhere(self._send(topic, value, key, headers))
+        return await self._elsewhere(partial(self._send, topic, value, key, headers))
 
     async def send_beside(
         self,
@@ -79,11 +81,11 @@ class Outbox:
         """To the partition that KIP-1191 gives the dead letters of a source partition."""
         if value is None and key is None:
             value = b""  # aiokafka sends no record that has neither
-        return await self._elsewhere(self._send(topic, value, key, headers, partition))
+        return await self._elsewhere(partial(self._send, topic, value, key, headers, partition))
 
     async def partitions(self, topic: str) -> int:
         """How many the topic has. It is created by this where the broker creates topics by themselves."""
-        return await self._elsewhere(self._partitions(topic))
+        return await self._elsewhere(partial(self._partitions, topic))
 
     def close(self) -> None:
         """Sends what is on its way and stops. A later `send` starts anew."""
@@ -102,8 +104,19 @@ class Outbox:
                 self._starting = asyncio.Lock()
             return self._background
 
-    async def _elsewhere(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, self._loop().loop))
+    async def _elsewhere(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        noted = self._noted(work)
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(noted, self._loop().loop))
+
+    async def _noted(self, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """`close` waits for what goes on, also for what was cancelled and is about to end."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._busy.add(task)
+        try:
+            return await work()
+        finally:
+            self._busy.discard(task)
 
     async def _send(
         self,
@@ -174,6 +187,8 @@ class Outbox:
             return self._producer
 
     async def _stop(self) -> None:
+        if self._busy:
+            await asyncio.wait(self._busy, timeout=self._settings.request_timeout_ms / 1000)
         producer, self._producer = self._producer, None
         if producer is not None:
             await self._end(producer)
