@@ -77,7 +77,7 @@ class Consumption:
         self._is_barred = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
         """Answers are refused: implicit mode, in a callback, or closed. One look for `acknowledge`."""
         self.unseen: deque[Delivery] = deque()
-        """Deliveries of a poll that an iteration has not come to."""
+        """Deliveries that the application has not seen: an iteration was left, or a poll was interrupted."""
         self._core = core
         self._lock = core.holdings.lock
         self._settings = settings
@@ -390,7 +390,11 @@ class Consumption:
                     self._raise_failed()
                 return handed
             self._rest.popleft()
-            self._deserialize(piece, handed)
+            try:
+                self._deserialize(piece, handed)
+            except BaseException:  # Ctrl+C in a deserializer: the application has not seen these
+                self.unseen.extend(handed)
+                raise
         return handed
 
     def _deserialize(self, piece: Readable, handed: list[Delivery]) -> None:
@@ -406,6 +410,9 @@ class Consumption:
                     self._rest.appendleft(Readable(acquired, behind))
                 self._rest.appendleft(self._undeserializable(delivery, error))
                 return
+            except BaseException:
+                self._rest.appendleft(Readable(acquired, records[index:]))
+                raise
             delivery.key, delivery.value = key, value
             deliveries.append(delivery)
             handed.append(delivery)

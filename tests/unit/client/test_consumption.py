@@ -283,6 +283,29 @@ def test_an_interrupted_poll_gives_everything_back() -> None:
     assert [one.offset for one in app.take()] == [0, 1]
 
 
+def test_a_deserializer_that_is_interrupted_loses_nothing() -> None:
+    has_come: list[bytes] = []
+
+    def upper(data: bytes) -> bytes:
+        has_come.append(data)
+        if len(has_come) == 2:
+            raise KeyboardInterrupt
+        return data.upper()
+
+    app = App(value_deserializer=upper)
+    app.fill("a", "b", "c")
+    with pytest.raises(KeyboardInterrupt):
+        app.take()
+    app.consumption.accept_handed()
+    assert app.sweep() == []
+    unseen = list(app.consumption.unseen)
+    app.consumption.unseen.clear()
+    assert [one.value for one in [*unseen, *app.take()]] == [b"A", b"B", b"C"]
+    app.consumption.accept_handed()
+    app.sweep()
+    assert [(ack.first, ack.last) for ack in app.core.sessions[1].pending] == [(0, 2)]
+
+
 def test_the_callback_hears_of_each_partition_with_its_error() -> None:
     told: list[Any] = []
     app = App()
