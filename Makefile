@@ -25,7 +25,7 @@ demo: $(SET_UP_JVM) ## the whole story in under two minutes: a queue, Spark kill
 
 test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
 	-@$(MAKE) --no-print-directory kafka-jars
-	$(PYTEST) tests
+	$(BIN)/python tools/run_tests.py
 
 unit: $(SET_UP) ## the inner loop: no processes, no JVM, under a minute
 	$(PYTEST) $(wildcard tests/unit tests/property tests/tidy)
