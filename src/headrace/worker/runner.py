@@ -243,7 +243,7 @@ class TaskRunner:
         if self._is_closed:
             return
         if run.is_abandoned:
-            self.scheduler.free_slot()
+            self.scheduler.free_slot(held.job)
             self._pump_soon()
             return
         held.run = None
@@ -423,7 +423,8 @@ class TaskRunner:
                 held.run.call.stop()
         for copying, held in list(self._copying.items()):
             copying.cancel()
-            self._release_cut(held)
+            if held.job in self._held:  # else it has just been rejected, or lost
+                self._release_cut(held)
         if self._held:
             await self._quiet(STOP_S if self.task.options.pool is not Pool.THREAD else 0.0)
         for held in list(self._held.values()):

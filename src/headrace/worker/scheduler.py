@@ -15,7 +15,8 @@ Three bounds, all of them by not asking for more records than `room()` says:
 Lanes. Every record belongs to a lane, and of a lane one record runs at a time, in the order of offsets; a record that
 waits for its back-off, or whose dead letter is being written, holds its lane. With `key_order` the lane is the
 record's key, else the record itself. So a record that was lost and delivered again while a thread still works on it
-does not run twice at once either.
+does not run twice at once either. A thread that goes on after its timeout is given up: with `key_order` it holds its
+lane until it ends, else its record is tried again beside it.
 """
 
 import heapq
@@ -75,6 +76,8 @@ class Job:
     stage: Stage = Stage.READY
     due_ms: int = 0
     is_queued: bool = False
+    keeps_lane: bool = False
+    """Its run was given up and goes on all the same; with `key_order` nothing else of its key runs beside it."""
 
     @property
     def attempts(self) -> int:
@@ -200,7 +203,9 @@ class Scheduler:
     ) -> Decision:
         """A run has ended: what to do with its record. Records to retry and to give up stay held."""
         if frees_slot:
-            self.free_slot()
+            self._slots_taken -= 1
+        else:
+            job.keeps_lane = self._key_order
         if job.stage is not Stage.RUNNING:
             self._free_lane(job)
             return Decision(Verdict.NOTHING)
@@ -220,10 +225,13 @@ class Scheduler:
             self._free_lane(job)
         return decision
 
-    def free_slot(self) -> None:
+    def free_slot(self, job: Job) -> None:
         """A run that was given up before it ended (`frees_slot=False`) has ended after all."""
         assert self._slots_taken > 0
         self._slots_taken -= 1
+        if job.keeps_lane:
+            job.keeps_lane = False
+            self._free_lane(job)
 
     def settled(self, job: Job) -> None:
         """A record that was given up, or is released by the shell, has been dealt with."""
@@ -296,7 +304,7 @@ class Scheduler:
     def _free_lane(self, job: Job) -> None:
         name = self._lane_of(job)
         lane = self._lanes.get(name)
-        if lane is not None and lane.busy is job:
+        if lane is not None and lane.busy is job and not job.keeps_lane:
             lane.busy = None
             self._tidy(name, lane)
 

@@ -77,7 +77,7 @@ class TestRoom:
         scheduler.finished(first, FAILED, now_ms=0, chance=0.5, frees_slot=False)
         assert scheduler.room() == 0
 
-        scheduler.free_slot()
+        scheduler.free_slot(first)
         assert scheduler.room() == 1
 
     def test_is_nothing_while_draining(self):
@@ -238,6 +238,20 @@ class TestLanes:
         admit(scheduler, first, second)
 
         assert scheduler.start(0) == [first, second]
+
+    @pytest.mark.parametrize("outcome", [FAILED, outcome_of(Reject("no"))])
+    def test_a_run_that_cannot_be_stopped_holds_its_key_until_it_ends(self, outcome):
+        scheduler = make(concurrency=3, key_order=True)
+        first, second = job(0, b"k"), job(1, b"k")
+        admit(scheduler, first, second)
+        scheduler.start(0)
+        decision = scheduler.finished(first, outcome, now_ms=0, chance=0.5, frees_slot=False)
+        if decision.verdict is Verdict.GIVE_UP:
+            scheduler.settled(first)
+        assert scheduler.start(60_000) == []
+
+        scheduler.free_slot(first)
+        assert scheduler.start(60_000) == [first if outcome is FAILED else second]
 
     def test_without_key_order_keys_do_not_matter(self):
         scheduler = make(concurrency=2)
