@@ -45,6 +45,7 @@ class SteadyProducer(threading.Thread):
                 "retry.backoff.ms": 20,
                 "retry.backoff.max.ms": 100,
                 "message.timeout.ms": 120_000,
+                "socket.timeout.ms": 3_000,  # of a broker that hangs
                 "log_level": 0,
             }
         )

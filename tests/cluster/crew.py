@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.chaos.checker import Checker
 from tests.chaos.headrace_member import HeadraceMember, Way
-from tests.chaos.history import History
+from tests.chaos.history import ACCEPT, REJECT, History
 from tests.chaos.server_process import choose_seed
 from tests.chaos.stream import SteadyProducer, read_all
 from tests.cluster.brokers import Brokers, wait_until
@@ -68,15 +68,18 @@ class Crew:
         before = {member.name: member.book.confirmed for member in self.members}
         began_at = time.monotonic()
 
-        def is_so() -> bool:
+        def idle() -> list[str | int]:
             self._raise_failures()
+            members = [one.name for one in self.members if one.book.confirmed == before[one.name]]
             confirmed = [one for one in list(self.history.answers) if (one.confirmed_at or 0.0) > began_at]
             busy = {one.place[0] for one in confirmed if one.sent_at > began_at}
-            return len(busy) == PARTITIONS and all(
-                member.book.confirmed > before[member.name] for member in self.members
-            )
+            return [*members, *(set(range(PARTITIONS)) - busy)]
 
-        wait_until("every member and partition is at work", is_so)
+        try:
+            wait_until("every member and partition is at work", lambda: not idle())
+        except AssertionError as error:
+            error.add_note(f"idle are {idle()}")
+            raise
 
     def finish(self) -> None:
         """Ends the stream, lets the members work it off, and judges what they saw."""
@@ -84,7 +87,11 @@ class Crew:
         self.producer.join(JOIN_S)
         assert not self.producer.is_alive()
         assert self.producer.failed == []
-        wait_until("all is worked off", self._is_worked_off)
+        try:
+            wait_until("all is worked off", self._is_worked_off)
+        except AssertionError as error:
+            error.add_note(self._what_is_left())
+            raise
         self._end_members()
         history = self.history
         history.lag = self._brokers.lag(self._group, PARTITIONS)
@@ -101,6 +108,15 @@ class Crew:
     def _is_worked_off(self) -> bool:
         self._raise_failures()
         return not any(self._brokers.lag(self._group, PARTITIONS).values())
+
+    def _what_is_left(self) -> str:
+        settled = {
+            one.place for one in self.history.answers if one.confirmed_at and one.kind in (ACCEPT, REJECT)
+        }
+        left = {one.place for one in self.history.produced} - settled
+        last = [one for one in self.history.deliveries if one.place in left][-10:]
+        lag = self._brokers.lag(self._group, PARTITIONS)
+        return f"lag {lag}; {len(left)} not confirmed, {sorted(left)[:20]}; last deliveries of these: {last}"
 
     def _raise_failures(self) -> None:
         for member in self.members:
