@@ -1,0 +1,70 @@
+"""The source on a real Apache Kafka: drained in both modes, outcomes of single records, and killed with -9.
+
+Both brokers under the driver alone are in test_driver.py; here are Spark and a whole query. On Apache Kafka the group
+gives partitions when its timers say so, and a restarted reader must not wait out its dead self (45 s).
+"""
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headrace.spark import process
+from headrace.testing import ApacheKafka
+from tests.spark.conftest import Effects, Queue, drain, make_queue, wait_for
+from tests.spark.test_crash import RECORDS, Program
+from tests.spark.test_outcomes_on_spark import judge, make_letters, read_letters, run
+
+pytestmark = pytest.mark.timeout(240)
+KILLS = ["acquired@1", "unsettled@1"]
+"""Where the broker decides what comes again: locked and not logged; committed and not acknowledged."""
+
+
+@pytest.fixture
+def apache_queue(apache: ApacheKafka, unique: str, tmp_path: Path) -> Queue:
+    return make_queue(apache.bootstrap_servers, unique, tmp_path)
+
+
+@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+def test_a_queue_is_drained_once_and_settled(
+    spark: SparkSession, apache_queue: Queue, effects: Effects, acknowledge: str
+) -> None:
+    apache_queue.send(6_000)  # more than the window: 2,000 locks a partition
+    stream = apache_queue.stream(spark, acknowledge=acknowledge, maxRecordsPerTrigger=2_500)
+    drain(stream, effects, apache_queue)
+    assert effects.numbers == list(range(6_000))
+    assert max(map(len, effects.batches.values())) <= 2_500
+    wait_for(lambda: apache_queue.lag() == 0)
+
+
+def test_outcomes_of_single_records_are_carried_out(
+    spark: SparkSession, apache_queue: Queue, effects: Effects
+) -> None:
+    apache_queue.send(100)
+    letters = make_letters(apache_queue)
+
+    def handle(batch: DataFrame, batch_id: int) -> DataFrame:
+        effects(batch, batch_id)
+        return judge(batch)
+
+    run(process(apache_queue.stream(spark, deadLetterTopic=letters), handle))
+    deliveries: dict[int, list[int]] = {}
+    for row in effects.rows:
+        deliveries.setdefault(int(row["value"]), []).append(row["deliveryCount"])
+    assert set(deliveries) == set(range(100))
+    assert all(counts == ([1, 2] if each % 10 == 7 else [1]) for each, counts in deliveries.items())
+    rejected = [each for each in range(100) if each % 10 == 3]
+    assert sorted(int(value) for value, _ in read_letters(apache_queue, letters)) == rejected
+    wait_for(lambda: apache_queue.lag() == 0)
+
+
+def test_every_record_has_one_effect_wherever_the_query_is_killed(apache_queue: Queue) -> None:
+    apache_queue.send(RECORDS)
+    with apache_queue.admin() as admin:
+        admin.set_group_config(apache_queue.group, {"share.delivery.count.limit": 10})
+    program = Program(apache_queue, "commit", has_outcomes=True)
+    for kill_at in KILLS:
+        assert program.run(kill_at) == -9, f"{kill_at} was not reached"
+    assert program.run() == 0
+    assert program.effects() == [(number, 1) for number in range(RECORDS)]
+    wait_for(lambda: apache_queue.lag() == 0)
