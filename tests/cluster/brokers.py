@@ -1,7 +1,5 @@
 """The nodes of a cluster by what they do: which of them leads or coordinates, and is to be killed for it."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 
@@ -91,13 +89,6 @@ class Brokers:
     def start(self, node: int) -> None:
         self.kafka.start_node(node)
         self._down.discard(node)
-
-    def hang(self, node: int) -> None:
-        """It neither answers nor hangs up, until `wake`."""
-        os.kill(self.kafka.pids[node - 1], signal.SIGSTOP)
-
-    def wake(self, node: int) -> None:
-        os.kill(self.kafka.pids[node - 1], signal.SIGCONT)
 
     def mend(self) -> None:
         """Brings back what is down, and waits until every replica of every topic is in sync."""

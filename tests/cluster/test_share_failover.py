@@ -52,16 +52,3 @@ def test_all_brokers_are_rolled(brokers: Brokers, topic: str) -> None:
             crew.wait_until_all_work()
             brokers.mend()
         crew.wait_until_all_work()
-
-
-def test_a_leader_hangs_and_wakes_up_again(brokers: Brokers, topic: str) -> None:
-    """The hardest to see: connections stay open, answers are late, and for a while it takes itself for the leader."""
-    with at_work(brokers, topic, request_timeout_ms=3_000) as crew:
-        leader = brokers.leaders(topic)[0]
-        assert leader is not None
-        brokers.hang(leader)
-        try:
-            crew.wait_until_all_work()
-        finally:
-            brokers.wake(leader)
-        crew.wait_until_all_work()
