@@ -107,12 +107,14 @@ class AsyncShareConsumer:
         """The next records, as soon as there are some; [] after `timeout` seconds.
 
         Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
-        time. In implicit mode it accepts what the last poll returned; in explicit mode it refuses to go on until all
-        of that is acknowledged. Cancelling it loses nothing.
+        time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
+        it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
+        Cancelling it loses nothing.
         """
         self._require_usable()
         if self._is_polling:
             raise IllegalStateError("another task is polling this consumer; give each task a consumer")
+        _require_count(max_records)
         self._is_polling = True
         self._member.core.records_wanted = max_records
         try:
@@ -295,6 +297,11 @@ class AsyncShareConsumer:
         if self._is_closed:
             raise IllegalStateError("this consumer is closed; make a new one")
         self._consumption.refuse_in_callback()
+
+
+def _require_count(max_records: int | None) -> None:
+    if max_records is not None and max_records < 1:
+        raise ValueError(f"poll(max_records={max_records}) is not possible; ask for 1 or more, or None")
 
 
 def _names(topics: Collection[str]) -> frozenset[str]:

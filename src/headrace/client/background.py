@@ -61,11 +61,15 @@ class BackgroundLoop:
         if threading.current_thread() is not self._thread:
             self._thread.join(STOP_S_MAX)
 
-    def _require_usable(self) -> None:
+    def require_own_process(self) -> None:
+        """A fork copies a client's memory, but not its thread: nothing in the child would ever be answered."""
         if os.getpid() != self._pid:
             raise IllegalStateError(
                 "this client was made in another process (before a fork); make a new one in this process"
             )
+
+    def _require_usable(self) -> None:
+        self.require_own_process()
         if self._is_closed or not self._thread.is_alive():
             raise IllegalStateError("this client is closed; make a new one")
         if threading.current_thread() is self._thread:

@@ -93,6 +93,8 @@ class Consumption:
         self._touched: dict[Acquired, None] = {}
         """Acquisitions with something to be swept."""
         self._touched_last: Acquired | None = None
+        self._is_told = False
+        """`on_touched` was called for what is in `_touched`."""
         self._opened = Opened()
         self._rest: deque[Readable | _Failed] = deque()
         self._resting: dict[Acquired, int] = {}
@@ -150,6 +152,7 @@ class Consumption:
         with self._lock:
             touched, self._touched = self._touched, {}
             self._touched_last = None
+            self._is_told = False
         return list(touched)
 
     @property
@@ -179,7 +182,9 @@ class Consumption:
                 return renewed
         if self._rest:
             return self._take_rest()
-        arrivals = self._core.take(self._settings.max_poll_records, now_ms=now_ms)
+        records_max = self._settings.max_poll_records
+        records_max = min(records_max, self._core.records_wanted or records_max)
+        arrivals = self._core.take(records_max, now_ms=now_ms)
         if not arrivals:
             return []
         try:
@@ -327,10 +332,10 @@ class Consumption:
             raise error
 
     def _touch(self, acquired: Acquired) -> None:
-        is_first = not self._touched
         self._touched[acquired] = None
         self._touched_last = acquired
-        if is_first and self.on_touched is not None:
+        if self.on_touched is not None and not self._is_told:
+            self._is_told = True
             self.on_touched()
 
     def _count_renewal(self, acquired: Acquired, delivery: Delivery, *, is_more: bool) -> None:

@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.client.aio import POLL_S, _names
+from headrace.client.aio import POLL_S, _names, _require_count
 from headrace.client.background import BackgroundLoop
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
@@ -116,9 +116,10 @@ class ShareConsumer:
         """The next records, as soon as there are some; [] after `timeout` seconds.
 
         Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
-        time. In implicit mode it accepts what the last poll returned; in explicit mode it refuses to go on until all
-        of that is acknowledged.
+        time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
+        it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
         """
+        _require_count(max_records)
         self._enter()
         self._member.core.records_wanted = max_records
         try:
@@ -343,6 +344,7 @@ class ShareConsumer:
     def _require_usable(self) -> None:
         if self._is_closed:
             raise IllegalStateError("this consumer is closed; make a new one")
+        self._background.require_own_process()
         self._consumption.refuse_in_callback()
 
 

@@ -1,5 +1,6 @@
 """Joining, waking, closing, and what a consumer does when its group, its topics or its connections go."""
 
+import os
 import signal
 import threading
 import time
@@ -217,3 +218,27 @@ def test_subscribing_again_does_not_hide_that_there_is_no_broker() -> None:
             with pytest.raises(ConnectionError, match=r"127\.0\.0\.1:1"):
                 wait_for(lambda: consumer.poll(0.1))
             consumer.subscribe(["u"])
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
+def test_a_poll_in_a_forked_process_is_told_to_make_a_consumer_of_its_own() -> None:
+    with ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer:
+        consumer.subscribe(["t"])
+        child = os.fork()
+        if child == 0:
+            try:
+                consumer.poll(0.1)
+            except IllegalStateError as error:
+                os._exit(0 if "before a fork" in str(error) else 1)
+            os._exit(2)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_a_poll_for_no_records_is_refused(count: int) -> None:
+    with (
+        ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer,
+        pytest.raises(ValueError, match=f"max_records={count}"),
+    ):
+        consumer.poll(0.1, max_records=count)

@@ -118,6 +118,31 @@ def test_what_is_no_answer_is_refused(type: int) -> None:
         app.consumption.acknowledge(delivery, type)
 
 
+def test_what_is_held_over_polls_is_announced_also_behind_a_bad_record() -> None:
+    told: list[bool] = []
+    app = App(is_explicit=True, max_unacknowledged=5, value_deserializer=int)
+    app.consumption.on_touched = lambda: told.append(True)
+    app.fill("1", "x")
+    (first,) = app.take()
+    with pytest.raises(RecordDeserializationError):
+        app.take()
+    assert told == []  # acknowledge_offset may still say otherwise
+    first.accept()
+    assert told == [True]
+
+
+def test_a_poll_for_fewer_leaves_other_arrivals_in_the_buffer() -> None:
+    app = App()
+    data = build_batch([NewRecord(None, b"a", (), 0)], base_offset=0)
+    acquired = [AcquiredRecords(first_offset=0, last_offset=0, delivery_count=1)]
+    app.driver.answer(
+        1,
+        *(PartitionData(partition_index=n, acquired_records=acquired, records=data) for n in (0, 1)),
+    )
+    app.core.records_wanted = 1
+    assert [one.partition for one in app.take()] == [0]
+
+
 def test_an_answer_after_closing_is_refused() -> None:
     app = App(is_explicit=True)
     app.fill("a")
