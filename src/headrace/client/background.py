@@ -18,8 +18,9 @@ from headrace.client.errors import IllegalStateError
 
 T = TypeVar("T")
 STOP_S_MAX = 5.0
-WAKE_S = 0.1 if sys.platform == "win32" else None
-"""On Windows a waiting thread hears Ctrl+C only between two waits; elsewhere the wait itself ends."""
+WAKE_S = 0.1 if sys.platform == "win32" else 0.5
+"""The main thread's longest wait in one piece. On Windows it hears Ctrl+C only between two waits. Elsewhere the wait
+itself ends, but for a signal that comes in the moment before it begins: Python sees that one afterwards."""
 
 
 class BackgroundLoop:
@@ -96,7 +97,7 @@ async def _gather_tasks(loop: asyncio.AbstractEventLoop) -> None:
 
 
 def _wait(future: "Future[T]", timeout: float | None) -> T:
-    if WAKE_S is None or threading.current_thread() is not threading.main_thread():
+    if threading.current_thread() is not threading.main_thread():
         return future.result(timeout)
     waited = 0.0
     while True:

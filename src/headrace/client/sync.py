@@ -11,7 +11,6 @@ passed between threads for a single record. When the buffer is empty the caller 
 """
 
 import contextlib
-import sys
 import threading
 import time
 from collections.abc import Collection, Iterator, Mapping
@@ -20,7 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from headrace.client.aio import POLL_S, _names, _require_count
-from headrace.client.background import BackgroundLoop
+from headrace.client.background import WAKE_S, BackgroundLoop
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
@@ -35,8 +34,6 @@ from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
 
-WAIT_S_MAX = 0.1 if sys.platform == "win32" else 3600.0
-"""The longest wait in one piece: on Windows a waiting thread hears Ctrl+C only in between."""
 STOP_S = 5.0
 
 
@@ -255,7 +252,7 @@ class ShareConsumer:
                 left = until - time.monotonic()
                 if left <= 0:
                     return []
-                self._bell.acquire(timeout=min(left, WAIT_S_MAX))
+                self._bell.acquire(timeout=min(left, WAKE_S))
                 self._raise_trouble()
         finally:
             member.metrics.polled(time.monotonic() - started)
