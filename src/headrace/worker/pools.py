@@ -188,11 +188,10 @@ class _Child:
         code = self._process.exitcode
         if code is None:
             return "does not end"
-        return (
-            f"was ended by {signal.Signals(-code).name}"
-            if code < 0
-            else f"ended by itself with status {code}"
-        )
+        if code >= 0:
+            return f"ended by itself with status {code}"
+        names = {one.value: one.name for one in signal.Signals}  # most real-time signals have none
+        return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 def serve_calls(connection: Connection, module: str, qualname: str) -> None:

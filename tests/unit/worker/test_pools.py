@@ -21,7 +21,7 @@ def in_another_process(number: int) -> None:
     if number == 0:
         raise Retry(after=2.5, reason="asked for it")
     if number < 0:
-        os.kill(os.getpid(), signal.SIGSEGV)
+        os.kill(os.getpid(), -number)
     if number > 1:
         time.sleep(WAIT_S)
 
@@ -113,7 +113,7 @@ async def test_processes_return_raise_die_and_are_killed():
         asked = await done(pool.start((0,)))
         assert (asked.result, asked.retry_after_s) == (Result.RETRY_ASKED, 2.5)
 
-        died = await done(pool.start((-1,)))
+        died = await done(pool.start((-signal.SIGSEGV,)))
         assert (died.exception, died.message) == (
             "ProcessDied",
             "the process that ran it was ended by SIGSEGV",
@@ -148,3 +148,15 @@ async def test_a_body_that_cannot_be_pickled_fails_the_call():
 
 def test_a_function_is_found_by_its_name_through_the_task_that_stands_for_it():
     assert find_function("os.path", "join") is os.path.join
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGRTMIN"), reason="there are no real-time signals here")
+@on_a_loop
+async def test_a_process_that_is_ended_by_a_signal_without_a_name_has_died_too():
+    pool = ProcessPool(__name__, "in_another_process")
+    try:
+        died = await done(pool.start((-(signal.SIGRTMIN + 1),)))
+        assert died.exception == "ProcessDied"
+        assert died.message.endswith(f"was ended by signal {signal.SIGRTMIN + 1}")
+    finally:
+        pool.close()
