@@ -1,6 +1,7 @@
 """What every test gets: the needs that a machine may not meet, the rounds of long tests, Hypothesis' profiles."""
 
 import os
+import signal
 from uuid import uuid4
 
 import hypothesis
@@ -21,6 +22,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell starts what it runs in the background with Ctrl+C ignored, and children inherit that; ours are sent it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[needs.LEFT_OUT] = {}
     for name, (_, meaning) in needs.NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")

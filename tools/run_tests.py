@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-SECOND = ("cluster", "docs", "integration", "spark", "web")
+SECOND = ("docs", "integration", "spark", "web")
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 

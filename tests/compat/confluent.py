@@ -61,12 +61,16 @@ def nothing_more(source: Consumer) -> bool:
 
 
 def wait_for(condition: Callable[[], object], what: str, polled: Iterable[Consumer] = ()) -> None:
-    """Waits until the condition holds, polling the consumers so that they follow their group."""
+    """Waits until the condition holds, polling the consumers so that they follow their group.
+
+    librdkafka also tells of errors it gets over (a coordinator that is busy); one that stays ends in the deadline.
+    """
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"did not happen: {what}"
         for source in polled:
-            assert source.poll(0.05) is None
+            message = source.poll(0.05)
+            assert message is None or message.error() is not None, "a record, where none was sent"
 
 
 def partitions(topic: str, *offsets: int) -> list[TopicPartition]:

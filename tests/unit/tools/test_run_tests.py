@@ -26,6 +26,6 @@ def test_both_halves_decide_and_both_are_shown(plain: str, slow: str, status: in
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
     words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in (plain, slow)]
-    first, _, second = ran.stdout.partition("=== cluster")
+    first, _, second = ran.stdout.partition("=== docs")
     assert words[0] in first
     assert words[1] in second

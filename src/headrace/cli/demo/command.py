@@ -55,7 +55,8 @@ def demo(
 
     given = server is not None or settings or command_config is not None
     started = time.monotonic()
-    signal.signal(signal.SIGTERM, _interrupt)
+    for name in (signal.SIGINT, signal.SIGTERM):  # also where a shell has started it with Ctrl+C ignored
+        signal.signal(name, _interrupt)
     chosen = client_settings(server, settings, command_config) if given else {}
     with opened(chosen, folder=folder, is_embedded=not given) as world:
         where = world.settings["bootstrap.servers"]
