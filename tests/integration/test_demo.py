@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace import Admin
+from headrace.testing import ApacheKafka
+
 WAIT_S = 240
 
 
@@ -44,6 +47,17 @@ def test_the_whole_story_with_spark_killed_in_the_middle_holds_its_account(tmp_p
     assert "share group: 600 produced = 480 accepted + 60 skipped + 60 dead-lettered" in ran.stdout
     assert "Spark: 600 produced = 480 scored + 60 skipped + 60 dead-lettered" in ran.stdout
     assert list((tmp_path / "kept" / "scored").glob("batch=*/*.parquet"))
+
+
+@pytest.mark.needs_kafka
+@pytest.mark.timeout(WAIT_S)
+def test_it_plays_on_apache_kafka_too_and_takes_back_what_it_made_there(tmp_path: Path) -> None:
+    with ApacheKafka() as apache, Admin(bootstrap_servers=apache.bootstrap_servers) as admin:
+        ran = demo("--story", "queue", "-b", apache.bootstrap_servers, cwd=tmp_path)
+        assert ran.returncode == 0, ran.stdout + ran.stderr
+        assert "600 produced = 480 accepted + 60 skipped + 60 dead-lettered" in ran.stdout
+        assert admin.list_topics() == []
+        assert admin.list_groups() == []
 
 
 def test_ctrl_c_ends_it_at_once_and_leaves_nothing_behind(tmp_path: Path) -> None:
