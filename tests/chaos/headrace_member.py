@@ -263,7 +263,7 @@ class HeadraceMember(threading.Thread):
                 if book.choose.random() < 0.3:
                     with contextlib.suppress(TimeoutError):
                         await consumer.commit_sync(COMMIT_S)
-                await asyncio.sleep(book.choose.uniform(0, self._pause_s))
+                await asyncio.sleep(book.choose.uniform(0, self._pause_s))  # its work
             book.end()
         finally:
             await consumer.close()

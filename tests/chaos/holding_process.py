@@ -27,7 +27,7 @@ def start_holding(
     while not (said := process.output_text()).endswith("]]\n"):
         assert process.is_running, said
         assert time.monotonic() < deadline, f"it holds nothing: {said}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the pace of looking: it says by its output alone that it holds them
     return process, [(partition, offset) for partition, offset in json.loads(said.splitlines()[-1])]
 
 

@@ -19,7 +19,7 @@ def wait_until(what: str, is_so: Callable[[], bool], *, within_s: float = WAIT_S
     began_at = time.monotonic()
     while not is_so():
         assert time.monotonic() < began_at + within_s, f"{what} within {within_s:g} s: no"
-        time.sleep(EVERY_S)
+        time.sleep(EVERY_S)  # the pace of looking: brokers tell nobody when they are ready
     print(f"{what}: after {time.monotonic() - began_at:.1f} s")
 
 

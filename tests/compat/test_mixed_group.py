@@ -141,7 +141,7 @@ def wait_until(what: str, is_so: Callable[[], bool], workers: list[Worker]) -> N
         assert [worker.failure for worker in workers if worker.failure] == []
         counts = {worker.name: worker.took.count for worker in workers}
         assert time.monotonic() < deadline, f"{what}: no; so far {counts}"
-        time.sleep(0.05)
+        time.sleep(0.05)  # the pace of looking: four kinds of client, no one signal
 
 
 def test_each_record_is_settled_by_one_of_four_kinds_of_consumers(

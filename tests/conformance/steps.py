@@ -30,12 +30,12 @@ COORDINATOR_ERRORS = {
 }
 
 
-def wait_for(look: Callable[[], T | None], *, timeout_s: float = 15.0, every_s: float = 0.01) -> T:
+def wait_for(look: Callable[[], T | None], *, timeout_s: float = 60.0, every_s: float = 0.01) -> T:
     """What `look` returns, as soon as that is neither None nor False."""
     deadline = time.monotonic() + timeout_s
     while not (found := look()):
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(every_s)
+        time.sleep(every_s)  # the pace of looking
     return found
 
 

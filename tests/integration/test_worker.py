@@ -19,6 +19,7 @@ from headrace.client.settings import ClientSettings
 from headrace.share.states import RecordState
 from headrace.worker import Backoff, DeliveryFacts, Queue, Reject, Retry
 from headrace.worker.testing import QueueTest
+from tests.conformance.steps import wait_for
 
 WAIT_S = 30.0
 
@@ -50,13 +51,6 @@ def is_done(test: QueueTest, topic: str) -> bool:
     return state.in_flight == 0 or not any(
         state.count_of(each) for each in (RecordState.AVAILABLE, RecordState.ACQUIRED)
     )
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.002)
 
 
 class TestSettling:
@@ -286,7 +280,7 @@ class TestSettling:
         @queue.task("emails", dead_letter="emails.dead", concurrency=1)
         async def send(email: Email) -> None:
             begun.append(email)
-            await asyncio.sleep(1e6)
+            await asyncio.sleep(1e6)  # until it is cancelled
 
         with QueueTest(queue, settings={"group.share.delivery.count.limit": 2}) as test:
             test.send("emails", Email("ada"))
@@ -308,7 +302,7 @@ class TestLocks:
         @queue.task("emails")
         async def send(email: Email) -> None:
             runs.append(email)
-            await asyncio.sleep(600)
+            await asyncio.sleep(600)  # until it is cancelled
 
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
@@ -328,7 +322,7 @@ class TestLocks:
         async def send(email: Email, delivery: Delivery) -> None:
             try:
                 log.append(f"begun {delivery.delivery_count}")
-                await asyncio.sleep(60 if delivery.delivery_count == 1 else 0)
+                await asyncio.sleep(60 if delivery.delivery_count == 1 else 0)  # on the turned clock
             except asyncio.CancelledError:
                 log.append("cancelled")
                 raise
@@ -352,7 +346,7 @@ class TestTimeouts:
         async def send(email: Email) -> None:
             try:
                 log.append("begun")
-                await asyncio.sleep(10 if len(log) == 1 else 0)
+                await asyncio.sleep(10 if len(log) == 1 else 0)  # on the turned clock
             except asyncio.CancelledError:
                 log.append("cancelled")
                 raise
@@ -407,7 +401,7 @@ in_processes = Queue("localhost:1", group_id="mailers")
 @in_processes.task("sleeps", pool="process", timeout=3, retries=None)
 def sleep_in_another_process(seconds: float, delivery: DeliveryFacts) -> None:
     assert delivery.topic == "sleeps"
-    time.sleep(seconds)
+    time.sleep(seconds)  # until its process is killed
 
 
 class TestOrder:
@@ -439,7 +433,7 @@ class TestBounds:
     def test_no_more_records_are_held_than_could_run(self, queue):
         @queue.task("emails", concurrency=3, waiting=100)
         async def send(email: Email) -> None:
-            await asyncio.sleep(1)
+            await asyncio.sleep(1)  # on the turned clock
 
         with QueueTest(queue) as test:
             for number in range(20):
@@ -496,7 +490,7 @@ class TestDrain:
         async def send(email: Email) -> None:
             begun.append(email.to)
             try:
-                await asyncio.sleep(float(email.to))
+                await asyncio.sleep(float(email.to))  # on the turned clock
             finally:
                 ended.append(email.to)
 
@@ -574,7 +568,7 @@ class TestQueueTest:
     def test_a_task_that_does_not_end_is_named(self, queue):
         @queue.task("emails")
         async def send(email: Email) -> None:
-            await asyncio.sleep(3600)
+            await asyncio.sleep(3600)  # until it is cancelled
 
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))

@@ -16,6 +16,7 @@ import pytest
 from headrace import Broker
 from headrace.share.states import RecordState
 from headrace.worker import Queue
+from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
 MODULE = """
@@ -34,17 +35,9 @@ async def work(job: str) -> None:
     if job.startswith("fails"):
         raise ConnectionError("away")
     while job.startswith("waits") and not (folder / "go-on").exists():
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # the pace of looking: the test is another process
     note(f"done-{job}")
 """
-
-
-def wait_for(condition):
-    deadline = time.monotonic() + WAIT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
-    return found
 
 
 class Worker:

@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -15,15 +14,9 @@ from confluent_kafka import Consumer
 from headrace import Broker
 from headrace.client.errors import KafkaError
 from headrace.worker import Backoff, Queue, QueueError, Reject
+from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
-
-
-def wait_for(condition) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.01)
 
 
 @contextmanager
@@ -56,7 +49,7 @@ def test_every_record_is_done_though_the_broker_restarts_twice(tmp_path: Path):
 
         @queue.task("jobs", concurrency=20, retries=Backoff(first=0.05, most=0.05), dead_letter="jobs.dead")
         async def work(number: int) -> None:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # the task's work, so that a restart finds some running
             if number % 40 == 7:
                 raise Reject("seven")
             done[number] += 1

@@ -37,7 +37,7 @@ def test_every_record_is_done_once_and_the_group_has_no_backlog(queue, work, adm
 
     @queue.task(unique, concurrency=20)
     async def count(number: int) -> None:
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # the task's work, so that tasks overlap
         done[number] += 1
 
     for number in range(200):

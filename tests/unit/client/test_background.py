@@ -49,7 +49,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(loop: BackgroundLoop) -> N
 
     async def wait() -> None:
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is cancelled
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -65,7 +65,7 @@ def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> 
     async def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is cancelled
         except asyncio.CancelledError:
             cancelled.set()
             raise
@@ -133,7 +133,7 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
     async def work() -> None:
         running.set()
         try:
-            await asyncio.sleep(60)
+            await asyncio.sleep(60)  # until it is cancelled
         finally:
             ended.set()
 

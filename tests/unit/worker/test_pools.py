@@ -23,7 +23,7 @@ def in_another_process(number: int) -> None:
     if number < 0:
         os.kill(os.getpid(), -number)
     if number > 1:
-        time.sleep(WAIT_S)
+        time.sleep(WAIT_S)  # until it is killed
 
 
 def on_a_loop(test):
@@ -53,7 +53,7 @@ async def test_a_coroutine_returns_or_raises():
 @on_a_loop
 async def test_a_coroutine_is_cancelled():
     async def work() -> None:
-        await asyncio.sleep(WAIT_S)
+        await asyncio.sleep(WAIT_S)  # until it is cancelled
 
     call = LoopPool(work).start(())
 
