@@ -22,8 +22,12 @@ from headrace.testing import ApacheKafka
 from headrace.testing.java import find_java
 
 WAIT_S = 90
-GROUP_SETTINGS = {
+LOCK_BOUNDS = {
     "group.share.min.record.lock.duration.ms": 1_000,
+    "group.share.max.record.lock.duration.ms": 3_600_000,
+}
+GROUP_SETTINGS = {
+    **LOCK_BOUNDS,
     "group.share.record.lock.duration.ms": 30_000,
 }
 
@@ -121,7 +125,7 @@ def make_queue(bootstrap_servers: str, name: str, folder: Path) -> Queue:
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheKafka]:
     """A real Kafka. Its timers are Kafka's own, so a new group waits some seconds for its partitions."""
-    with ApacheKafka() as cluster:
+    with ApacheKafka(settings=LOCK_BOUNDS) as cluster:
         yield cluster
 
 
