@@ -401,4 +401,4 @@ def _has_acks(session: Session) -> bool:
 
 
 TestClientCore = ClientMachine.TestCase
-TestClientCore.settings = settings(max_examples=200, stateful_step_count=60)
+TestClientCore.settings = settings(max_examples=100, stateful_step_count=60)

@@ -76,7 +76,7 @@ def versions(message: type[Message]) -> range:
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=lambda message: message.__name__)
-@settings(max_examples=6, suppress_health_check=list(HealthCheck))
+@settings(max_examples=4, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_whatever_is_written_reads_back(message: type[Message], data: st.DataObject) -> None:
     for version in versions(message):

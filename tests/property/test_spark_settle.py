@@ -234,5 +234,5 @@ class SettleMachine(RuleBasedStateMachine):
         return True
 
 
-SettleMachine.TestCase.settings = settings(max_examples=400, stateful_step_count=40, deadline=None)
+SettleMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestSettle = SettleMachine.TestCase

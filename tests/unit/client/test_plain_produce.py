@@ -11,8 +11,8 @@ from headrace.client.cluster import Cluster
 from headrace.client.errors import InvalidTopicError, RecordTooLargeError, UnknownTopicOrPartitionError
 from headrace.client.plain_fetch import read_range
 from headrace.client.plain_produce import produce
-from headrace.client.settings import ClientSettings
 from headrace.wire.records import NewRecord, read_records
+from tests.unit.client.talk import settings_for
 
 T = TypeVar("T")
 
@@ -27,10 +27,7 @@ def broker() -> Iterator[Broker]:
 
 def run(broker: Broker, work: Callable[[Cluster], Awaitable[T]]) -> T:
     async def go() -> T:
-        settings = ClientSettings.parse(
-            bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=2000
-        )
-        async with Cluster(settings) as cluster:
+        async with Cluster(settings_for(broker, default_api_timeout_ms=200)) as cluster:
             return await work(cluster)
 
     return asyncio.run(go())

@@ -1,6 +1,6 @@
 """What an operation costs must not depend on how much is in flight: counted in executed lines, not in time.
 
-Method: windows of 1 thousand and of 50 thousand records, all held or every other one available, are built from one
+Method: windows of 1 thousand and of 10 thousand records, all held or every other one available, are built from one
 acquisition and one acknowledgement; then the same fetch and the same answers are traced line by line.
 """
 
@@ -50,7 +50,7 @@ def test_fetching_and_answering_cost_the_same_however_much_is_in_flight(
     batch: int, is_alternating: bool
 ) -> None:
     costs = []
-    for records in (1_000, 50_000):
+    for records in (1_000, 10_000):
         desk = in_flight(records, batch=batch, is_alternating=is_alternating)
         offset = desk.partition.next_fetch_offset()
         desk.log = batches_of(1, 500, offset)
@@ -71,7 +71,7 @@ def test_fetching_and_answering_cost_the_same_however_much_is_in_flight(
 
 def test_one_members_end_costs_what_it_holds() -> None:
     costs = []
-    for records in (1_000, 50_000):
+    for records in (1_000, 10_000):
         desk = in_flight(records, batch=1, is_alternating=True)
         desk.now_ms = 1
         desk.fetch("m1", records_max=100, mode=AcquireMode.RECORD_LIMIT)
@@ -81,7 +81,7 @@ def test_one_members_end_costs_what_it_holds() -> None:
 
 def test_a_write_costs_what_it_changes() -> None:
     costs = []
-    for batches in (500, 25_000):
+    for batches in (500, 5_000):
         kept = [StateBatch(2 * index, 2 * index, RecordState.ACKNOWLEDGED, 1) for index in range(batches)]
         state = PersistedState(0, kept)
         written = [StateBatch(101, 141, RecordState.ARCHIVED, 1)]

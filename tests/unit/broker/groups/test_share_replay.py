@@ -20,7 +20,7 @@ from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import ShareWorld
 
 GROUPS, TOPICS, MEMBERS = ("g", "h"), ("a", "b", "c"), ("m", "n", "o")
-STEPS = 300
+STEPS = 150
 
 
 class Walk:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).resolve().parents[3]
+REPOSITORY = Path(__file__).resolve().parents[2]
 PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\n"
 
 
