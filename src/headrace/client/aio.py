@@ -26,6 +26,7 @@ from headrace.client.errors import IllegalStateError, WakeupError
 from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
+from headrace.wire.records import load_reader
 
 POLL_S = 1.0
 """How long one poll of an iteration waits."""
@@ -267,6 +268,7 @@ class AsyncShareConsumer:
         return self._starting
 
     async def _run(self) -> None:
+        asyncio.get_running_loop().run_in_executor(None, load_reader)
         await self._member.start()
         self._member.pump()
 

@@ -10,6 +10,7 @@ poll takes what that thread has fetched straight from the buffer and decodes it 
 passed between threads for a single record. When the buffer is empty the caller waits on a lock, open to Ctrl+C.
 """
 
+import asyncio
 import contextlib
 import threading
 import time
@@ -33,6 +34,7 @@ from headrace.client.errors import ConcurrentModificationError, IllegalStateErro
 from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
+from headrace.wire.records import load_reader
 
 STOP_S = 5.0
 
@@ -280,6 +282,7 @@ class ShareConsumer:
             self._member.pump()
 
     async def _start(self, started: "Future[None]") -> None:
+        asyncio.get_running_loop().run_in_executor(None, load_reader)
         try:
             await self._member.start()
             self._member.pump()

@@ -1,7 +1,7 @@
 """What is inside record batches: build one from records, open one, keep some records, change the codec.
 
-Records are read by aiokafka's compiled code, which is imported when the first batch is opened: the import takes
-longer than a broker's whole start, and many brokers never open one. Batches are built here (the broker builds
+Records are read by aiokafka's compiled code, which is imported when the first batch is opened (or by `load_reader`):
+the import takes longer than a broker's whole start, and many brokers never open one. Batches are built here (the broker builds
 few and small ones). Where a batch keeps only some of its records (compaction), their bytes are copied as they are.
 """
 
@@ -310,6 +310,11 @@ def _write_varint(out: bytearray, number: int) -> None:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
+
+
+def load_reader() -> None:
+    """Does the slow import beforehand, for whoever has to wait for something else anyway. On any thread."""
+    _reader()
 
 
 @cache

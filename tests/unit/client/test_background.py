@@ -3,9 +3,6 @@
 import asyncio
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from collections.abc import Iterator
@@ -76,30 +73,6 @@ def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> 
     assert time.monotonic() - started < PROMPTLY_S
     assert cancelled.wait(PROMPTLY_S)
     assert loop.run(name_of_thread()) == "headrace-client"  # and it can be used again
-
-
-def test_ctrl_c_ends_a_program_that_waits_for_a_broker() -> None:
-    """The whole way: a process that waits in `run`, and a signal from outside."""
-    program = textwrap.dedent("""
-        from headrace.client.background import BackgroundLoop
-        from headrace.client.cluster import Cluster
-        from headrace.client.settings import ClientSettings
-
-        async def start():
-            print("waiting", flush=True)
-            await Cluster(ClientSettings.parse(bootstrap_servers="127.0.0.1:1")).start()
-
-        BackgroundLoop().run(start())
-    """)
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "waiting\n"
-        process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PROMPTLY_S)
-    assert "KeyboardInterrupt" in errors
-    assert process.returncode == -signal.SIGINT
 
 
 def test_a_function_is_called_on_the_loops_thread(loop: BackgroundLoop) -> None:
