@@ -1,13 +1,16 @@
 """The source with a trap in it: the same code, and at a chosen moment the whole query is killed with SIGKILL.
 
 `kafka-share-killing` is `kafka-share` whose reader kills the process group named in KILL_GROUP when it comes to the
-point KILL_AT, written `point@sequence`. The points, in the order in which a micro-batch passes them:
+point KILL_AT, written `point@sequence`. With `point@sequence kept` its locks survive it: the reader's process, which
+has left that group, is stopped instead of killed, so its connections stay open and the broker misses nobody.
+
+The points, in the order in which a micro-batch passes them:
 
     acquired    records are acquired and planned; Spark has not logged them
     logged      Spark's offset log holds them; nothing else has happened
     handed_off  the reader has done what it does then (with handoff: sent ACCEPT)
     task        a task has begun to read
-    sink        the user's own effect is made, outcomes are not written   (in the program, not here)
+    sink        the sink has its effect, Spark has not committed   (in the program, not here)
     unsettled   Spark has committed; nothing is acknowledged
     settled     acknowledgements are sent and, as far as there was time, confirmed
 """
@@ -16,6 +19,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -31,13 +35,32 @@ from headrace.spark.source import KafkaShareSource
 
 def die_at(point: str, sequence: int | None = None) -> None:
     """Kills everything if this is the point. A sequence of None matches any."""
-    wanted, _, number = os.environ.get("KILL_AT", "").partition("@")
-    if wanted == point and (sequence is None or sequence == int(number)):
-        os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
-        time.sleep(60)  # a task's process is in a group of its own: it dies when its parent is gone
+    place, _, kept = os.environ.get("KILL_AT", "").partition(" ")
+    wanted, _, number = place.partition("@")
+    if wanted != point or (sequence is not None and sequence != int(number)):
+        return
+    reader = int(Path(os.environ["KILL_READER"]).read_text()) if kept else None
+    if reader is not None and reader != os.getpid():
+        os.kill(reader, signal.SIGSTOP)
+    os.killpg(int(os.environ["KILL_GROUP"]), signal.SIGKILL)
+    if reader is not None:
+        os.kill(reader, signal.SIGSTOP)
+    time.sleep(60)  # a task's process is in a group of its own: it dies when its parent is gone
+
+
+def survive_the_group() -> None:
+    """For a reader that is to keep its locks: out of the group, and known to whoever kills it."""
+    if os.environ.get("KILL_AT", "").endswith(" kept"):
+        os.setsid()
+        Path(os.environ["KILL_READER"]).write_text(str(os.getpid()))
 
 
 class KillingReader(ShareStreamReader):
+    def _opened(self) -> Driver:
+        if self._driver is None:
+            survive_the_group()
+        return super()._opened()
+
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         driver = self._opened()
         settle = Driver._settle

@@ -1,7 +1,8 @@
 """kill -9 of a whole query at every step of a micro-batch, one step after the other on one checkpoint.
 
-The broker lives on, and the killed member's connections end, so its locks are lost each time. After the last run every
-record must have had exactly one effect, and the group must have nothing left to do.
+The broker lives on. Where the killed member's connections end, its locks are lost; where they stay open ("kept"), the
+broker keeps the locks, for an hour, so a query that waited for their end would not be done in time. After the last run
+every record must have had exactly one effect, and the group must have nothing left to do.
 """
 
 import contextlib
@@ -12,29 +13,43 @@ import sqlite3
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from headrace import Broker
+from headrace.share.states import RecordState
 from headrace.testing.java import find_java
-from tests.spark.conftest import Queue
+from tests.spark.conftest import Queue, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 RECORDS = 600
 RUN_S = 180
+LOCK_MS = 3_600_000
 COMMIT_KILLS = ["acquired@1", "logged@1", "task@1", "sink@1", "unsettled@1", "settled@2"]
-HANDOFF_KILLS = ["logged@1", "handed_off@1", "task@2", "sink@2", "settled@3"]
+HANDOFF_KILLS = ["acquired@1", "logged@1", "handed_off@1", "task@2", "sink@2", "settled@3"]
+
+
+def kept(kills: list[str]) -> list[str]:
+    return [f"{kill_at} kept" for kill_at in kills]
 
 
 class Program:
-    def __init__(self, queue: Queue, acknowledge: str, *, has_outcomes: bool) -> None:
+    """The query of pipeline.py. At the end of `with`, what its lives have left is gone."""
+
+    def __init__(
+        self, queue: Queue, acknowledge: str, *, sink: str = "sqlite", has_outcomes: bool = False
+    ) -> None:
         self._queue = queue
         self._database = queue.folder / "effects.sqlite"
+        self._reader = queue.folder / "reader"
+        self._frozen: list[int] = []
         with sqlite3.connect(self._database) as database:
             database.execute("CREATE TABLE effects (batch INT, number INT, delivery_count INT, outcome TEXT)")
         database.close()
         self._settings = {
             "database": str(self._database),
+            "parquet": str(queue.folder / "parquet") if sink == "parquet" else "",
             "outcomes": has_outcomes,
             "options": {
                 "kafka.bootstrap.servers": queue.bootstrap_servers,
@@ -46,11 +61,23 @@ class Program:
                 "acknowledge": acknowledge,
             },
         }
+        with queue.admin() as admin:
+            config = {"share.delivery.count.limit": 10, "share.record.lock.duration.ms": LOCK_MS}
+            admin.set_group_config(queue.group, config)
+
+    def __enter__(self) -> "Program":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for pid in self._frozen:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def run(self, kill_at: str = "") -> int:
         environment = {
             **os.environ,
             "KILL_AT": kill_at,
+            "KILL_READER": str(self._reader),
             "PYTHONPATH": str(REPOSITORY),
             "PYSPARK_PYTHON": sys.executable,
             "JAVA_HOME": str(find_java().home),
@@ -71,8 +98,16 @@ class Program:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(running.pid, signal.SIGKILL)  # the JVM and its children too
             running.wait()
+            if kill_at.endswith(" kept") and self._reader.exists():
+                self._frozen.append(int(self._reader.read_text()))
+                self._reader.unlink()
         assert status in (0, -9), output.read_text()[-5_000:]
         return status
+
+    def run_to_the_end(self, kills: list[str]) -> None:
+        for kill_at in kills:
+            assert self.run(kill_at) == -9, f"{kill_at} was not reached"
+        assert self.run() == 0
 
     def effects(self) -> list[tuple[int, int]]:
         """Numbers and how often each was processed."""
@@ -86,21 +121,34 @@ class Program:
 
 @pytest.mark.timeout(1_200)
 @pytest.mark.parametrize(
-    ("acknowledge", "kills", "has_outcomes"),
+    ("acknowledge", "kills", "options"),
     [
-        pytest.param("commit", COMMIT_KILLS, True, id="commit-with-outcomes"),
-        pytest.param("handoff", HANDOFF_KILLS, False, id="handoff"),
+        pytest.param("commit", COMMIT_KILLS, {"has_outcomes": True}, id="commit-with-outcomes"),
+        pytest.param("handoff", HANDOFF_KILLS, {}, id="handoff"),
+        pytest.param("commit", kept(COMMIT_KILLS), {"sink": "parquet"}, id="commit-locks-kept-parquet"),
+        pytest.param("handoff", kept(HANDOFF_KILLS), {"sink": "parquet"}, id="handoff-locks-kept-parquet"),
     ],
 )
 def test_every_record_has_one_effect_wherever_the_query_is_killed(
-    broker: Broker, queue: Queue, acknowledge: str, kills: list[str], has_outcomes: bool
+    queue: Queue, acknowledge: str, kills: list[str], options: dict[str, Any]
 ) -> None:
     queue.send(RECORDS)
-    with queue.admin() as admin:
-        admin.set_group_config(queue.group, {"share.delivery.count.limit": 10})
-    program = Program(queue, acknowledge, has_outcomes=has_outcomes)
-    for kill_at in kills:
-        assert program.run(kill_at) == -9, f"{kill_at} was not reached"
-    assert program.run() == 0
-    assert program.effects() == [(number, 1) for number in range(RECORDS)]
-    assert queue.lag() == 0
+    with Program(queue, acknowledge, **options) as program:
+        program.run_to_the_end(kills)
+        assert program.effects() == [(number, 1) for number in range(RECORDS)]
+        wait_for(lambda: queue.lag() == 0)
+
+
+@pytest.mark.timeout(300)
+def test_locks_that_are_kept_are_still_there_when_the_query_is_not(broker: Broker, queue: Queue) -> None:
+    """What the tests above rest on."""
+    queue.send(RECORDS)
+    with Program(queue, "commit") as program:
+        for kill_at, holds in (("acquired@1 kept", True), ("acquired@1", False)):
+            assert program.run(kill_at) == -9
+            wait_for(lambda: (locked_records(broker, queue) > 0) is holds)  # noqa: B023
+
+
+def locked_records(broker: Broker, queue: Queue) -> int:
+    states = broker.share_state(queue.group).values()
+    return sum(state.count_of(RecordState.ACQUIRED) for state in states)
