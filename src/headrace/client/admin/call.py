@@ -194,7 +194,12 @@ async def in_parallel(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
             except Exception as error:
                 return None, error
 
-    ended = await asyncio.gather(*map(run, jobs))
+    begun = list(jobs)
+    try:
+        ended = await asyncio.gather(*map(run, begun))
+    finally:
+        for job in begun:
+            job.close()  # cancelled before it could start, it would be warned of
     for _, error in ended:
         if error is not None:
             raise error

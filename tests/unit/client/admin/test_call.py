@@ -4,6 +4,7 @@ Method: a cluster that answers from a script.
 """
 
 import asyncio
+import inspect
 import pickle
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, cast
@@ -162,6 +163,23 @@ def test_every_job_has_ended_when_the_first_error_is_raised() -> None:
     with pytest.raises(KafkaError, match="job 0"):
         asyncio.run(in_parallel(job(number) for number in range(4)))
     assert ended == [0, 1, 2, 3]
+
+
+def test_jobs_that_are_cancelled_before_they_begin_are_put_away() -> None:
+    async def job() -> None:
+        await asyncio.sleep(60)  # never reached: it is cancelled before its first step
+
+    jobs = [job(), job()]
+
+    async def cancel_at_once() -> None:
+        task = asyncio.create_task(in_parallel(jobs))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(cancel_at_once())
+    assert [inspect.getcoroutinestate(each) for each in jobs] == [inspect.CORO_CLOSED] * 2
 
 
 def test_an_error_can_be_a_result() -> None:
