@@ -200,7 +200,7 @@ class AsyncShareMember:
         self.pump()
 
     def served(self, swept: Iterable[Acquired]) -> None:
-        """A poll has been served from the buffer; `swept` is to be acknowledged."""
+        """The application has polled on its own thread; `swept` is to be acknowledged."""
         self.core.holdings.sweep(swept)
         self.core.polled(now_ms=now_ms())
         self.pump()

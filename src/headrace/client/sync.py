@@ -88,7 +88,6 @@ class ShareConsumer:
         self._user: int | None = None
         self._uses = 0
         self._use_lock = threading.Lock()
-        self._polls = self._polls_served = 0
         self._is_woken = False
         self._is_closed = False
         self._background = BackgroundLoop()
@@ -237,20 +236,17 @@ class ShareConsumer:
         consumption, member, until = self._consumption, self._member, started + timeout
         until_ms = int(until * 1000) + 1
         call = self._background.loop.call_soon_threadsafe
-        self._polls = poll = self._polls + 1
         member.core.ask(until_ms)
-        if (
-            not member.core.is_busy
-        ):  # else the loop looks around when the next answer comes: no need to wake it
-            call(self._ask, poll, until_ms, consumption.touched())
+        if not member.core.is_busy:  # else the loop looks around at the next answer: no need to wake it
+            call(member.served, consumption.touched())
         try:
             while True:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
-                        self._polls_served = poll
                         return deliveries
-                    call(self._ask, poll, until_ms, consumption.touched())  # there were gaps alone
+                    member.core.ask(until_ms)  # there were gaps alone
+                    call(member.served, consumption.touched())
                 left = until - time.monotonic()
                 if left <= 0:
                     return []
@@ -259,11 +255,12 @@ class ShareConsumer:
         finally:
             member.metrics.polled(time.monotonic() - started)
             if member.core.is_asked or consumption.is_touched:
-                call(member.ask, None, consumption.touched())
+                call(self._stop_asking, until_ms, consumption.touched())
 
-    def _ask(self, poll: int, until_ms: int, touched: list[Acquired]) -> None:
-        """On the loop. The poll may have got what it wanted before we came to this: then nothing is asked for it."""
-        self._member.ask(until_ms if poll > self._polls_served else None, touched)
+    def _stop_asking(self, until_ms: int, touched: list[Acquired]) -> None:
+        """On the loop, behind the question: a poll that does not wait at all is asked for once too."""
+        self._member.core.stop_asking(until_ms)
+        self._member.send(touched)
 
     def _raise_trouble(self) -> None:
         if self._is_woken:

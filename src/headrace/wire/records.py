@@ -1,8 +1,8 @@
 """What is inside record batches: build one from records, open one, keep some records, change the codec.
 
 Records are read by aiokafka's compiled code, which is imported when the first batch is opened (or by `load_reader`):
-the import takes longer than a broker's whole start, and many brokers never open one. Batches are built here (the broker builds
-few and small ones). Where a batch keeps only some of its records (compaction), their bytes are copied as they are.
+the import takes longer than a broker's whole start, and many brokers never open one. Batches are built here (the
+broker builds few and small ones). Where a batch keeps only some of its records (compaction), their bytes are copied.
 """
 
 import struct

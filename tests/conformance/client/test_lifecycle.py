@@ -242,3 +242,20 @@ def test_a_poll_for_no_records_is_refused(count: int) -> None:
         pytest.raises(ValueError, match=f"max_records={count}"),
     ):
         consumer.poll(0.1, max_records=count)
+
+
+def test_a_poll_behind_one_that_got_nothing_gets_what_comes(
+    wire: WireClient, consumer: NewConsumer, unique: str
+) -> None:
+    """The fetch of the first is still on its way when the second begins; the second must be asked for all the same."""
+    new_queue(wire, unique)
+    mine = consumer(fetch_max_wait_ms=300)
+    wait_for(
+        lambda: mine.poll(0.2) == [] and mine.metrics()["consumer-share-fetch-manager-metrics:fetch-total"]
+    )
+    for number in range(5):
+        timer = threading.Timer(1.0, lambda: fill(wire, unique, 1))
+        timer.start()
+        polls = [mine.poll(0.3), mine.poll(5)]
+        assert [len(each) for each in polls] == [0, 1], number
+        timer.join()

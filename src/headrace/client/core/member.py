@@ -136,7 +136,14 @@ class MemberCore:
 
     def ask(self, until_ms: int | None) -> None:
         """Somebody waits for records until then; None: nobody does. On any thread."""
-        self._asked_until_ms = until_ms
+        with self.holdings.lock:
+            self._asked_until_ms = until_ms
+
+    def stop_asking(self, until_ms: int) -> None:
+        """Whoever asked until then waits no more; but another one may ask by now, and goes on."""
+        with self.holdings.lock:
+            if self._asked_until_ms == until_ms:
+                self._asked_until_ms = None
 
     @property
     def is_asked(self) -> bool:
