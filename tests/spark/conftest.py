@@ -115,8 +115,8 @@ def queue(broker: Broker, unique: str, tmp_path: Path) -> Queue:
     return make_queue(broker.bootstrap_servers, unique, tmp_path)
 
 
-def make_queue(bootstrap_servers: str, name: str, folder: Path) -> Queue:
-    made = Queue(bootstrap_servers, name, name, folder)
+def make_queue(bootstrap_servers: str, name: str, folder: Path, *, partitions: int = 2) -> Queue:
+    made = Queue(bootstrap_servers, name, name, folder, partitions)
     with made.admin() as admin:
         admin.create_topic(made.topic, partitions=made.partitions)
     return made

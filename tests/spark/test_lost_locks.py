@@ -12,6 +12,8 @@ from headrace.spark.driver import Driver
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from tests.spark.conftest import GROUP_SETTINGS, Queue, make_queue, wait_for
+from tests.spark.test_members import own_consumer
+from tests.spark.test_stream import _members
 
 SHORT_MS = 1_000
 pytestmark = pytest.mark.timeout(120)
@@ -86,6 +88,23 @@ def test_without_renewals_records_that_come_again_are_accepted_and_not_processed
     own_broker.advance(31)  # the locks end; the member is given the records again
     wait_for(lambda: numbers(driver)["delivered"] >= 2 * queue.sent)
     assert driver.latest(end, None) == end, "no record is planned a second time"
+    wait_for(lambda: queue.lag() == 0)
+    driver.close()
+
+
+def test_without_renewals_others_get_the_records_of_a_long_micro_batch_too(
+    own_broker: Broker, queue: Queue
+) -> None:
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, {"share.renew.acknowledge.enable": "false"})
+    driver = open_driver(queue, pollTimeoutMs=50)
+    end = begin(driver, queue)
+    with own_consumer(queue) as other:
+        wait_for(lambda: _members(queue) == 2)
+        assert other.take() == 0
+        own_broker.advance(31)  # the locks end while the micro-batch runs
+        wait_for(lambda: other.take() > 0)
+    assert driver.latest(end, None) == end, "for the query itself each of them was there once"
     wait_for(lambda: queue.lag() == 0)
     driver.close()
 
