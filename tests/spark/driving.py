@@ -1,0 +1,95 @@
+"""Runs `cluster_program.py` on a queue, and holds what came out against what went in."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from pyarrow import parquet
+
+from tests.spark.conftest import WAIT_S, Queue
+from tests.spark.standalone import FRUGAL, HOSTS, SPARK_HOME, spark_environment
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+PROGRAM = REPOSITORY / "tests/spark/cluster_program.py"
+CONF = {
+    "spark.python.unix.domain.socket.enabled": "true",
+    "spark.ui.enabled": "false",
+    "spark.log.level": "ERROR",
+    "spark.driver.host": HOSTS[0],
+    "spark.driver.memory": "512m",
+    "spark.driver.extraJavaOptions": FRUGAL,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": FRUGAL,
+    "spark.cores.max": "2",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
+}
+JVM_FRAME = re.compile(r"\s+at [\w.$]+\(")
+
+Rows = list[dict[str, Any]]
+
+
+def submit(
+    queue: Queue,
+    master: str,
+    python: Path,
+    *arguments: str,
+    conf: dict[str, str] | None = None,
+    faults: dict[int, str] | None = None,
+    driver: Mapping[str, str] | None = None,
+) -> Rows:
+    """By spark-submit; `python` is the executors', `driver` the driver's environment. The rows that came out."""
+    settings = CONF | (conf or {})
+    command = [
+        *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", master, *arguments),
+        *(part for name, value in settings.items() for part in ("--conf", f"{name}={value}")),
+        str(PROGRAM),
+    ]
+    environment = spark_environment(python, **(driver or {"PYSPARK_DRIVER_PYTHON": sys.executable}))
+    return _drain(queue, command, environment, {"register": True, "faults": faults or {}, "judges": False})
+
+
+def client(queue: Queue, remote: str, python: Path, *, judges: bool = False) -> Rows:
+    """By Spark Connect, from a Python that need not have the source (for `judges` it must)."""
+    told = {"remote": remote, "register": False, "faults": {}, "judges": judges}
+    return _drain(queue, [str(python), str(PROGRAM)], spark_environment(python), told)
+
+
+def _drain(queue: Queue, command: list[str], environment: Mapping[str, str], told: dict[str, Any]) -> Rows:
+    """Runs the program. Each record that was sent has come out once, and the group has no lag.
+
+    Who judges may release a record, and then sees it once more.
+    """
+    marks, read_back = queue.folder / "marks", queue.folder / "read_back.parquet"
+    marks.mkdir(exist_ok=True)
+    options = {
+        "kafka.bootstrap.servers": queue.bootstrap_servers,
+        "subscribe": queue.topic,
+        "kafka.group.id": queue.group,
+        "startingOffsets": "earliest",
+        "checkpointLocation": queue.checkpoint,
+        "minPartitions": "6",
+        "maxRecordsPerTrigger": "1000",
+        **queue.options,
+    }
+    places = {"checkpoint": queue.checkpoint, "results": str(queue.folder / "results")}
+    everything = {"options": options, **places, "marks": str(marks), "read_back": str(read_back), **told}
+    ran = subprocess.run(
+        [*command, json.dumps(everything)],
+        env=environment,
+        cwd=queue.folder,
+        capture_output=True,
+        text=True,
+        timeout=2 * WAIT_S,
+    )
+    assert ran.returncode == 0, "\n".join(
+        line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if not JVM_FRAME.match(line)
+    )
+    rows: Rows = parquet.read_table(read_back).to_pylist()
+    effects = sorted(int(row["value"]) for row in rows if row["deliveryCount"] == 1 or not told["judges"])
+    assert effects == list(range(queue.sent))
+    assert queue.lag() == 0
+    return rows
