@@ -81,8 +81,10 @@ class AsyncShareConsumer:
         return self._member.member_id
 
     async def start(self) -> None:
-        """Connects; `poll` and `async with` do it by themselves."""
-        await asyncio.shield(self._start())
+        """Connects; `poll` and `async with` do it by themselves. It may be called again when it has failed."""
+        starting = self._start()
+        await asyncio.wait([starting])
+        self._raise_failed_start(starting)
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
@@ -273,14 +275,19 @@ class AsyncShareConsumer:
         self._member.pump()
 
     async def _started_by(self, until_ms: int) -> bool:
-        """False when the time is over and no broker is there yet. Raises when there will be none."""
+        """False when the time is over and no broker is there yet. Raises when none was found, once: see `start`."""
         starting = self._start()
         if not starting.done():
             await asyncio.wait([starting], timeout=max(0, until_ms - now_ms()) / 1000)
         if not starting.done() or starting.cancelled():  # cancelled: the consumer was closed meanwhile
             return False
-        starting.result()
+        self._raise_failed_start(starting)
         return True
+
+    def _raise_failed_start(self, starting: "asyncio.Task[None]") -> None:
+        if not starting.cancelled() and starting.exception() is not None and self._starting is starting:
+            self._starting = None
+        starting.result()
 
     def _settled(self, answers: Any) -> None:
         self._consumption.settled(answers)

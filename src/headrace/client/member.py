@@ -97,6 +97,9 @@ class AsyncShareMember:
         self._due_ms = 0
         self._changed: list[asyncio.Future[None]] = []
         self._is_refreshing = False
+        self._is_started = False
+        self._has_failed = False
+        """`start` has found no broker, or none that could be used."""
         self._is_closed = False
         self._is_over = False
 
@@ -110,8 +113,19 @@ class AsyncShareMember:
         return self._cluster
 
     async def start(self) -> None:
-        """Connects. An error that names the address when no broker is there within default.api.timeout.ms."""
-        await self._cluster.start()
+        """Connects. An error that names the address when no broker is there within default.api.timeout.ms.
+
+        It may be called again then, and waits for reconnect.backoff.max.ms first.
+        """
+        if self._has_failed:
+            await asyncio.sleep(self.settings.reconnect_backoff_max_ms / 1000)
+        try:
+            await self._cluster.start()
+        except KafkaError:
+            self._has_failed = True
+            self._cluster = Cluster(self.settings)  # the old one is closed
+            raise
+        self._is_started = True
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription; with no topics the member leaves its group."""
@@ -167,7 +181,7 @@ class AsyncShareMember:
         self.core.close()
         try:
             self.pump()
-            while not self.core.is_closed and now_ms() < until_ms:
+            while self._is_started and not self.core.is_closed and now_ms() < until_ms:
                 await self.wait_for_change(until_ms)
         finally:
             self._is_over = True
@@ -259,7 +273,9 @@ class AsyncShareMember:
     # Waiting for brokers
 
     def pump(self) -> None:
-        """Sends all there is to send, and sets the clock for the next time."""
+        """Sends all there is to send, and sets the clock for the next time. Nothing before there is a broker."""
+        if not self._is_started:
+            return
         core, now = self.core, now_ms()
         if self._is_over:
             self._tell()

@@ -222,6 +222,8 @@ class ShareConsumer:
         consumption.begin()
         if not self._topics:
             raise IllegalStateError(NOT_SUBSCRIBED)
+        if self._starting is None:
+            self._background.call_soon(self._start)
         started = time.monotonic()
         now = int(started * 1000)
         member.core.came_back(now_ms=now)
@@ -266,19 +268,24 @@ class ShareConsumer:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
-        if self._starting is not None and self._starting.done():
-            self._starting.result()
+        if self._starting is not None and self._starting.done() and self._starting.exception() is not None:
+            failed, self._starting = self._starting, None  # it is said once, and the next poll tries again
+            failed.result()
         self._member.raise_trouble()
 
     async def _subscribe(self, topics: frozenset[str]) -> None:
         self._member.core.subscribe(topics, now_ms=now_ms())
         if self._starting is None:
-            self._starting = Future()
-            self._member.run_soon(self._start(self._starting))
+            self._start()
         elif self._starting.done() and self._starting.exception() is None:
             self._member.pump()
 
-    async def _start(self, started: "Future[None]") -> None:
+    def _start(self) -> None:
+        if self._starting is None:
+            self._starting = Future()
+            self._member.run_soon(self._connect(self._starting))
+
+    async def _connect(self, started: "Future[None]") -> None:
         asyncio.get_running_loop().run_in_executor(None, load_reader)
         try:
             await self._member.start()
