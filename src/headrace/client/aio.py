@@ -11,6 +11,7 @@ longer than a record's lock loses the record.
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Mapping
+from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
@@ -30,6 +31,7 @@ from headrace.wire.records import load_reader
 
 POLL_S = 1.0
 """How long one poll of an iteration waits."""
+FOR_EVER_S = 1e9
 
 
 class AsyncShareConsumer:
@@ -89,7 +91,7 @@ class AsyncShareConsumer:
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
         self._require_usable()
-        self._topics = _names(topics)
+        self._topics = topic_names(topics)
         self._member.core.subscribe(self._topics, now_ms=now_ms())
         if self._is_running:
             self._member.pump()
@@ -103,11 +105,11 @@ class AsyncShareConsumer:
 
     async def poll(
         self,
-        timeout: float = POLL_S,  # noqa: ASYNC109
+        timeout: float | None = POLL_S,  # noqa: ASYNC109
         *,
         max_records: int | None = None,
     ) -> list[Delivery]:
-        """The next records, as soon as there are some; [] after `timeout` seconds.
+        """The next records, as soon as there are some; [] after `timeout` seconds (None: there is no such end).
 
         Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
         time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
@@ -117,11 +119,12 @@ class AsyncShareConsumer:
         self._require_usable()
         if self._is_polling:
             raise IllegalStateError("another task is polling this consumer; give each task a consumer")
-        _require_count(max_records)
+        timeout_s = seconds("poll", timeout)
+        require_count(max_records)
         self._is_polling = True
         self._member.core.records_wanted = max_records
         try:
-            return await self._poll(now_ms() + int(timeout * 1000))
+            return await self._poll(now_ms() + int(timeout_s * 1000))
         finally:
             self._is_polling = False
 
@@ -142,13 +145,20 @@ class AsyncShareConsumer:
     ) -> dict[TopicPartition, KafkaError | None]:
         """Sends what is acknowledged (implicit mode: all of the last poll) and waits: what each partition said.
 
-        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms); they may still come.
+        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms), WakeupError after
+        `wakeup`. What was sent is sent: the answers may still come, and the callback hears of them.
         """
         self._require_usable()
+        timeout_s = (
+            self.settings.default_api_timeout_ms / 1000
+            if timeout is None
+            else seconds("commit_sync", timeout)
+        )
         consumption = self._consumption
         consumption.accept_handed()
-        timeout_s = self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
-        results = await self._member.commit_of(consumption.touched(), timeout_s=timeout_s)
+        results = await self._member.commit_of(
+            consumption.touched(), timeout_s=timeout_s, before_waiting=self._raise_wakeup
+        )
         consumption.run_callbacks()
         return results
 
@@ -167,7 +177,7 @@ class AsyncShareConsumer:
         self._consumption.callback = callback
 
     def wakeup(self) -> None:
-        """Makes the waiting `poll`, or else the next one, raise `WakeupError`; an iteration ends."""
+        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends."""
         self._is_woken = True
         self._member.wake()
 
@@ -184,6 +194,7 @@ class AsyncShareConsumer:
 
         Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too.
         """
+        timeout_s = seconds("close", timeout)
         if self._is_closed:
             return
         self._is_closed = True
@@ -192,7 +203,7 @@ class AsyncShareConsumer:
             self._starting.cancel()
         core = self._member.core
         core.holdings.sweep(self._consumption.touched())
-        await self._member.close(timeout_s=timeout)
+        await self._member.close(timeout_s=timeout_s)
         self._consumption.run_callbacks()
 
     async def __aenter__(self) -> Self:
@@ -252,10 +263,13 @@ class AsyncShareConsumer:
             member.ask(None)
 
     def _raise_trouble(self) -> None:
+        self._raise_wakeup()
+        self._member.raise_trouble()
+
+    def _raise_wakeup(self) -> None:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
-        self._member.raise_trouble()
 
     @property
     def _is_running(self) -> bool:
@@ -308,12 +322,25 @@ class AsyncShareConsumer:
         self._consumption.refuse_in_callback()
 
 
-def _require_count(max_records: int | None) -> None:
+def seconds(method: str, timeout: float | None) -> float:
+    """A timeout as it was given, checked; None and infinity are so long that nobody lives to see its end."""
+    if timeout is None:
+        return FOR_EVER_S
+    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+        raise TypeError(f"{method}(timeout={timeout!r}) is not possible; give seconds, as a number")
+    if not timeout >= 0:
+        raise ValueError(
+            f"{method}(timeout={timeout!r}) is not possible; give seconds, 0 or more, or None to wait without end"
+        )
+    return min(float(timeout), FOR_EVER_S)
+
+
+def require_count(max_records: int | None) -> None:
     if max_records is not None and max_records < 1:
         raise ValueError(f"poll(max_records={max_records}) is not possible; ask for 1 or more, or None")
 
 
-def _names(topics: Collection[str]) -> frozenset[str]:
+def topic_names(topics: Collection[str]) -> frozenset[str]:
     if isinstance(topics, str):
         raise TypeError(f"subscribe takes a list of topics; for one topic write [{topics!r}]")
     for topic in topics:

@@ -13,9 +13,11 @@ One lock, the core's, guards the marks and everything here that both threads tou
 """
 
 import logging
+import os
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
+from weakref import WeakSet
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
 from headrace.client.core.acquired import ACCEPT, OPEN, RENEW, Acquired
@@ -42,6 +44,10 @@ IMPLICIT = "Implicit acknowledgement of delivery is being used."
 NOT_IN_FLIGHT = "The record cannot be acknowledged."
 NOT_SUBSCRIBED = "The consumer is not subscribed to any topics; call subscribe first."
 CLOSED = "The consumer is closed: it has given back what was not acknowledged."
+FORKED = (
+    "This delivery belongs to the process that was forked: an answer given here would never reach the broker. "
+    "Answer it there, when this process has done its work; or make a consumer of its own in this process."
+)
 IN_CALLBACK = "The consumer must not be used inside its acknowledgement commit callback."
 
 
@@ -107,6 +113,9 @@ class Consumption:
         self._is_in_callback = False
         self._is_lost_early = False
         """Records were lost after they had been taken and before they were handed out."""
+        self._is_forked = False
+        """This is a copy, in a child process; the original is in the parent."""
+        _all.add(self)
 
     # The application's thread
 
@@ -254,11 +263,15 @@ class Consumption:
                     logger.exception("the acknowledgement commit callback has failed")
         finally:
             self._is_in_callback = False
-            self._is_barred = self._is_implicit or self.is_closed
+            self._is_barred = self._is_implicit or self.is_closed or self._is_forked
 
     def close(self) -> None:
         """Nothing can be answered any more."""
         self.is_closed = self._is_barred = True
+
+    def forked(self) -> None:
+        """Nothing can be answered from here. Not asked for at each answer: that would cost as much as the answer."""
+        self._is_forked = self._is_barred = True
 
     def refuse_in_callback(self) -> None:
         if self._is_in_callback:
@@ -268,6 +281,8 @@ class Consumption:
         self.refuse_in_callback()
         if not ACCEPT <= type <= RENEW:
             raise ValueError(f"{type!r} is no answer to a delivery; use AcknowledgeType")
+        if self._is_forked:
+            raise IllegalStateError(FORKED)
         raise IllegalStateError(IMPLICIT if self._is_implicit else CLOSED)
 
     # The member's thread
@@ -451,6 +466,19 @@ class Consumption:
             self._resting[acquired] = left
         else:
             self._resting.pop(acquired, None)
+
+
+_all: WeakSet[Consumption] = WeakSet()
+"""Every one of this process, for the moment after a fork."""
+
+
+def _forked() -> None:
+    for each in list(_all):
+        each.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 def _through(deserializer: Deserializer | None, data: bytes | None) -> Any:

@@ -225,14 +225,19 @@ class AsyncShareMember:
         self.pump()
 
     async def commit_of(
-        self, swept: Iterable[Acquired], *, timeout_s: float
+        self,
+        swept: Iterable[Acquired],
+        *,
+        timeout_s: float,
+        before_waiting: Callable[[], None] = lambda: None,
     ) -> dict[TopicPartition, KafkaError | None]:
-        """`commit`, after what is decided about these has been sent too."""
+        """`commit`, after what is decided about these has been sent too. `before_waiting` may raise to end it."""
         holdings = self.core.holdings
         commit: Commit = holdings.commit(holdings.sweep(swept))
         until_ms = now_ms() + int(timeout_s * 1000)
         self.pump()
         while not commit.is_done:
+            before_waiting()
             if now_ms() >= until_ms:
                 raise error_for(
                     ErrorCode.REQUEST_TIMED_OUT,

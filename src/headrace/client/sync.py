@@ -19,7 +19,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.client.aio import POLL_S, _names, _require_count
+from headrace.client.aio import POLL_S, require_count, seconds, topic_names
 from headrace.client.background import WAKE_S, BackgroundLoop
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
@@ -100,7 +100,7 @@ class ShareConsumer:
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
         with self._used():
-            self._topics = _names(topics)
+            self._topics = topic_names(topics)
             self._background.run(self._subscribe(self._topics))
 
     def unsubscribe(self) -> None:
@@ -110,18 +110,19 @@ class ShareConsumer:
     def subscription(self) -> set[str]:
         return set(self._topics)
 
-    def poll(self, timeout: float = POLL_S, *, max_records: int | None = None) -> list[Delivery]:
-        """The next records, as soon as there are some; [] after `timeout` seconds.
+    def poll(self, timeout: float | None = POLL_S, *, max_records: int | None = None) -> list[Delivery]:
+        """The next records, as soon as there are some; [] after `timeout` seconds (None: there is no such end).
 
         Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
         time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
         it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
         """
-        _require_count(max_records)
+        timeout_s = seconds("poll", timeout)
+        require_count(max_records)
         self._enter()
         self._member.core.records_wanted = max_records
         try:
-            return self._poll(timeout)
+            return self._poll(timeout_s)
         finally:
             self._leave()
 
@@ -139,14 +140,21 @@ class ShareConsumer:
     def commit_sync(self, timeout: float | None = None) -> dict[TopicPartition, KafkaError | None]:
         """Sends what is acknowledged (implicit mode: all of the last poll) and waits: what each partition said.
 
-        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms); they may still come.
+        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms), WakeupError after
+        `wakeup`. What was sent is sent: the answers may still come, and the callback hears of them.
         """
+        timeout_s = (
+            self.settings.default_api_timeout_ms / 1000
+            if timeout is None
+            else seconds("commit_sync", timeout)
+        )
         with self._used():
             consumption = self._consumption
             consumption.accept_handed()
-            timeout_s = self.settings.default_api_timeout_ms / 1000 if timeout is None else timeout
-            touched = consumption.touched()
-            results = self._background.run(self._member.commit_of(touched, timeout_s=timeout_s))
+            commit = self._member.commit_of(
+                consumption.touched(), timeout_s=timeout_s, before_waiting=self._raise_wakeup
+            )
+            results = self._background.run(commit)
             consumption.run_callbacks()
             return results
 
@@ -165,8 +173,13 @@ class ShareConsumer:
         self._consumption.callback = callback
 
     def wakeup(self) -> None:
-        """Makes the waiting `poll`, or else the next one, raise `WakeupError`; an iteration ends. From any thread."""
+        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends.
+
+        From any thread, and from signal handlers.
+        """
         self._is_woken = True
+        with contextlib.suppress(RuntimeError):  # the consumer is closed
+            self._background.loop.call_soon_threadsafe(self._member.wake)
         self._ring()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
@@ -182,13 +195,14 @@ class ShareConsumer:
 
         Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too.
         """
+        timeout_s = seconds("close", timeout)
         if self._is_closed:
             return
         with self._used():
             self._is_closed = True
             self._consumption.close()
             try:
-                self._background.run(self._close(timeout), timeout=timeout + STOP_S)
+                self._background.run(self._close(timeout_s), timeout=timeout_s + STOP_S)
             finally:
                 self._background.close()
             self._consumption.run_callbacks()
@@ -212,7 +226,7 @@ class ShareConsumer:
             else:
                 yield unseen.popleft()
 
-    def _poll(self, timeout: float) -> list[Delivery]:
+    def _poll(self, timeout_s: float) -> list[Delivery]:
         consumption, member = self._consumption, self._member
         if consumption.unseen:  # an iteration was left before its end
             seen = list(consumption.unseen)
@@ -232,10 +246,10 @@ class ShareConsumer:
             self._background.call_soon(member.served, consumption.touched())
             member.metrics.polled()
             return deliveries
-        return self._wait(started, timeout)
+        return self._wait(started, timeout_s)
 
-    def _wait(self, started: float, timeout: float) -> list[Delivery]:
-        consumption, member, until = self._consumption, self._member, started + timeout
+    def _wait(self, started: float, timeout_s: float) -> list[Delivery]:
+        consumption, member, until = self._consumption, self._member, started + timeout_s
         until_ms = int(until * 1000) + 1
         call = self._background.loop.call_soon_threadsafe
         member.core.ask(until_ms)
@@ -264,10 +278,13 @@ class ShareConsumer:
         self._member.core.stop_asking(until_ms)
         self._member.send(touched)
 
-    def _raise_trouble(self) -> None:
+    def _raise_wakeup(self) -> None:
         if self._is_woken:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
+
+    def _raise_trouble(self) -> None:
+        self._raise_wakeup()
         if self._starting is not None and self._starting.done() and self._starting.exception() is not None:
             failed, self._starting = self._starting, None  # it is said once, and the next poll tries again
             failed.result()
