@@ -40,7 +40,8 @@ def run_slow(
             running = broker.start(Policy.PAGE_CACHE)
             with Connection(running.bootstrap_servers) as admin:
                 create_topic(admin, TOPIC, partitions=PARTITIONS)
-            run_client("share", "fill", running, TOPIC, **{"records": RECORDS, "per-batch": 150})
+            fill = {"records": RECORDS, "per-batch": 150, "partitions": PARTITIONS}
+            run_client("share", "fill", running, TOPIC, **fill)
             for round_number in range(rounds):
                 for kind, sizes in (("group", GROUP_CONSUMERS), ("share", SHARE_CONSUMERS)):
                     for consumers in sizes if round_number % 2 == 0 else reversed(sizes):

@@ -17,7 +17,8 @@ from bench.wire import Connection, set_group_config
 GIVE_UP_S = 60.0
 
 
-def fill(bootstrap_servers: str, topic: str, *, records: int, per_batch: int) -> Figures:
+def fill(bootstrap_servers: str, topic: str, *, records: int, per_batch: int, partitions: int = 1) -> Figures:
+    """Batch after batch, in turn over the partitions, so that all are of the same size."""
     producer = Producer(
         {
             "bootstrap.servers": bootstrap_servers,
@@ -33,7 +34,7 @@ def fill(bootstrap_servers: str, topic: str, *, records: int, per_batch: int) ->
     for number in range(records):
         while True:
             try:
-                producer.produce(topic, value)
+                producer.produce(topic, value, partition=number // per_batch % partitions)
                 break
             except BufferError:
                 producer.poll(0.01)
@@ -139,10 +140,17 @@ def main() -> None:
     parser.add_argument("--group", default="bench")
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--per-batch", type=int, default=150)
+    parser.add_argument("--partitions", type=int, default=1)
     chosen = parser.parse_args()
     server, topic = chosen.bootstrap_server, chosen.topic
     if chosen.task == "fill":
-        figures = fill(server, topic, records=chosen.records, per_batch=chosen.per_batch)
+        figures = fill(
+            server,
+            topic,
+            records=chosen.records,
+            per_batch=chosen.per_batch,
+            partitions=chosen.partitions,
+        )
     elif chosen.task == "latency":
         figures = latency(server, topic, group=chosen.group, seconds=chosen.seconds)
     else:

@@ -148,7 +148,13 @@ def _run_on(
     for topic, records in {step.topic: step.records for _, step in steps}.items():
         with Connection(broker.bootstrap_servers) as admin:
             create_topic(admin, topic, partitions=PARTITIONS)
-        run_client("share", "fill", broker, topic, **{"records": records, "per-batch": 150})
+        run_client(
+            "share",
+            "fill",
+            broker,
+            topic,
+            **{"records": records, "per-batch": min(150, records // 24), "partitions": PARTITIONS},
+        )
     say(f"spark: {broker.name}: {len(steps)} queries in one session")
     for (purpose, step), ran in zip(
         steps, _run_program(broker, folder, jars, [step for _, step in steps]), strict=True

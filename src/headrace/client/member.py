@@ -153,6 +153,15 @@ class AsyncShareMember:
         finally:
             self.ask(None)
 
+    def be_patient(self, wait_ms: int) -> None:
+        """With `capacity`: how long fetches may wait at a broker from now on.
+
+        An acknowledgement has to wait for the fetch before it, so whoever is about to send some says 0: the member then
+        asks for more records from time to time, but waits for none.
+        """
+        self.core.patience_ms = wait_ms
+        self.pump()
+
     def acknowledge(
         self, acquired: Acquired, type: AcknowledgeType, first: int | None = None, last: int | None = None
     ) -> bool:

@@ -36,10 +36,12 @@ logger = logging.getLogger("headrace.spark")
 RECORDS_HELD = 1_000_000
 RECORDS_PER_FETCH = 50_000
 BYTES_PER_FETCH = 16 * 1024 * 1024
-CONFIRM_S = 0.05
-"""How long settling waits for the broker's answers; what is not confirmed by then is in the next offset's journal."""
 FETCH_WAIT_MS = 100
-"""A member has one request under way to each broker, so an acknowledgement may have to wait for a fetch that waits."""
+"""A member has one request under way to each broker, so leaving the group may have to wait for a fetch that waits."""
+MORE_S = 0.02
+"""How long a micro-batch that is smaller than the last one waits for more: as long as a fetch that finds some."""
+MORE_S_MAX = 0.5
+"""And how long it does so while more and more comes."""
 LOOK_S = 5.0
 """How often the group's start offsets and lag are looked up."""
 LOOKS_PER_STATE = 12
@@ -132,28 +134,50 @@ class Acquirer:
         offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
         return {place: found.offset or 0 for place, found in offsets.items()}
 
-    async def wait(self, limits: Limits, wait_s: float) -> None:
-        """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained."""
-        began = time.monotonic()
-        while not self.ledger.waiting(limits):
-            self.raise_error()
-            self._changed.clear()
-            left = began + wait_s - time.monotonic()
-            if limits.ends is not None:
-                if await self._is_drained(limits, began):
-                    return
-                left = 0.1
-            elif left <= 0:
-                return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), left)
+    async def wait(self, limits: Limits, wait_s: float, wanted: int | None) -> None:
+        """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained.
 
-    async def acknowledge(self, owed: RunSet, wait_s: float = 0.0) -> None:
-        """Sends what the ledger owes, and waits so long for the answers."""
-        if owed:
-            self._send(owed)
-            with contextlib.suppress(KafkaError):
-                await self._member.commit(timeout_s=wait_s)
+        Each micro-batch has a price of its own, so where records come in a stream it waits for as many as are wanted.
+        """
+        began = time.monotonic()
+        try:
+            while not self._has(1, limits):
+                self.raise_error()
+                self._member.be_patient(FETCH_WAIT_MS)
+                left = began + wait_s - time.monotonic()
+                if limits.ends is not None:
+                    if await self._is_drained(limits, began):
+                        return
+                    left = 0.1
+                elif left <= 0:
+                    return
+                await self._change(left)
+            await self._gather(limits, wanted)
+        finally:
+            self._member.be_patient(0)  # what comes next is a micro-batch, and then its acknowledgement
+
+    async def _gather(self, limits: Limits, wanted: int | None) -> None:
+        """Waits as long as more comes, up to what is wanted."""
+        until = time.monotonic() + MORE_S_MAX
+        while not self._has(RECORDS_HELD if wanted is None else wanted, limits):
+            if not await self._change(min(MORE_S, until - time.monotonic())):
+                return
+
+    def _has(self, count: int, limits: Limits) -> bool:
+        """Whether so many records wait for a micro-batch; from now on a change is one to that answer."""
+        self._changed.clear()
+        return self.ledger.waiting(limits).record_count >= count
+
+    async def _change(self, timeout_s: float) -> bool:
+        """Whether something arrived, or failed, within the time."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), timeout_s)
+        return self._changed.is_set()
+
+    def acknowledge(self, owed: RunSet) -> None:
+        """Sends what the ledger owes. What is not confirmed in time is in the next offset's journal."""
+        self._send(owed)
+        self._member.pump()
 
     async def copy_rejected(self, outcomes: Sequence[Outcome], topic: str) -> None:
         """Dead letters for what was rejected."""

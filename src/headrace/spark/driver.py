@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from headrace.client.background import BackgroundLoop
-from headrace.spark.acquirer import CONFIRM_S, Acquirer
+from headrace.spark.acquirer import Acquirer
 from headrace.spark.checkpoint import is_committed, require_committed
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -45,6 +45,8 @@ class Driver:
         self._ends: dict[Place, int] | None = None
         self._wants_ends = drain
         self._is_drained = False
+        self._last_count = 0
+        """How many records the last micro-batch had."""
         self._planned: dict[str, Any] | None = None
         """The offset that was given to Spark last, until Spark has logged it."""
         self._logged: dict[str, Any] | None = None
@@ -69,7 +71,10 @@ class Driver:
             self._settle(acquirer)
         if self._is_drained:
             return dict(start)
-        self._run(acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000))
+        wanted = [count for count in (records_max, self._last_count) if count]
+        self._run(
+            acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000, min(wanted, default=None))
+        )
         offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
             if self._ends is not None:
@@ -77,6 +82,7 @@ class Driver:
                 self._is_drained = True
                 self._run(acquirer.close())
             return dict(start)
+        self._last_count = offset.batch.record_count
         self._planned = offset.to_json()
         return self._planned
 
@@ -172,7 +178,7 @@ class Driver:
         unknown = outcomes.minus(self._ledger.planned)
         if unknown:
             logger.warning("Outcomes of records that are not in the micro-batch are ignored: %s", unknown)
-        await acquirer.acknowledge(self._ledger.settle(outcomes), CONFIRM_S)
+        acquirer.acknowledge(self._ledger.settle(outcomes))
 
     def _settle_if_committed(self, acquirer: Acquirer) -> None:
         checkpoint = self._options.checkpoint_path
@@ -182,7 +188,7 @@ class Driver:
             self._settle(acquirer)
 
     async def _hand_off(self, acquirer: Acquirer) -> None:
-        await acquirer.acknowledge(self._ledger.hand_off())
+        acquirer.acknowledge(self._ledger.hand_off())
 
     async def _plan(self, acquirer: Acquirer, limits: Limits) -> AcquiredOffset | None:
         acquirer.let_go_of_ended_locks()

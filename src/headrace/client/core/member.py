@@ -42,6 +42,8 @@ QUICK_POLL_MS = 500
 """An application that comes back sooner than this gets its next records ahead of time."""
 TURN_WAIT_MS = 100
 """How long one of several brokers may hold a fetch back when they are asked in turn."""
+HELD_WAIT_MS = 20
+"""How long a fetch ahead may wait while records are held, which may be acknowledged at any time."""
 NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
 """Opens a session and fetches nothing."""
 
@@ -95,6 +97,8 @@ class MemberCore:
         self.settings = settings
         self.capacity = capacity
         self.is_ahead = is_ahead
+        self.patience_ms = settings.fetch_max_wait_ms
+        """How long fetches ahead may wait at a broker. What is acknowledged meanwhile has to wait, too."""
         self.membership = Membership(
             settings.group_id,
             member_id,
@@ -273,7 +277,11 @@ class MemberCore:
         """How long a fetch may wait at the broker; None when there is to be none."""
         if self.is_ahead:
             # A fetch that waits would keep the answers to the acknowledgements in it waiting too.
-            return 0 if session.pending and session.is_open else self.settings.fetch_max_wait_ms
+            if session.pending and session.is_open:
+                return 0
+            if not self.patience_ms and now_ms < session.rest_until_ms:
+                return None
+            return min(self.patience_ms, HELD_WAIT_MS) if self.holdings.outstanding else self.patience_ms
         if self._asked_until_ms is not None and not self.holdings.buffered:
             return max(0, min(self.settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
         if session.buffered and not self._is_awaited:
@@ -294,7 +302,7 @@ class MemberCore:
         """When `tick` and `sends` want to be called, if nothing else happens."""
         times = [self.membership.deadline_ms(), self.placement.metadata_due_ms]
         for session in self.sessions.values():
-            times += (session.next_due_ms, session.not_before_ms)
+            times += (session.next_due_ms, session.not_before_ms, session.rest_until_ms)
         return min((time for time in times if time is not None and time > now_ms), default=None)
 
     # What the coordinator answers, what the metadata says

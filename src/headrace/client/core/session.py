@@ -34,6 +34,7 @@ CLOSING = -1
 EPOCH_MAX = 2**31 - 1
 EARLY_MAX = 3
 """Fetches in a row that may come back empty before their time; then there is a wait before the next one."""
+REST_MS = 100
 
 T = TypeVar("T")
 ShareRequest = ShareFetchRequest | ShareAcknowledgeRequest
@@ -78,6 +79,8 @@ class Session:
         """When the locks held here have to be looked at."""
         self.was_full = False
         """The last fetch brought all it asked for: there is likely more."""
+        self.rest_until_ms = 0
+        """The last fetch brought nothing: one that does not wait has no reason to be sent before this time."""
         self.buffered = 0
         """Offsets that have arrived and are not taken."""
         self.is_closed = False
@@ -222,6 +225,7 @@ class Session:
     def fetched(self, sent: Sent, records: int, *, now_ms: int) -> None:
         """Keeps count of answers that come empty before their time: a broker that does so must not be hammered."""
         self.was_full = 0 < sent.records_max <= records
+        self.rest_until_ms = 0 if records else now_ms + REST_MS
         if records or now_ms - sent.sent_ms >= sent.wait_ms // 2 or sent.wait_ms == 0:
             self._early = 0
             return

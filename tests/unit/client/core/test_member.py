@@ -186,6 +186,41 @@ def test_a_member_that_acquires_ahead_fills_its_capacity() -> None:
     assert driver.sends(30) == {}
 
 
+def test_without_patience_it_asks_from_time_to_time_and_waits_for_nothing() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True)
+    driver.core.patience_ms = 0
+    (request,) = driver.sends(0).values()
+    assert request.max_wait_ms == 0
+    driver.answer(1, now_ms=1)
+    assert driver.sends(2) == {}, "there was nothing a moment ago"
+    due_ms = driver.core.deadline_ms(now_ms=2)
+    assert due_ms is not None
+    (request,) = driver.sends(due_ms).values()
+    assert request.max_wait_ms == 0
+
+
+def test_an_acknowledgement_does_not_wait_for_the_next_time_to_ask() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True)
+    driver.sends(0)
+    driver.arrive(1, 0, 0, 9)
+    driver.core.patience_ms = 0
+    driver.sends(1)
+    driver.answer(1, now_ms=2)
+    (acquired,) = driver.core.sessions[1].acquired()
+    acquired.choose_range(0, 9, ACCEPT)
+    driver.core.holdings.sweep([acquired])
+    (request,) = driver.sends(3).values()
+    assert request.topics[0].partitions[0].acknowledgement_batches
+
+
+def test_while_records_are_held_a_fetch_waits_only_for_a_moment() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True)
+    (idle,) = driver.sends(0).values()
+    driver.arrive(1, 0, 0, 9)
+    (holding,) = driver.sends(1).values()
+    assert holding.max_wait_ms < idle.max_wait_ms == 500
+
+
 def test_a_lost_leader_is_asked_for_elsewhere_and_its_locks_are_gone() -> None:
     driver = Driver(1)
     driver.poll(0)
