@@ -95,6 +95,26 @@ def test_a_topic_that_was_made_again_is_another_topic(task: Task) -> None:
     assert task.offsets(Run(0, 5, 1), fails_on_data_loss=False) == []
 
 
+def test_a_connection_that_knew_the_topic_before_it_was_made_again_reads_nothing_of_the_new_one(
+    task: Task,
+) -> None:
+    assert task.offsets(Run(0, 5, 1)) == list(range(6))
+    with task.queue.admin() as admin:
+        admin.delete_topics([task.queue.topic])
+        admin.create_topic(task.queue.topic, partitions=2)
+    task.queue.send(200)
+    with pytest.raises(DataLossError, match="deleted and made again"):
+        task.offsets(Run(0, 5, 1))
+    assert task.offsets(Run(0, 5, 1), fails_on_data_loss=False) == []
+
+
+def test_a_topic_that_is_not_there_is_named(task: Task) -> None:
+    with task.queue.admin() as admin:
+        admin.delete_topics([task.queue.topic])
+    with pytest.raises(DataLossError, match=f"topic {task.queue.topic} is not there"):
+        task.offsets(Run(0, 5, 1))
+
+
 def test_a_range_beyond_the_end_of_the_log_was_cut_off(task: Task) -> None:
     with pytest.raises(DataLossError, match=r"up to 99.*failOnDataLoss"):
         task.offsets(Run(95, 105, 1))

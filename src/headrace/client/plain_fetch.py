@@ -19,6 +19,7 @@ from headrace.client.cluster import Cluster, Partition, Topic
 from headrace.client.errors import OffsetOutOfRangeError, error_for, is_retriable
 from headrace.wire.batches import HEADER_SIZE, LENGTH_MIN, MAGIC, BatchHeader, is_intact, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import uuid_text
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.fetch_response import AbortedTransaction, FetchResponse, PartitionData
 from headrace.wire.messages.list_offsets_request import (
@@ -51,15 +52,24 @@ async def read_range(
     max_bytes: int = MAX_BYTES,
     check_crcs: bool = True,
     patience_ms: int | None = None,
+    topic_id: str | None = None,
 ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
     """The batches with offsets from `first` to `last`, without control batches; offsets compacted away are not there.
 
     `committed` leaves out aborted transactions, and waits for open ones. OffsetOutOfRangeError (with
     `log_start_offset`) when retention has taken `first` away, OffsetNotAvailableError when the log does not reach
-    `last` within `patience_ms` (default.api.timeout.ms), CorruptRecordError when a checksum does not fit.
+    `last` within `patience_ms` (default.api.timeout.ms), CorruptRecordError when a checksum does not fit. With
+    `topic_id` (as Kafka shows it) only that topic is meant: UnknownTopicIdError when it was deleted and made again.
     """
     reader = _RangeReader(
-        cluster, topic, partition, last, committed=committed, max_bytes=max_bytes, patience_ms=patience_ms
+        cluster,
+        topic,
+        partition,
+        last,
+        committed=committed,
+        max_bytes=max_bytes,
+        patience_ms=patience_ms,
+        topic_id=topic_id,
     )
     upcoming = asyncio.create_task(reader.fetch(first))
     try:
@@ -162,9 +172,11 @@ class _RangeReader:
         committed: bool,
         max_bytes: int,
         patience_ms: int | None,
+        topic_id: str | None,
     ) -> None:
         self._cluster = cluster
         self._topic = topic
+        self._topic_id = topic_id
         self._partition = partition
         self._last = last
         self._patience_ms = patience_ms
@@ -195,6 +207,9 @@ class _RangeReader:
             )
 
     async def _ask(self, topic: Topic, partition: Partition, offset: int) -> PartitionData | None:
+        if self._topic_id is not None and uuid_text(topic.topic_id) != self._topic_id:
+            text = f"topic {self._topic} was deleted and made again"
+            raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
         asked = FetchPartition(
             partition=self._partition,
             fetch_offset=offset,

@@ -32,7 +32,6 @@ from headrace.spark.errors import DataLossError
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece, hulls
 from headrace.wire.batches import BatchHeader
-from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
 BYTES_AT_ONCE = 1024 * 1024
@@ -67,12 +66,10 @@ def _read(piece: Piece, hull: tuple[Run, ...], reading: Reading) -> Iterator[tup
     first, last = hull[0].first, hull[-1].last
     worker = _worker(reading.client)
     timeout_s = reading.timeout_ms / 1000
+    batches = read_range(worker.cluster, piece.topic, piece.partition, first, last, topic_id=piece.topic_id)
     try:
-        worker.run(_require_same_topic(worker.cluster, piece), timeout_s)
-        yield from worker.iterate(
-            read_range(worker.cluster, piece.topic, piece.partition, first, last), timeout_s
-        )
-    except (*_GONE, DataLossError) as error:
+        yield from worker.iterate(batches, timeout_s)
+    except _GONE as error:
         yield from _after_loss(piece, hull, reading, error)
 
 
@@ -80,9 +77,11 @@ def _after_loss(
     piece: Piece, hull: tuple[Run, ...], reading: Reading, error: Exception
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
     first, last = hull[0].first, hull[-1].last
+    is_gone = isinstance(error, UnknownTopicOrPartitionError)
+    cause = f"topic {piece.topic} is not there." if is_gone else str(error)
     text = (
         f"Offsets {first} to {last} of {piece.topic}-{piece.partition} belong to a micro-batch that Spark has logged, "
-        f"but Kafka no longer has them all: {error} The micro-batch cannot be replayed whole. Keep records for longer "
+        f"but Kafka no longer has them all: {cause} The micro-batch cannot be replayed whole. Keep records for longer "
         "than a query may be down (retention.ms, retention.bytes); to go on without them set failOnDataLoss=false."
     )
     if reading.fails_on_data_loss:
@@ -93,17 +92,6 @@ def _after_loss(
         return
     rest = tuple(run._replace(first=max(run.first, start)) for run in hull if run.last >= start)
     yield from _read(piece, rest, reading)
-
-
-async def _require_same_topic(cluster: Cluster, piece: Piece) -> None:
-    topic = cluster.topic(piece.topic)
-    if topic is None or uuid_text(topic.topic_id) != piece.topic_id:
-        await cluster.refresh([piece.topic])
-        topic = cluster.topic(piece.topic)
-    if topic is None:
-        raise DataLossError(f"topic {piece.topic} is not there.")
-    if uuid_text(topic.topic_id) != piece.topic_id:
-        raise DataLossError(f"topic {piece.topic} was deleted and made again.")
 
 
 class _Worker:
@@ -119,9 +107,6 @@ class _Worker:
         except BaseException:
             self._loop.close()
             raise
-
-    def run(self, coroutine: object, timeout_s: float) -> None:
-        self._loop.run_until_complete(asyncio.wait_for(coroutine, timeout_s))  # type: ignore[arg-type]
 
     def iterate(
         self, batches: AsyncIterator[tuple[BatchHeader, memoryview]], timeout_s: float
