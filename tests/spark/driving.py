@@ -71,8 +71,8 @@ def _drain(queue: Queue, command: list[str], environment: Mapping[str, str], tol
         "kafka.group.id": queue.group,
         "startingOffsets": "earliest",
         "checkpointLocation": queue.checkpoint,
-        "minPartitions": "6",
-        "maxRecordsPerTrigger": "1000",
+        "minPartitions": "4",
+        "maxRecordsPerTrigger": "600",
         **queue.options,
     }
     places = {"checkpoint": queue.checkpoint, "results": str(queue.folder / "results")}

@@ -30,7 +30,7 @@ from tests.spark.standalone import (
 )
 
 pytestmark = pytest.mark.timeout(300)
-RECORDS = 3_000
+RECORDS = 1_200
 
 
 @dataclass(frozen=True)
