@@ -6,6 +6,10 @@ too early: then it is released, and comes again. A micro-batch that Spark repeat
 
     pip install 'headrace[spark]'
     python examples/spark_orders.py [-b HOST:PORT]
+
+Parquet, not Delta: Delta's newest release, 4.4.0, is built for Spark 4.2 and fails on Spark 4.3, where a write ends in
+"NoSuchMethodError: LogicalRDD.<init>". Where it runs, the write below becomes .format("delta").mode("append") with the
+options txnAppId (a name of yours) and txnVersion (the batch id), by which Delta leaves a repeated micro-batch out.
 """
 
 import json

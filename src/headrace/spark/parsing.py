@@ -4,6 +4,8 @@ orders = parse_json(stream, "id bigint, amount double")      # adds columns: par
 process(orders, handle).start()                              # handle sees readable rows only
 """
 
+import json
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import StringType, StructType
@@ -42,12 +44,16 @@ def parse_avro(df: DataFrame, schema: str, *, column: str = "value", into: str =
     from pyspark.sql.avro.functions import from_avro
 
     try:
-        parsed = df.withColumn(into, from_avro(column, schema, {"mode": "PERMISSIVE"}))
+        # Of what cannot be read Spark makes a record of nulls, which a good one may be too. In a record around it,
+        # whose encoding is that of its one field, the field is null then.
+        around = {"type": "record", "name": "Around", "fields": [{"name": "it", "type": json.loads(schema)}]}
+        found = from_avro(column, json.dumps(around), {"mode": "PERMISSIVE"})
+        parsed = df.withColumn(into, found["it"])
         _ = parsed.schema  # without the package, Spark finds out only now
     except Exception as error:
         raise OptionError(
             "Avro needs Spark's package, spark.jars.packages=org.apache.spark:spark-avro_2.13:<your Spark version>, "
-            f"and a schema that it can read: {error}"
+            f"and a schema in JSON that it can read: {error}"
         ) from error
     return _judged(parsed, is_unreadable=F.col(into).isNull(), column=column, what="Avro of the schema")
 
