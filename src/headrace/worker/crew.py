@@ -125,8 +125,7 @@ class Crew:
                     await self._orders.outbox.partitions(topic)
                 except SendError as error:
                     raise QueueError(
-                        f"task {task.name}: its dead letters have nowhere to go: {error} "
-                        f"Create it with: headrace topic create {topic}"
+                        f"task {task.name}: its dead letters have nowhere to go: {error}"
                     ) from error
             elif facts.broker_dead_letters is None:
                 logger.warning(

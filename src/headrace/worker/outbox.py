@@ -6,6 +6,9 @@ makes `queue.send` possible without asyncio.
 aiokafka numbers the records of a partition when it sends them. After one that a broker has refused, the numbers have a
 hole, and the broker refuses whatever follows as out of order. So a producer that has failed once is replaced, and those
 who only suffered from the hole are sent again by the next one.
+
+Whether a topic is there is asked by our own client, before aiokafka hears of it: that one would look for it for as long
+as a request may take, and log an error ten times a second.
 """
 
 import asyncio
@@ -25,8 +28,14 @@ from aiokafka.errors import (
 )
 
 from headrace.client.background import BackgroundLoop
+from headrace.client.cluster import ANY, Cluster
+from headrace.client.errors import error_for, is_retriable
 from headrace.client.security import tls_context
 from headrace.client.settings import ClientSettings
+from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import KafkaError as OurKafkaError
+from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
+from headrace.wire.messages.metadata_response import MetadataResponse
 from headrace.worker.bodies import Header
 from headrace.worker.errors import SendError
 
@@ -34,6 +43,9 @@ T = TypeVar("T")
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
 """Above what brokers take, so that they decide (`max.message.bytes`) and not this producer."""
 
+TOPIC_S_MAX = 5.0
+"""How long a topic may take to be there, where the broker creates topics that are asked for."""
+TOPIC_AGAIN_S = 0.1
 AFTER_A_HOLE = (OutOfOrderSequenceNumber, UnknownProducerId, InvalidProducerEpoch)
 
 
@@ -55,6 +67,9 @@ class Outbox:
         self._lock = threading.Lock()
         self._background: BackgroundLoop | None = None
         self._producer: AIOKafkaProducer | None = None
+        self._cluster: Cluster | None = None
+        self._known: set[str] = set()
+        """Topics that were there when something was sent to them."""
         self._starting: asyncio.Lock | None = None
         self._busy: set[asyncio.Task[Any]] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -85,7 +100,7 @@ class Outbox:
 
     async def partitions(self, topic: str) -> int:
         """How many the topic has. It is created by this where the broker creates topics by themselves."""
-        return await self._elsewhere(partial(self._partitions, topic))
+        return await self._elsewhere(partial(self._places, topic))
 
     def close(self) -> None:
         """Sends what is on its way and stops. A later `send` starts anew."""
@@ -149,15 +164,18 @@ class Outbox:
         headers: tuple[Header, ...],
         beside: int | None,
     ) -> Sent:
+        partition = None
+        if beside is not None:
+            partition = beside % await self._places(topic)
+        elif topic not in self._known:
+            await self._places(topic)
         producer = await self._started()
         try:
-            partition = None
-            if beside is not None:
-                partition = beside % len(await producer.partitions_for(topic))
             written = await producer.send_and_wait(
                 topic, value, key=key, headers=list(headers), partition=partition
             )
         except KafkaError:
+            self._known.discard(topic)
             await self._replace(producer)
             raise
         return Sent(topic, written.partition, written.offset)
@@ -167,11 +185,33 @@ class Outbox:
             self._producer = None
             await self._end(broken)
 
-    async def _partitions(self, topic: str) -> int:
-        try:
-            return len(await (await self._started()).partitions_for(topic))
-        except KafkaError as error:
-            raise SendError(f"topic {topic!r} cannot be written to: {error!r}; does it exist?") from error
+    async def _places(self, topic: str) -> int:
+        """The topic's partitions; SendError when it is not there."""
+        request = MetadataRequest(topics=[MetadataRequestTopic(name=topic)], allow_auto_topic_creation=True)
+        now = asyncio.get_running_loop().time
+        deadline = now() + TOPIC_S_MAX
+        while True:
+            try:
+                response: MetadataResponse = await (await self._asked()).send(ANY, request)
+            except OurKafkaError as error:
+                raise SendError(f"topic {topic!r} cannot be written to: {error}") from error
+            (found,) = response.topics
+            if not found.error_code:
+                self._known.add(topic)
+                return len(found.partitions)
+            if now() >= deadline or not is_retriable(found.error_code):
+                raise _no_topic(topic, found.error_code)
+            await asyncio.sleep(TOPIC_AGAIN_S)
+
+    async def _asked(self) -> Cluster:
+        """Our own client, for questions."""
+        assert self._starting is not None
+        async with self._starting:
+            if self._cluster is None:
+                cluster = Cluster(self._settings)
+                await cluster.start()
+                self._cluster = cluster
+            return self._cluster
 
     async def _started(self) -> AIOKafkaProducer:
         assert self._starting is not None
@@ -192,6 +232,9 @@ class Outbox:
         producer, self._producer = self._producer, None
         if producer is not None:
             await self._end(producer)
+        cluster, self._cluster = self._cluster, None
+        if cluster is not None:
+            await cluster.close()
         if self._ending:
             await asyncio.wait(self._ending)
 
@@ -201,6 +244,12 @@ class Outbox:
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         await asyncio.shield(ending)
+
+
+def _no_topic(topic: str, code: int) -> SendError:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+        return SendError(f"there is no topic {topic!r}; create it first: headrace topic create {topic}")
+    return SendError(f"nothing can be sent: {error_for(code, about=f'topic {topic!r}')}")
 
 
 def _send_error(topic: str, error: KafkaError) -> SendError:
