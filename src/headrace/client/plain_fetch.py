@@ -9,6 +9,9 @@ are worked on, so about twice `max_bytes` may be in memory.
 A range is read to its end or there is an error: never does it end early in silence. A leader that was just elected
 may for a moment not give out the newest records (its high watermark lags), so a log that seems to end before the range
 does is asked again. Tries without progress are spaced by retry.backoff.ms and end after default.api.timeout.ms.
+
+Who gives the topic's id knows that the records were there. Then that the cluster does not have them is believed only
+when it has said so, and nothing else, for the whole time: a broker that has just started may not know its topics yet.
 """
 
 import asyncio
@@ -37,6 +40,7 @@ WAIT_MS = 500
 UNKNOWN_TRIES = 3
 """A topic made just now may be unknown to a broker for a moment; one that stays unknown is not there."""
 _UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+_GONE = (*_UNKNOWN, ErrorCode.OFFSET_NOT_AVAILABLE)
 _CONSUMER = -1
 """Where replicas give their node id, clients give this."""
 
@@ -59,7 +63,8 @@ async def read_range(
     `committed` leaves out aborted transactions, and waits for open ones. OffsetOutOfRangeError (with
     `log_start_offset`) when retention has taken `first` away, OffsetNotAvailableError when the log does not reach
     `last` within `patience_ms` (default.api.timeout.ms), CorruptRecordError when a checksum does not fit. With
-    `topic_id` (as Kafka shows it) only that topic is meant: UnknownTopicIdError when it was deleted and made again.
+    `topic_id` (as Kafka shows it) only that topic is meant: UnknownTopicIdError when it was deleted and made again,
+    UnknownTopicOrPartitionError when it stays unknown for as long.
     """
     reader = _RangeReader(
         cluster,
@@ -128,24 +133,27 @@ async def list_offsets(
 
 
 class _Patience:
-    """How long a read goes on without getting anywhere."""
+    """How long a read goes on without getting anywhere. `is_sure`: what it asks for was there once."""
 
-    def __init__(self, cluster: Cluster, patience_ms: int | None = None) -> None:
+    def __init__(self, cluster: Cluster, patience_ms: int | None = None, *, is_sure: bool = False) -> None:
         self._cluster = cluster
         self._tries = 0
+        self._is_sure = is_sure
         if patience_ms is None:
             patience_ms = cluster.settings.default_api_timeout_ms
-        self._deadline = self._now() + patience_ms / 1000
+        self.time_s = patience_ms / 1000
+        self._began = self._now()
+        self._gone_since: float | None = None
 
-    async def after(self, error: KafkaError, topics: Iterable[str]) -> None:
+    async def after(self, error: KafkaError, topics: Iterable[str], *, tries_max: int | None = None) -> None:
         """Waits and looks the leaders up anew, or raises the error: it does not pass, or has not passed in time."""
         settings = self._cluster.settings
         wait_ms = min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(self._tries, 30))
         wait_s = wait_ms * random.uniform(0.8, 1.2) / 1000
-        is_hopeless = not is_retriable(error.code)
-        if error.code in _UNKNOWN and self._tries >= UNKNOWN_TRIES:
-            is_hopeless = True
-        if is_hopeless or self._now() + wait_s > self._deadline:
+        if tries_max is None and error.code in _UNKNOWN and not self._is_sure:
+            tries_max = UNKNOWN_TRIES
+        is_hopeless = not is_retriable(error.code) or (tries_max is not None and self._tries >= tries_max)
+        if is_hopeless or self._now() + wait_s > self._since(error) + self.time_s:
             raise error
         self._tries += 1
         await asyncio.sleep(wait_s)
@@ -154,6 +162,14 @@ class _Patience:
         except KafkaError as trouble:
             if not is_retriable(trouble.code):
                 raise
+
+    def _since(self, error: KafkaError) -> float:
+        """From when on the time counts. It is at most twice as long in all."""
+        if error.code not in _GONE:
+            self._gone_since = None
+        elif self._gone_since is None:
+            self._gone_since = self._now()
+        return self._gone_since if self._is_sure and self._gone_since is not None else self._began
 
     def _now(self) -> float:
         return asyncio.get_running_loop().time()
@@ -186,30 +202,35 @@ class _RangeReader:
 
     async def fetch(self, offset: int) -> PartitionData:
         """What the log has from `offset` on. Without records there are none up to the end of the range."""
-        patience = _Patience(self._cluster, self._patience_ms)
+        patience = _Patience(self._cluster, self._patience_ms, is_sure=self._topic_id is not None)
         while True:
+            tries_max = None
             try:
                 topic, partition = await _find(self._cluster, self._topic, self._partition)
-                data = await self._ask(topic, partition, offset)
+                if self._topic_id not in (None, uuid_text(topic.topic_id)):
+                    tries_max = UNKNOWN_TRIES  # in case that these metadata are older than the id
+                    text = f"topic {self._topic} was deleted and made again"
+                    raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
+                data = await self._ask(topic, partition, offset, patience.time_s)
+                if data is None:
+                    continue  # the answer named a new leader
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    end = await self._require_start(offset)
+                else:
+                    end = data.last_stable_offset if self._committed else data.high_watermark
             except KafkaError as error:
-                await patience.after(error, [self._topic])
+                await patience.after(error, [self._topic], tries_max=tries_max)
                 continue
-            if data is None:
-                continue  # the answer named a new leader
-            if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                raise await self._out_of_range(offset)
-            end = data.last_stable_offset if self._committed else data.high_watermark
-            if data.records or end > self._last:
+            if not data.error_code and (data.records or end > self._last):
                 return data
             text = f"offsets {offset} to {self._last} are wanted, and the log can be read up to {end - 1}"
             await patience.after(
                 error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text, about=self._about), [self._topic]
             )
 
-    async def _ask(self, topic: Topic, partition: Partition, offset: int) -> PartitionData | None:
-        if self._topic_id is not None and uuid_text(topic.topic_id) != self._topic_id:
-            text = f"topic {self._topic} was deleted and made again"
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
+    async def _ask(
+        self, topic: Topic, partition: Partition, offset: int, throttle_s_max: float
+    ) -> PartitionData | None:
         asked = FetchPartition(
             partition=self._partition,
             fetch_offset=offset,
@@ -226,6 +247,12 @@ class _RangeReader:
         response: FetchResponse = await self._cluster.send(partition.leader_id, request)
         if response.error_code:
             raise error_for(response.error_code, about=self._about)
+        if not response.responses:  # Kafka's way to hold back a client that is over its quota
+            await asyncio.sleep(min(response.throttle_time_ms / 1000, throttle_s_max))
+            text = (
+                f"the broker holds this client back for {response.throttle_time_ms} ms: it is over its quota"
+            )
+            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, about=self._about)
         data = response.responses[0].partitions[0]
         if not data.error_code or data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
             return data
@@ -275,17 +302,17 @@ class _RangeReader:
         offsets = f"the batch of offsets {header.base_offset} to {header.last_offset}"
         return error_for(ErrorCode.CORRUPT_MESSAGE, f"{offsets} {what}", about=self._about)
 
-    async def _out_of_range(self, offset: int) -> KafkaError:
+    async def _require_start(self, offset: int) -> int:
+        """Where the log ends, seen that `offset` is not in it; OffsetOutOfRangeError if it starts after `offset`."""
         place = self._topic, self._partition
-        starts = await list_offsets(self._cluster, {place: EARLIEST})
-        error = error_for(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} is not in the log, which starts at {starts[place]}",
-            about=self._about,
-        )
+        start = (await list_offsets(self._cluster, {place: EARLIEST}))[place]
+        if self._topic_id is not None and start <= offset:
+            return (await list_offsets(self._cluster, {place: LATEST}))[place]
+        text = f"offset {offset} is not in the log, which starts at {start}"
+        error = error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, about=self._about)
         assert isinstance(error, OffsetOutOfRangeError)
-        error.log_start_offset = starts[place]
-        return error
+        error.log_start_offset = start
+        raise error
 
     @property
     def _about(self) -> str:

@@ -1,7 +1,7 @@
 """Ranges of offsets are read whole and in order, from a real broker in this process."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 from confluent_kafka import Producer
@@ -13,11 +13,15 @@ from headrace.client.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
     RequestTimeoutError,
+    TopicAuthorizationError,
+    UnknownTopicIdError,
     UnknownTopicOrPartitionError,
+    error_for,
 )
-from headrace.client.plain_fetch import EARLIEST, LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import EARLIEST, LATEST, UNKNOWN_TRIES, _Patience, list_offsets, read_range
 from headrace.wire.batches import BatchHeader, Compression
 from headrace.wire.errors import ErrorCode
+from headrace.wire.ids import uuid_text
 from headrace.wire.messages.fetch_request import FetchRequest
 from headrace.wire.messages.fetch_response import (
     FetchableTopicResponse,
@@ -297,6 +301,133 @@ def test_a_new_leader_that_an_answer_names_is_asked_without_new_metadata(unique:
             found = await values(read_range(cluster, unique, 0, 0, 0), 0, 0)
             assert found == [b"from the new leader"]
             assert [name for name, _ in old.asked].count("metadata") == 1
+
+    run(scenario())
+
+
+TOPIC_ID = bytes(range(16))
+
+
+def one_record(
+    name: str,
+    *,
+    topic_error: Callable[[], ErrorCode] = lambda: ErrorCode.NONE,
+    first_answers: tuple[FetchResponse, ...] = (),
+) -> ScriptedBroker:
+    """A broker with one record in its only topic, and what it answers before it gives it out."""
+    before = list(first_answers)
+
+    def metadata(_: MetadataRequest, __: int) -> MetadataResponse:
+        partition = MetadataResponsePartition(partition_index=0, leader_id=1, leader_epoch=0)
+        topic = MetadataResponseTopic(
+            name=name, topic_id=TOPIC_ID, error_code=topic_error(), partitions=[partition]
+        )
+        node = MetadataResponseBroker(node_id=1, host="127.0.0.1", port=broker.port)
+        return MetadataResponse(brokers=[node], topics=[topic])
+
+    def records(_: FetchRequest, __: int) -> FetchResponse:
+        if before:
+            return before.pop(0)
+        batch = build_batch([NewRecord(None, b"there")])
+        partition = PartitionData(partition_index=0, high_watermark=1, records=batch)
+        return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])])
+
+    broker = ScriptedBroker({"metadata": metadata, "fetch": records})
+    return broker
+
+
+def test_a_client_over_its_quota_asks_again(unique: str) -> None:
+    """Kafka's answer names no topic then, only how long it will not listen."""
+
+    async def scenario() -> None:
+        held_back = FetchResponse(throttle_time_ms=20, responses=[])
+        async with (
+            one_record(unique, first_answers=(held_back,) * 2) as broker,
+            Cluster(settings_for(broker.address)) as cluster,
+        ):
+            assert await values(read_range(cluster, unique, 0, 0, 0), 0, 0) == [b"there"]
+
+    run(scenario())
+
+
+def test_a_topic_that_was_there_is_asked_for_until_the_time_is_over(unique: str) -> None:
+    """A broker that has just started does not know its topics yet."""
+
+    async def scenario() -> None:
+        errors = [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (5 * UNKNOWN_TRIES)
+        async with (
+            one_record(unique, topic_error=lambda: errors.pop() if errors else ErrorCode.NONE) as broker,
+            Cluster(settings_for(broker.address)) as cluster,
+        ):
+            found = read_range(cluster, unique, 0, 0, 0, topic_id=uuid_text(TOPIC_ID))
+            assert await values(found, 0, 0) == [b"there"]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, UnknownTopicOrPartitionError),
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError),
+    ],
+)
+def test_what_hides_a_topic_that_was_there_is_named(
+    unique: str, code: ErrorCode, error: type[Exception]
+) -> None:
+    async def scenario() -> None:
+        async with (
+            one_record(unique, topic_error=lambda: code) as broker,
+            Cluster(settings_for(broker.address)) as cluster,
+        ):
+            hidden = read_range(cluster, unique, 0, 0, 0, topic_id=uuid_text(TOPIC_ID), patience_ms=50)
+            with pytest.raises(error):
+                await values(hidden, 0, 0)
+
+    run(scenario())
+
+
+def test_a_topic_of_the_same_name_with_another_id_is_not_read(broker: Broker, unique: str) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            await filled(cluster, unique)
+            with pytest.raises(UnknownTopicIdError, match="deleted and made again"):
+                await values(read_range(cluster, unique, 0, 0, 9, topic_id=uuid_text(TOPIC_ID)), 0, 9)
+
+    run(scenario())
+
+
+def test_that_records_are_gone_is_believed_after_the_whole_time_without_other_trouble(
+    broker: Broker, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        now = 0.0
+        monkeypatch.setattr(_Patience, "_now", lambda _: now)
+        moved = error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+        unknown = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        async with Cluster(settings_for(broker)) as cluster:
+            await create_topic(cluster, unique)
+            patience = _Patience(cluster, 1_000, is_sure=True)
+            for now, error in ((0.0, unknown), (0.5, moved), (0.9, unknown), (1.8, unknown)):  # noqa: B007
+                await patience.after(error, [unique])
+            now = 1.9
+            with pytest.raises(UnknownTopicOrPartitionError):
+                await patience.after(unknown, [unique])
+
+    run(scenario())
+
+
+def test_a_log_that_ends_before_the_range_was_cut_off_if_the_records_were_there(
+    broker: Broker, unique: str
+) -> None:
+    async def scenario() -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            topic_id = uuid_text((await filled(cluster, unique)).topic_id)
+            with pytest.raises(OffsetOutOfRangeError, match="150 is not in the log, which starts at 0"):
+                await values(read_range(cluster, unique, 0, 150, 160), 150, 160)
+            cut_off = read_range(cluster, unique, 0, 150, 160, topic_id=topic_id, patience_ms=50)
+            with pytest.raises(OffsetNotAvailableError, match=r"150 to 160 are wanted.* up to 99"):
+                await values(cut_off, 150, 160)
 
     run(scenario())
 
