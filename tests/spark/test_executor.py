@@ -1,15 +1,20 @@
 """What a task reads, without Spark: exactly its ranges, again and again; and what it does when they are gone."""
 
-from collections.abc import Iterator
+import logging
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from headrace import Broker
+from headrace.client.cluster import Cluster
+from headrace.client.errors import LeaderNotAvailableError, TopicAuthorizationError
 from headrace.spark.errors import DataLossError
 from headrace.spark.executor import Reading, _kept, read_pieces
 from headrace.spark.options import SourceOptions
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.metadata_response import MetadataResponseTopic
 from tests.spark.conftest import Queue
 
 
@@ -27,19 +32,26 @@ class Task:
         with queue.admin() as admin:
             self.topic_id = admin.describe_topics([queue.topic])[queue.topic].topic_id
 
-    def offsets(self, *runs: Run, fails_on_data_loss: bool = True, partition: int = 0) -> list[int]:
-        piece = Piece(self.queue.topic, self.topic_id, partition, runs)
+    def offsets(
+        self,
+        *runs: Run,
+        fails_on_data_loss: bool = True,
+        partitions: tuple[int, ...] = (0,),
+        timeout_ms: int = 10_000,
+    ) -> list[int]:
+        pieces = tuple(Piece(self.queue.topic, self.topic_id, partition, runs) for partition in partitions)
         given = {
             "kafka.bootstrap.servers": self.queue.bootstrap_servers,
             "subscribe": self.queue.topic,
             "kafka.group.id": "g",
             "kafka.default.api.timeout.ms": "2000",
+            "kafka.retry.backoff.ms": "20",
         }
         client = SourceOptions.parse(given).client
         reading = Reading(
-            client, include_headers=True, fails_on_data_loss=fails_on_data_loss, timeout_ms=10_000
+            client, include_headers=True, fails_on_data_loss=fails_on_data_loss, timeout_ms=timeout_ms
         )
-        return [at for batch in read_pieces((piece,), reading) for at in batch.column("offset").to_pylist()]
+        return [at for batch in read_pieces(pieces, reading) for at in batch.column("offset").to_pylist()]
 
 
 @pytest.fixture
@@ -115,9 +127,86 @@ def test_a_topic_that_is_not_there_is_named(task: Task) -> None:
         task.offsets(Run(0, 5, 1))
 
 
+def test_a_topic_that_is_gone_is_waited_for_once_in_a_task(
+    task: Task, caplog: pytest.LogCaptureFixture
+) -> None:
+    with task.queue.admin() as admin:
+        admin.delete_topics([task.queue.topic])
+    far_apart = (Run(0, 0, 1), Run(5_000, 5_000, 1))
+    with caplog.at_level(logging.WARNING, "headrace.spark"):
+        assert task.offsets(*far_apart, fails_on_data_loss=False, partitions=(0, 1)) == []
+    said = [record.getMessage() for record in caplog.records]
+    assert ["is not there" in each for each in said] == [True, False, False, False]
+    assert all("gone as well" in each for each in said[1:])
+
+
 def test_a_range_beyond_the_end_of_the_log_was_cut_off(task: Task) -> None:
-    with pytest.raises(DataLossError, match=r"up to 99.*failOnDataLoss"):
+    with pytest.raises(DataLossError, match=r"up to 99.*The log was cut off.*failOnDataLoss"):
         task.offsets(Run(95, 105, 1))
+
+
+def test_a_log_that_was_cut_off_gives_what_it_still_has(task: Task) -> None:
+    assert task.offsets(Run(95, 105, 1), fails_on_data_loss=False) == list(range(95, 100))
+
+
+Lie = Callable[[ErrorCode, int], None]
+
+
+@pytest.fixture
+def lie(task: Task, monkeypatch: pytest.MonkeyPatch) -> Lie:
+    """Makes the next so many metadata say an error of the topic."""
+    left = 0
+    said = ErrorCode.NONE
+    take = Cluster._take_topic
+
+    def taken(cluster: Cluster, answer: MetadataResponseTopic) -> None:
+        nonlocal left
+        if left and answer.name == task.queue.topic:
+            left -= 1
+            answer.error_code = said
+        take(cluster, answer)
+
+    def start(code: ErrorCode, times: int) -> None:
+        nonlocal left, said
+        left, said = times, code
+
+    monkeypatch.setattr(Cluster, "_take_topic", taken)
+    return start
+
+
+@pytest.mark.parametrize("code", [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.LEADER_NOT_AVAILABLE])
+@pytest.mark.parametrize("fails_on_data_loss", [True, False])
+def test_a_topic_that_is_not_known_for_a_moment_is_no_loss(
+    task: Task, lie: Lie, code: ErrorCode, fails_on_data_loss: bool
+) -> None:
+    lie(code, 10)
+    assert task.offsets(Run(0, 9, 1), fails_on_data_loss=fails_on_data_loss) == list(range(10))
+
+
+@pytest.mark.parametrize(
+    ("code", "error"),
+    [
+        (ErrorCode.TOPIC_AUTHORIZATION_FAILED, TopicAuthorizationError),
+        (ErrorCode.LEADER_NOT_AVAILABLE, LeaderNotAvailableError),
+    ],
+)
+@pytest.mark.parametrize("fails_on_data_loss", [True, False])
+def test_what_only_hides_the_records_is_an_error_and_never_loss(
+    task: Task, lie: Lie, code: ErrorCode, error: type[Exception], fails_on_data_loss: bool
+) -> None:
+    lie(code, 1_000_000)
+    with pytest.raises(error):
+        task.offsets(Run(0, 9, 1), fails_on_data_loss=fails_on_data_loss)
+
+
+def test_a_read_that_takes_too_long_says_what_it_waited_for(task: Task) -> None:
+    """The log is asked for more than it has, for longer than a task may wait."""
+    with pytest.raises(
+        TimeoutError,
+        match=r"Offsets 95 to 105 of .*-0 did not come from broker \d+ at .*:\d+ within 700 ms "
+        r"\(kafkaConsumer.pollTimeoutMs\).*kafka.default.api.timeout.ms=2000",
+    ):
+        task.offsets(Run(95, 105, 1), timeout_ms=700)
 
 
 def test_a_broker_that_is_away_is_named(broker: Broker, task: Task) -> None:

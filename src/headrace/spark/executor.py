@@ -3,7 +3,8 @@
 A task is not a member of the share group. It reads the same records however often it runs: a retry, a speculative
 copy, a second action in foreachBatch, a replay after a crash. Records that are missing from a range because they were
 compacted, are control records, or fell to an aborted transaction are just not there; a range that the log has lost
-(retention, a deleted topic, a truncated log) fails the task, unless failOnDataLoss is false.
+(`GONE`: retention, a deleted topic, a log that was cut off) fails the task, unless failOnDataLoss is false. Whatever
+may pass, or hides the records only from us (no leader, no right to read, no answer), always fails it.
 
 The connection is kept for the next task of the same Python worker. There is no thread: the event loop runs only while
 the task waits for records.
@@ -32,11 +33,22 @@ from headrace.spark.errors import DataLossError
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece, hulls
 from headrace.wire.batches import BatchHeader
+from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.spark")
 BYTES_AT_ONCE = 1024 * 1024
-_GONE = (OffsetOutOfRangeError, OffsetNotAvailableError, UnknownTopicIdError, UnknownTopicOrPartitionError)
-"""Answers that mean: the log does not hold the range. It did when the records were acquired."""
+_DELETED = "A topic must not be deleted while a query has its records to work off"
+GONE: dict[type[KafkaError], str] = {
+    OffsetOutOfRangeError: "Keep records for longer than a query may be down (retention.ms, retention.bytes)",
+    OffsetNotAvailableError: "The log was cut off: a leader was elected that did not have them "
+    "(unclean.leader.election.enable), or a broker lost its disk",
+    UnknownTopicIdError: _DELETED,
+    UnknownTopicOrPartitionError: _DELETED,
+}
+"""Errors of `read_range`, given the topic's id, that mean: the log does not hold the range any more. And what to do."""
+
+Lost = set[tuple[str, int | None]]
+"""Topics (None) and partitions that were found gone: what a task still wants of them is not waited for again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,47 +63,60 @@ class Reading:
 
 def read_pieces(pieces: tuple[Piece, ...], reading: Reading) -> Iterator[pa.RecordBatch]:
     """The records of a task, partition after partition, in order of their offsets."""
+    lost: Lost = set()
     for piece in pieces:
         builder = ColumnBuilder(
             piece.topic, piece.partition, piece.runs, include_headers=reading.include_headers
         )
         for hull in hulls(piece.runs):
-            for header, batch in _read(piece, hull, reading):
+            for header, batch in _read(piece, hull, reading, lost):
                 yield from builder.add(header, batch)
         yield from builder.rest()
 
 
-def _read(piece: Piece, hull: tuple[Run, ...], reading: Reading) -> Iterator[tuple[BatchHeader, memoryview]]:
+def _read(
+    piece: Piece, hull: tuple[Run, ...], reading: Reading, lost: Lost
+) -> Iterator[tuple[BatchHeader, memoryview]]:
     """The batches of one stretch of offsets. DataLossError where the log no longer holds it."""
     first, last = hull[0].first, hull[-1].last
+    where = f"Offsets {first} to {last} of {piece.topic}-{piece.partition}"
+    if lost & {(piece.topic, None), (piece.topic, piece.partition)}:
+        logger.warning("%s are gone as well.", where)
+        return
     worker = _worker(reading.client)
-    timeout_s = reading.timeout_ms / 1000
     batches = read_range(worker.cluster, piece.topic, piece.partition, first, last, topic_id=piece.topic_id)
     try:
-        yield from worker.iterate(batches, timeout_s)
-    except _GONE as error:
-        yield from _after_loss(piece, hull, reading, error)
+        yield from worker.iterate(batches, reading.timeout_ms / 1000)
+    except tuple(GONE) as error:
+        yield from _after_loss(piece, hull, reading, lost, where, error)
+    except KafkaError:
+        raise
+    except TimeoutError:
+        raise TimeoutError(
+            f"{where} did not come from {worker.leader(piece)} within {reading.timeout_ms} ms "
+            "(kafkaConsumer.pollTimeoutMs). Look whether it runs and can be reached from the executors; with more time "
+            f"than kafka.default.api.timeout.ms={reading.client.default_api_timeout_ms} the error says what is wrong."
+        ) from None
 
 
 def _after_loss(
-    piece: Piece, hull: tuple[Run, ...], reading: Reading, error: Exception
+    piece: Piece, hull: tuple[Run, ...], reading: Reading, lost: Lost, where: str, error: KafkaError
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    first, last = hull[0].first, hull[-1].last
-    is_gone = isinstance(error, UnknownTopicOrPartitionError)
-    cause = f"topic {piece.topic} is not there." if is_gone else str(error)
+    cause = error.message or f"topic {piece.topic} is not there"
     text = (
-        f"Offsets {first} to {last} of {piece.topic}-{piece.partition} belong to a micro-batch that Spark has logged, "
-        f"but Kafka no longer has them all: {cause} The micro-batch cannot be replayed whole. Keep records for longer "
-        "than a query may be down (retention.ms, retention.bytes); to go on without them set failOnDataLoss=false."
+        f"{where} belong to a micro-batch that Spark has logged, but Kafka no longer has them all: {cause}. The "
+        f"micro-batch cannot be replayed whole. {GONE[type(error)]}; to go on without them set failOnDataLoss=false."
     )
     if reading.fails_on_data_loss:
         raise DataLossError(text) from error
     logger.warning("%s It is false: going on.", text)
-    start = getattr(error, "log_start_offset", None)
-    if start is None or not first < start <= last:
+    if not isinstance(error, OffsetOutOfRangeError):
+        lost.add((piece.topic, piece.partition if isinstance(error, OffsetNotAvailableError) else None))
         return
+    start = error.log_start_offset
     rest = tuple(run._replace(first=max(run.first, start)) for run in hull if run.last >= start)
-    yield from _read(piece, rest, reading)
+    if rest:
+        yield from _read(piece, rest, reading, lost)
 
 
 class _Worker:
@@ -112,11 +137,25 @@ class _Worker:
         self, batches: AsyncIterator[tuple[BatchHeader, memoryview]], timeout_s: float
     ) -> Iterator[tuple[BatchHeader, memoryview]]:
         """Runs the loop as long as it takes to get the next batches: several at a time, since a run has its price."""
+        taken: list[tuple[BatchHeader, memoryview]] = []
         try:
-            while some := self._loop.run_until_complete(asyncio.wait_for(_take(batches), timeout_s)):
-                yield from some
+            while self._loop.run_until_complete(asyncio.wait_for(_take(batches, taken), timeout_s)):
+                yield from taken
+                taken.clear()
+        except KafkaError:
+            yield from taken  # they came before the error
+            raise
         finally:
             self._loop.run_until_complete(batches.aclose())  # type: ignore[attr-defined]
+
+    def leader(self, piece: Piece) -> str:
+        """Who was asked, for people."""
+        topic = self.cluster.topic(piece.topic)
+        known = topic.partitions.get(piece.partition) if topic is not None else None
+        node = self.cluster.nodes.get(known.leader_id) if known is not None else None
+        if node is None:
+            return f"{piece.topic}'s brokers"
+        return f"broker {node.node_id} at {node.address}"
 
     def close(self) -> None:
         self._loop.run_until_complete(self.cluster.close())
@@ -124,17 +163,16 @@ class _Worker:
 
 
 async def _take(
-    batches: AsyncIterator[tuple[BatchHeader, memoryview]],
-) -> list[tuple[BatchHeader, memoryview]]:
-    """The next batches, about as many as one fetch brings; none at the end."""
-    taken: list[tuple[BatchHeader, memoryview]] = []
+    batches: AsyncIterator[tuple[BatchHeader, memoryview]], taken: list[tuple[BatchHeader, memoryview]]
+) -> bool:
+    """Appends the next batches, about as many as one fetch brings; whether there were any."""
     size = 0
     async for header, batch in batches:
         taken.append((header, batch))
         size += len(batch)
         if size >= BYTES_AT_ONCE:
             break
-    return taken
+    return bool(taken)
 
 
 _kept = threading.local()
