@@ -129,6 +129,7 @@ def test_a_topic_that_is_deleted_under_a_micro_batch_is_named(
             admin.delete_topics([queue.topic])
 
     queue.send(100)
+    queue.options["kafka.default.api.timeout.ms"] = "3000"  # how long a topic may be away before it is gone
     text = fails(queue.stream(spark, acknowledge=acknowledge), Stumbling(0, delete), queue)
     assert f"topic {queue.topic} is not there" in text
 
