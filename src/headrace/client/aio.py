@@ -251,7 +251,8 @@ class AsyncShareConsumer:
                 if consumption.is_ready:
                     deliveries = consumption.take(now_ms=now_ms())
                     if deliveries:
-                        member.core.holdings.sweep(consumption.touched())
+                        if consumption.is_touched:  # there were gaps too
+                            member.send(consumption.touched())
                         return deliveries
                     member.ask(until_ms, consumption.touched())  # there were gaps alone
                 if now_ms() >= until_ms or self._is_closed:
@@ -260,7 +261,7 @@ class AsyncShareConsumer:
                 self._raise_trouble()
         finally:
             member.metrics.polled((now_ms() - started_ms) / 1000)
-            member.ask(None)
+            member.core.ask(None)
 
     def _raise_trouble(self) -> None:
         self._raise_wakeup()
@@ -326,7 +327,7 @@ def seconds(method: str, timeout: float | None) -> float:
     """A timeout as it was given, checked; None and infinity are so long that nobody lives to see its end."""
     if timeout is None:
         return FOR_EVER_S
-    if isinstance(timeout, bool) or not isinstance(timeout, Real):
+    if isinstance(timeout, bool) or not isinstance(timeout, (float, int, Real)):
         raise TypeError(f"{method}(timeout={timeout!r}) is not possible; give seconds, as a number")
     if not timeout >= 0:
         raise ValueError(

@@ -224,9 +224,10 @@ class AsyncShareMember:
 
     def served(self, swept: Iterable[Acquired]) -> None:
         """The application has polled on its own thread; `swept` is to be acknowledged."""
+        now = now_ms()
         self.core.holdings.sweep(swept)
-        self.core.polled(now_ms=now_ms())
-        self.pump()
+        self.core.polled(now_ms=now)
+        self.pump(now)
 
     def send(self, swept: Iterable[Acquired]) -> None:
         """Sends what is decided about these."""
@@ -241,20 +242,28 @@ class AsyncShareMember:
         before_waiting: Callable[[], None] = lambda: None,
     ) -> dict[TopicPartition, KafkaError | None]:
         """`commit`, after what is decided about these has been sent too. `before_waiting` may raise to end it."""
-        holdings = self.core.holdings
-        commit: Commit = holdings.commit(holdings.sweep(swept))
         until_ms = now_ms() + int(timeout_s * 1000)
-        self.pump()
+        commit = self.begin_commit(swept)
         while not commit.is_done:
             before_waiting()
             if now_ms() >= until_ms:
-                raise error_for(
-                    ErrorCode.REQUEST_TIMED_OUT,
-                    f"not all acknowledgements were answered within {timeout_s:g} s; they may still be",
-                    about=f"share group {self.settings.group_id!r}",
-                )
+                raise self.late_commit(timeout_s)
             await self.wait_for_change(until_ms)
-        return {TopicPartition(*partition): error for partition, error in commit.results.items()}
+        return results_of(commit)
+
+    def begin_commit(self, swept: Iterable[Acquired]) -> Commit:
+        """Sends what is decided about these; `is_done` when all is answered that was acknowledged so far."""
+        holdings = self.core.holdings
+        commit = holdings.commit(holdings.sweep(swept))
+        self.pump()
+        return commit
+
+    def late_commit(self, timeout_s: float) -> KafkaError:
+        return error_for(
+            ErrorCode.REQUEST_TIMED_OUT,
+            f"not all acknowledgements were answered within {timeout_s:g} s; they may still be",
+            about=f"share group {self.settings.group_id!r}",
+        )
 
     def raise_trouble(self) -> None:
         """Raises what stands in the way, if anything does."""
@@ -286,11 +295,11 @@ class AsyncShareMember:
 
     # Waiting for brokers
 
-    def pump(self) -> None:
+    def pump(self, now: int | None = None) -> None:
         """Sends all there is to send, and sets the clock for the next time. Nothing before there is a broker."""
         if not self._is_started:
             return
-        core, now = self.core, now_ms()
+        core, now = self.core, now_ms() if now is None else now
         if self._is_over:
             self._tell()
             return
@@ -371,11 +380,12 @@ class AsyncShareMember:
             raise error
 
     def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
+        now = now_ms()
         if self._collect is not None:
-            self._look_around(self._collect())
-        self.core.answered(node_id, response, now_ms=now_ms())
+            self._look_around(self._collect(), now)
+        self.core.answered(node_id, response, now_ms=now)
         self._take_hints()
-        self.pump()
+        self.pump(now)
         self.wake()
         if isinstance(request, ShareFetchRequest):
             self.metrics.fetched(response, time.monotonic() - started)
@@ -385,11 +395,11 @@ class AsyncShareMember:
         self._soon()
         self.wake()
 
-    def _look_around(self, swept: Iterable[Acquired]) -> None:
+    def _look_around(self, swept: Iterable[Acquired], now: int) -> None:
         """What another thread wants, which knew that an answer would come: see `ShareConsumer._wait`."""
         self.core.holdings.sweep(swept)
         if self.core.is_asked:
-            self.core.polled(now_ms=now_ms())
+            self.core.polled(now_ms=now)
 
     async def _connection(self, node_id: int, epoch: int) -> Connection:
         """The connection that the session lives on. A session that was opened over another one is gone."""
@@ -475,6 +485,8 @@ class AsyncShareMember:
         self.core.learn(views, now_ms=now_ms())
 
     def _take_hints(self) -> None:
+        if not self.core.hints:
+            return
         hints, self.core.hints = self.core.hints, []
         if [hint for hint in hints if self._cluster.learn_leader(*hint)]:
             self._learn()
@@ -499,6 +511,10 @@ class AsyncShareMember:
             self.core.failed(node_id, error, now_ms=now_ms())
         self._tell()
         self.wake()
+
+
+def results_of(commit: Commit) -> dict[TopicPartition, KafkaError | None]:
+    return {TopicPartition(*partition): error for partition, error in commit.results.items()}
 
 
 def now_ms() -> int:

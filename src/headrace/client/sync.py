@@ -28,10 +28,11 @@ from headrace.client.consumption import (
     Deserializer,
     LostCallback,
 )
+from headrace.client.core.acknowledgements import Commit
 from headrace.client.core.acquired import Acquired
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
-from headrace.client.member import AsyncShareMember, now_ms
+from headrace.client.member import AsyncShareMember, now_ms, results_of
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import load_reader
@@ -151,12 +152,28 @@ class ShareConsumer:
         with self._used():
             consumption = self._consumption
             consumption.accept_handed()
-            commit = self._member.commit_of(
-                consumption.touched(), timeout_s=timeout_s, before_waiting=self._raise_wakeup
-            )
-            results = self._background.run(commit)
+            commit = self._commit(consumption.touched(), timeout_s)
             consumption.run_callbacks()
-            return results
+            return results_of(commit)
+
+    def _commit(self, touched: list[Acquired], timeout_s: float) -> Commit:
+        """Waits for the bell, as a poll does: the loop needs no task for it."""
+        begun: list[Commit] = []
+        self._background.call_soon(self._begin_commit, touched, begun)
+        until = time.monotonic() + timeout_s
+        while not begun or not begun[0].is_done:
+            self._raise_wakeup()
+            left = until - time.monotonic()
+            if left <= 0:
+                raise self._member.late_commit(timeout_s)
+            self._bell.acquire(timeout=min(left, WAKE_S))
+        return begun[0]
+
+    def _begin_commit(self, touched: list[Acquired], begun: list[Commit]) -> None:
+        """On the loop. Later changes ring by themselves."""
+        begun.append(self._member.begin_commit(touched))
+        if begun[0].is_done:
+            self._ring()
 
     def commit_async(self) -> None:
         """Sends what is acknowledged; the callback hears of the answers."""

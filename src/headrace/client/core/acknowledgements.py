@@ -133,8 +133,8 @@ class Commit:
     def answered(self, ack: Ack, error: KafkaError | None) -> None:
         if ack.number >= self._before or ack.is_own:
             return
-        self._left -= 1
         self.add(ack.acquired, error)
+        self._left -= 1  # last: another thread may wait for this one
 
     def add(self, acquired: Acquired, error: KafkaError | None) -> None:
         partition = (acquired.topic, acquired.partition)
