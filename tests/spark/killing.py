@@ -57,20 +57,22 @@ def survive_the_group() -> None:
 
 class KillingReader(ShareStreamReader):
     def _opened(self) -> Driver:
-        if self._driver is None:
-            survive_the_group()
-        return super()._opened()
+        if self._driver is not None:
+            return self._driver
+        survive_the_group()
+        driver = super()._opened()
+        settle = driver._settle
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        driver = self._opened()
-        settle = Driver._settle
-
-        def settle_or_die(acquirer: Any) -> None:
-            die_at("unsettled", start["seq"])
-            settle(driver, acquirer)
-            die_at("settled", start["seq"])
+        async def settle_or_die(acquirer: Any) -> None:
+            sequence = driver._ledger.sequence
+            die_at("unsettled", sequence)
+            await settle(acquirer)
+            die_at("settled", sequence)
 
         driver._settle = settle_or_die  # type: ignore[method-assign]
+        return driver
+
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         end = super().latestOffset(start, limit)
         if end != start:
             die_at("acquired", end["seq"])

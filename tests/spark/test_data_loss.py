@@ -15,7 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Broker
 from tests.spark.conftest import GROUP_SETTINGS, Effects, Queue, drain, make_queue, wait_for
-from tests.spark.test_driver import Open, initial, kill, opened, records
+from tests.spark.test_driver import Open, hold_all, initial, kill, opened, records
 
 __all__ = ["opened"]
 pytestmark = pytest.mark.timeout(180)
@@ -188,8 +188,7 @@ def test_without_the_checkpoint_records_that_were_not_confirmed_come_again_as_ne
 ) -> None:
     queue.send(100)
     first = opened()
-    first._open(first._read(initial(queue)))
-    wait_for(lambda: first._ledger.fresh.record_count == 100)
+    hold_all(first, queue)
     end = first.latest(initial(queue), None)
     first.log(end)
     kill(first)  # Spark has committed the micro-batch; nothing is acknowledged

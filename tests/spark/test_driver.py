@@ -8,13 +8,17 @@ from typing import Any
 import pytest
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.errors import KafkaError
+from headrace.client.errors import KafkaError, error_for
+from headrace.client.member import Arrival, AsyncShareMember
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome, OutcomeLog
+from headrace.spark.settle import Limits
+from headrace.wire.errors import ErrorCode
 from tests.spark.conftest import Queue, make_queue, wait_for
+from tests.spark.test_outcomes_on_spark import read_letters
 
 Open = Callable[..., Driver]
 JOIN_MS = 20_000
@@ -65,12 +69,21 @@ def drained(
     """Runs micro-batches until there are no more; returns their offsets."""
     offsets = []
     while (end := driver.latest(start, records_max)) != start:
+        if checkpoint is not None:
+            write_log(checkpoint, "offsets", end["seq"], end)
         driver.log(end)
         offsets.append(end)
         if checkpoint is not None:
-            commit(checkpoint, end["seq"], end)
+            write_log(checkpoint, "commits", end["seq"], end)
         start = end
     return offsets
+
+
+def hold_all(driver: Driver, queue: Queue) -> None:
+    """The member has acquired everything, and no micro-batch has any of it."""
+    acquirer = driver._open(driver._read(initial(queue)))
+    driver._run(acquirer.wait(Limits(), JOIN_MS / 1000, queue.sent))
+    wait_for(lambda: driver._ledger.fresh.record_count == queue.sent)
 
 
 def kill(driver: Driver) -> None:
@@ -82,9 +95,13 @@ def kill(driver: Driver) -> None:
         for task in acquirer._tasks:
             task.cancel()
         await acquirer._member.cluster.close()
+        if driver._look is not None:
+            driver._look.cancel()
 
     driver._run(cut())
     driver._acquirer = None
+    if driver._claim is not None:
+        driver._claim.close()
 
 
 def test_a_queue_is_drained_in_micro_batches_of_bounded_size(opened: Open, queue: Queue) -> None:
@@ -195,35 +212,39 @@ def test_outcomes_decide_and_are_cleared_when_the_next_micro_batch_is_logged(
     driver = opened(checkpointLocation=tmp_path)
     end = driver.latest(initial(queue), None)
     assert end["b"][queue.topic]["0"][0][0] == 0
+    write_log(tmp_path, "offsets", 0, end)
     driver.log(end)
     log = OutcomeLog(tmp_path / "share-outcomes")
     log.write(0, [Outcome(queue.topic, 0, 0, 0, 1, AcknowledgeType.RELEASE)])
-    commit(tmp_path, 0, end)
+    write_log(tmp_path, "commits", 0, end)
     again = driver.latest(end, None)
     assert again["b"][queue.topic]["0"][0] == [0, 0, 2], (
         "the released record comes again, for the second time"
     )
     assert log.read()
+    write_log(tmp_path, "offsets", 1, again)
     driver.log(again)
     assert not log.read()
 
 
-def commit(checkpoint: Path, batch: int, offset: dict[str, Any]) -> None:
-    for folder in ("offsets", "commits"):
-        (checkpoint / folder).mkdir(exist_ok=True)
-        (checkpoint / folder / str(batch)).write_text("\n".join(["v1", "{}", json.dumps(offset)]))
+def write_log(checkpoint: Path, folder: str, batch: int, offset: dict[str, Any]) -> None:
+    """As Spark does it: before partitions() is called, and when the micro-batch is done."""
+    (checkpoint / folder).mkdir(exist_ok=True, parents=True)
+    (checkpoint / folder / str(batch)).write_text("\n".join(["v1", "{}", json.dumps(offset)]))
 
 
 def test_asynchronous_progress_tracking_is_noticed(opened: Open, queue: Queue, tmp_path: Path) -> None:
     queue.send(20)
     driver = opened(checkpointLocation=tmp_path)
     first = driver.latest(initial(queue), 5)
+    write_log(tmp_path, "offsets", 0, first)
     driver.log(first)
-    commit(tmp_path, 0, first)
-    second = driver.latest(first, 5)
-    driver.log(second)
     with pytest.raises(CheckpointError, match="asyncProgressTrackingEnabled"):
-        driver.latest(second, 5)
+        driver.latest(first, 5)  # before the commit
+    write_log(tmp_path, "commits", 0, first)
+    second = driver.latest(first, 5)
+    with pytest.raises(CheckpointError, match="asyncProgressTrackingEnabled"):
+        driver.log(second)  # before it is in the offset log
 
 
 def test_the_checkpoint_of_another_group_is_refused(opened: Open) -> None:
@@ -264,3 +285,139 @@ def test_starting_offsets_become_a_setting_of_the_group(opened: Open, queue: Que
     opened().latest(initial(queue), None)
     with queue.admin() as admin:
         assert admin.group_config(queue.group)["share.auto.offset.reset"].value == "earliest"
+
+
+# What a look with fresh eyes found
+
+
+@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+def test_a_query_that_is_stopped_before_the_offset_log_accepts_nothing_of_the_micro_batch(
+    opened: Open, queue: Queue, tmp_path: Path, acknowledge: str
+) -> None:
+    queue.send(100)
+    driver = opened(checkpointLocation=tmp_path, acknowledge=acknowledge)
+    hold_all(driver, queue)
+    first = driver.latest(initial(queue), 50)
+    write_log(tmp_path, "offsets", 0, first)
+    driver.log(first)
+    write_log(tmp_path, "commits", 0, first)
+    assert records(driver.latest(first, 50)) == 50
+    driver.close()
+    again = opened(checkpointLocation=tmp_path, drain=True, acknowledge=acknowledge)
+    offsets = drained(again, first, checkpoint=tmp_path)
+    assert sum(map(records, offsets)) == 50
+
+
+def test_restarts_while_a_micro_batch_fails_cost_the_records_behind_it_nothing(
+    opened: Open, queue: Queue
+) -> None:
+    queue.send(100)
+    driver = opened()
+    end = driver.latest(initial(queue), 50)
+    for _ in range(6):  # more often than a record may be delivered
+        driver.log(end)
+        kill(driver)
+        driver = opened(drain=True)
+    driver.log(end)
+    assert records(end) + sum(map(records, drained(driver, end))) == 100
+
+
+def test_draining_goes_on_where_records_behind_the_ends_fill_the_hands(opened: Open, queue: Queue) -> None:
+    queue.send(20)
+    driver = opened(drain=True, maxRecordsPerTrigger=10)
+    acquirer = driver._open(driver._read(initial(queue)))
+    queue.send(200)
+    end = acquirer._ends
+    assert end is not None
+    assert sum(map(records, drained(driver, initial(queue), 10))) == sum(end.values()) == 20
+
+
+def test_two_sources_of_one_query_are_two_members(opened: Open, queue: Queue, tmp_path: Path) -> None:
+    queue.send(100)
+    drivers = [opened(checkpointLocation=tmp_path, pollTimeoutMs=50) for _ in range(2)]
+    for driver in drivers:
+        driver.latest(initial(queue), 10)
+    members = {(driver.report() or {})["member"] for driver in drivers}
+    assert len(members) == 2
+
+
+def test_an_error_that_passes_does_not_end_the_query(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send(10)
+    driver = opened(drain=True)
+    take = AsyncShareMember.take
+    troubles = [error_for(ErrorCode.COORDINATOR_NOT_AVAILABLE, about="partition 0")] * 3
+
+    async def take_after_trouble(member: AsyncShareMember, count: int, *, timeout_s: float) -> list[Arrival]:
+        if troubles:
+            raise troubles.pop()
+        return await take(member, count, timeout_s=timeout_s)
+
+    monkeypatch.setattr(AsyncShareMember, "take", take_after_trouble)
+    assert sum(map(records, drained(driver, initial(queue)))) == 10
+
+
+def test_an_error_that_does_not_pass_ends_it_and_is_told(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refused(member: AsyncShareMember, count: int, *, timeout_s: float) -> list[Arrival]:
+        raise error_for(ErrorCode.GROUP_AUTHORIZATION_FAILED, about="group x")
+
+    monkeypatch.setattr(AsyncShareMember, "take", refused)
+    with pytest.raises(KafkaError, match="group x"):
+        opened().latest(initial(queue), None)
+
+
+def test_the_first_trigger_waits_for_the_group_whatever_its_time_is(opened: Open, queue: Queue) -> None:
+    queue.send(100)
+    assert records(opened(pollTimeoutMs=1).latest(initial(queue), None)) > 0
+
+
+def test_a_release_at_the_last_delivery_becomes_a_dead_letter(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.partitions = 1
+    queue.send(1)
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, {"share.delivery.count.limit": 2})
+        admin.create_topic(f"{queue.topic}-letters", partitions=1)
+    driver = opened(checkpointLocation=tmp_path, deadLetterTopic=f"{queue.topic}-letters")
+    start = initial(queue)
+    for batch in range(2):
+        end = driver.latest(start, None)
+        write_log(tmp_path, "offsets", batch, end)
+        driver.log(end)
+        released = Outcome(queue.topic, 0, 0, 0, batch + 1, AcknowledgeType.RELEASE, "no answer")
+        OutcomeLog(tmp_path / "share-outcomes").write(batch, [released])
+        write_log(tmp_path, "commits", batch, end)
+        start = end
+    wait_for(lambda: (driver.report() or {})["confirmed"] == 1)
+    ((_, headers),) = read_letters(queue, f"{queue.topic}-letters")
+    assert headers["__dlq.errors.message"] == b"released at its last delivery. no answer"
+
+
+def test_what_spark_has_committed_is_settled_without_another_trigger(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(100)
+    driver = opened(checkpointLocation=tmp_path)
+    hold_all(driver, queue)
+    end = driver.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    driver.log(end)
+    assert (driver.report() or {})["confirmed"] == 0
+    write_log(tmp_path, "commits", 0, end)
+    wait_for(lambda: (driver.report() or {})["confirmed"] == 100)
+
+
+def test_the_checkpoint_of_another_query_is_refused_before_anything_is_done(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(100)
+    first = opened(checkpointLocation=tmp_path)
+    end = first.latest(initial(queue), 10)
+    write_log(tmp_path, "offsets", 0, end)
+    first.log(end)
+    with pytest.raises(CheckpointError, match="belongs to another query"):
+        opened(checkpointLocation=tmp_path).latest(initial(queue), 10)

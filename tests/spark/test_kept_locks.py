@@ -16,7 +16,7 @@ from headrace.spark.driver import Driver
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.runs import Place
 from tests.spark.conftest import Queue, wait_for
-from tests.spark.test_driver import Open, drained, initial, opened, queue
+from tests.spark.test_driver import Open, drained, hold_all, initial, opened, queue
 
 __all__ = ["opened", "queue"]
 pytestmark = pytest.mark.timeout(180)
@@ -42,7 +42,9 @@ def paused(driver: Driver) -> Iterator[None]:
 
     driver._loop.loop.call_soon_threadsafe(pause)
     assert is_paused.wait(10)
-    time.sleep(0.5)  # the fetch that it left at the broker has ended by the time that a process can start anew
+    time.sleep(
+        0.5
+    )  # the fetch that it left at the broker has ended by the time that a process can start anew
     try:
         yield
     finally:
@@ -50,8 +52,7 @@ def paused(driver: Driver) -> Iterator[None]:
 
 
 def holding_all(driver: Driver, queue: Queue) -> Driver:
-    driver._open(driver._read(initial(queue)))
-    wait_for(lambda: driver._ledger.fresh.record_count == queue.sent)
+    hold_all(driver, queue)
     return driver
 
 

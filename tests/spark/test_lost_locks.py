@@ -1,5 +1,6 @@
 """Locks that end while a micro-batch runs, and a broker that restarts under it: Spark's calls are made by hand."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from headrace.spark.driver import Driver
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from tests.spark.conftest import GROUP_SETTINGS, Queue, make_queue, wait_for
+from tests.spark.test_driver import hold_all, initial
 from tests.spark.test_members import own_consumer
 from tests.spark.test_stream import _members
 
@@ -33,7 +35,7 @@ def queue(own_broker: Broker, unique: str, tmp_path: Path) -> Queue:
     return made
 
 
-def open_driver(queue: Queue, **options: object) -> Driver:
+def open_driver(queue: Queue, *, drain: bool = False, **options: object) -> Driver:
     given = {
         "kafka.bootstrap.servers": queue.bootstrap_servers,
         "subscribe": queue.topic,
@@ -42,14 +44,13 @@ def open_driver(queue: Queue, **options: object) -> Driver:
         "pollTimeoutMs": "5000",
         **{name: str(value) for name, value in options.items()},
     }
-    return Driver(SourceOptions.parse(given))
+    return Driver(SourceOptions.parse(given), drain=drain)
 
 
 def begin(driver: Driver, queue: Queue) -> dict[str, Any]:
     """All records in one logged micro-batch."""
     start = AcquiredOffset(0, queue.group).to_json()
-    driver._open(AcquiredOffset.from_json(start))
-    wait_for(lambda: driver._ledger.fresh.record_count == queue.sent)
+    hold_all(driver, queue)
     end = driver.latest(start, None)
     driver.log(end)
     return end
@@ -136,4 +137,33 @@ def test_a_broker_that_restarts_under_a_micro_batch_loses_nothing(unique: str, t
         start = end
         wait_for(lambda: driver.latest(start, None) == start and queue.lag() == 0)
         assert numbers(driver)["member"] == end["m"]
+        driver.close()
+
+
+def test_a_broker_that_is_away_while_a_queue_is_drained_is_not_taken_for_an_empty_one(
+    unique: str, tmp_path: Path
+) -> None:
+    settings = dict(GROUP_SETTINGS)
+    with Broker(settings=settings, data_dir=tmp_path / "data") as broker:
+        queue = make_queue(broker.bootstrap_servers, unique, tmp_path)
+        queue.send(1_000)
+        driver = open_driver(queue, drain=True, maxRecordsPerTrigger=100)
+        end = driver.latest(initial(queue), 100)
+        driver.log(end)
+        port = int(broker.bootstrap_servers.rpartition(":")[2])
+    offsets = [end]
+
+    def drain() -> None:
+        while (following := driver.latest(offsets[-1], 100)) != offsets[-1]:
+            driver.log(following)
+            offsets.append(following)
+
+    draining = threading.Thread(target=drain)
+    draining.start()
+    time.sleep(
+        3
+    )  # longer than an empty queue is waited for; that nothing ends meanwhile cannot be waited for
+    with Broker(settings=settings, data_dir=tmp_path / "data", port=port):
+        draining.join(90)
+        assert sum(AcquiredOffset.from_json(each).batch.record_count for each in offsets) == 1_000
         driver.close()

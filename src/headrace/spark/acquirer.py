@@ -8,7 +8,6 @@ is held is bounded by the member's capacity.
 import asyncio
 import contextlib
 import logging
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,17 +17,18 @@ from headrace.client.admin.results import OffsetSpec
 from headrace.client.core.acquired import Acquired
 from headrace.client.core.session import CLOSING
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled
+from headrace.client.errors import error_for, is_retriable
+from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled, now_ms
 from headrace.client.settings import INT_MAX, ShareSettings
 from headrace.share.states import FINAL
-from headrace.spark.advice import advise
+from headrace.spark.advice import DELIVERIES, advise
 from headrace.spark.dead_letters import copy_rejected
 from headrace.spark.holdings import Holdings
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
-from headrace.spark.settle import Ledger, Limits
-from headrace.wire.errors import KafkaError
+from headrace.spark.settle import Ledger, Limits, before
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 
@@ -42,14 +42,18 @@ MORE_S = 0.02
 """How long a micro-batch that is smaller than the last one waits for more: as long as a fetch that finds some."""
 MORE_S_MAX = 0.5
 """And how long it does so while more and more comes."""
+LOOK_AGAIN_S = 0.1
+"""How often a trigger that waits looks for changes that nobody tells it of."""
 LOOK_S = 5.0
 """How often the group's start offsets and lag are looked up."""
 LOOKS_PER_STATE = 12
 """And every so many times also the group's state topic, when the journal is not empty."""
 IDLE_S = 1.0
-"""With Trigger.AvailableNow: a queue that gave nothing for this long, to a member that has partitions, is drained."""
+"""With Trigger.AvailableNow: a queue that gave nothing for this long, whenever it was asked, is drained."""
 JOIN_S_MAX = 60.0
 """And one that gives this member no partition for so long has none for it."""
+FIRST_S_MAX = 15.0
+"""How long the first trigger waits for the group to give this member partitions."""
 CLOSE_S = 10.0
 _FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
@@ -75,17 +79,22 @@ class Acquirer:
         self.topic_ids: dict[str, str] = {}
         self.lag: int | None = None
         self.bytes_per_record = 0.0
+        self.delivery_limit: int | None = None
+        """After so many deliveries the broker gives a record up; None when it does not tell."""
         self._options = options
         self._holdings: Holdings[Acquired] = Holdings()
         self._error: BaseException | None = None
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._arrived_at = 0.0
-        self._assigned_at: float | None = None
+        self._trouble_ms = self._last_trouble_ms = 0
+        self._arrived_ms = 0
+        self._ends: dict[Place, int] | None = None
+        per_trigger = options.records_per_trigger or RECORDS_HELD
+        self._capacity = per_trigger + (options.records_held or per_trigger)
         self._admin = AsyncAdmin(options.client)
         self._member = AsyncShareMember(
             _member_settings(options.client),
-            capacity=2 * (options.records_held or options.records_per_trigger or RECORDS_HELD),
+            capacity=self._capacity,
             member_id=member_id,
             on_settled=self._settled,
             on_lost=self._lost,
@@ -96,11 +105,17 @@ class Acquirer:
         return self._member.member_id
 
     async def start(self, *, is_new: bool) -> None:
-        """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts."""
+        """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts.
+
+        Acquires nothing before the first `wait`, so not while Spark replays a micro-batch: if that fails again and
+        again, each new start would cost the records behind it a delivery, and one that has had all its deliveries is
+        given up.
+        """
         await self._admin.start()
         await self._look_at_group(is_new=is_new)
         await self._member.start()
         await self._end_old_sessions()
+        self._member.core.is_paused = True  # until the first `wait`
         self._member.subscribe(self._options.topics)
         self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self._look_after())]
 
@@ -132,35 +147,40 @@ class Acquirer:
         described = await self._admin.describe_topics(self._options.topics)
         places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
         offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-        return {place: found.offset or 0 for place, found in offsets.items()}
+        self._ends = {place: found.offset or 0 for place, found in offsets.items()}
+        return self._ends
 
     async def wait(self, limits: Limits, wait_s: float, wanted: int | None) -> None:
         """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained.
 
         Each micro-batch has a price of its own, so where records come in a stream it waits for as many as are wanted.
         """
-        began = time.monotonic()
+        began_ms = now_ms()
+        is_first, self._member.core.is_paused = self._member.core.is_paused, False
         try:
             while not self._has(1, limits):
                 self.raise_error()
                 self._member.be_patient(FETCH_WAIT_MS)
-                left = began + wait_s - time.monotonic()
+                left_s = wait_s - (now_ms() - began_ms) / 1000
                 if limits.ends is not None:
-                    if await self._is_drained(limits, began):
+                    if await self._is_drained(limits, began_ms):
                         return
-                    left = 0.1
-                elif left <= 0:
+                    left_s = 0.1
+                elif is_first and not self._answered_ms():
+                    # Trigger.Once has only this trigger, and joining a group takes longer than an answer.
+                    left_s = FIRST_S_MAX - (now_ms() - began_ms) / 1000
+                if left_s <= 0:
                     return
-                await self._change(left)
+                await self._change(min(left_s, LOOK_AGAIN_S))
             await self._gather(limits, wanted)
         finally:
             self._member.be_patient(0)  # what comes next is a micro-batch, and then its acknowledgement
 
     async def _gather(self, limits: Limits, wanted: int | None) -> None:
         """Waits as long as more comes, up to what is wanted."""
-        until = time.monotonic() + MORE_S_MAX
+        until_ms = now_ms() + 1000 * MORE_S_MAX
         while not self._has(RECORDS_HELD if wanted is None else wanted, limits):
-            if not await self._change(min(MORE_S, until - time.monotonic())):
+            if not await self._change(min(MORE_S, (until_ms - now_ms()) / 1000)):
                 return
 
     def _has(self, count: int, limits: Limits) -> bool:
@@ -196,14 +216,29 @@ class Acquirer:
     async def _acquire(self) -> None:
         try:
             while True:
-                for arrival in await self._member.take(RECORDS_PER_FETCH, timeout_s=1.0):
-                    self._arrived(arrival)
+                try:
+                    arrivals = await self._member.take(RECORDS_PER_FETCH, timeout_s=1.0)
+                except KafkaError as error:
+                    self._trouble(error)
+                else:
+                    for arrival in arrivals:
+                        self._arrived(arrival)
         except asyncio.CancelledError:
             raise
         except BaseException as error:
             logger.error("The share consumer of group %s failed: %s", self._options.group, error)
             self._error = error
             self._changed.set()
+
+    def _trouble(self, error: KafkaError) -> None:
+        """Errors that pass, as when a leader moves, are borne for default.api.timeout.ms in a row."""
+        patience_ms, now = self._options.client.default_api_timeout_ms, now_ms()
+        if self._answered_ms() >= self._trouble_ms or now - self._last_trouble_ms > patience_ms:
+            self._trouble_ms = now
+        self._last_trouble_ms = now
+        if not is_retriable(error.code) or now - self._trouble_ms > patience_ms:
+            raise error
+        logger.warning("Share group %s has trouble, and tries again: %s", self._options.group, error)
 
     def _arrived(self, arrival: Arrival) -> None:
         self._know_topic(arrival.topic, uuid_text(arrival.topic_id))
@@ -220,12 +255,23 @@ class Acquirer:
         self.bytes_per_record = (
             size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size
         )
-        self._arrived_at = time.monotonic()
         again = self.ledger.acquired(delivered)
+        self._look_at_ends(delivered)
         self.counts.delivered += count
         self.counts.redelivered += again.record_count
         self._send(again)
         self._changed.set()
+
+    def _look_at_ends(self, delivered: RunSet) -> None:
+        """What lies behind the ends takes no room from what does not, and does not count as an arrival."""
+        if self._ends is not None:
+            waiting = self.ledger.waiting(Limits(ends=self._ends))
+            self._member.core.capacity = (
+                self._capacity + self.ledger.fresh.record_count - waiting.record_count
+            )
+            if not delivered.within(before(self._ends)):
+                return
+        self._arrived_ms = now_ms()
 
     def _know_topic(self, topic: str, topic_id: str) -> None:
         if self.topic_ids.setdefault(topic, topic_id) == topic_id:
@@ -280,6 +326,8 @@ class Acquirer:
                 "The settings of group %s cannot be read (%s), so they are not checked.", group, error
             )
             config = {}
+        limit = config.get(DELIVERIES)
+        self.delivery_limit = int(limit) if limit else None
         wanted = self._options.starting_offsets
         if is_new and wanted is not None and config.get("share.auto.offset.reset") != wanted:
             await self._admin.set_group_config(group, {"share.auto.offset.reset": wanted})
@@ -326,27 +374,31 @@ class Acquirer:
         )
         self.ledger.confirmed(owed.within(settled))
 
-    async def _is_drained(self, limits: Limits, began: float) -> bool:
-        """Nothing below the ends is left for us: all of it is settled, or the broker has stopped giving us any.
+    async def _is_drained(self, limits: Limits, began_ms: int) -> bool:
+        """Nothing below the ends is left for us: all of it is settled, or the brokers have stopped giving us any.
 
-        `began` is when we started to wait: what we did before, such as a release, may still bring records.
+        `began_ms` is when we started to wait: what we did before, such as a release, may still bring records.
         """
         assert limits.ends is not None
         with contextlib.suppress(KafkaError):
             offsets = await self._look()
             if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):
                 return True
-        now = time.monotonic()
-        if self._assigned_at is None:
-            with contextlib.suppress(KafkaError):
-                group = await self._admin.describe_share_group(self._options.group)
-                if any(member.member_id == self.member_id and member.assignment for member in group.members):
-                    self._assigned_at = now
-            return now - began > JOIN_S_MAX
-        return (
-            now - max(began, self._assigned_at, self._arrived_at)
-            > IDLE_S + 2 * self._member.settings.fetch_max_wait_ms / 1000
-        )
+        core, since_ms = self._member.core, max(began_ms, self._arrived_ms)
+        if core.idle_ms(since_ms) > 1000 * IDLE_S:
+            return True
+        if now_ms() - max(since_ms, self._answered_ms()) < 1000 * JOIN_S_MAX:
+            return False
+        if core.placement.wanted:
+            raise error_for(
+                ErrorCode.REQUEST_TIMED_OUT,
+                f"the brokers of its partitions have not answered for {JOIN_S_MAX:g} s",
+                about=f"share group {self._options.group!r}",
+            )
+        return True
+
+    def _answered_ms(self) -> int:
+        return max((session.asked_ms for session in self._member.core.sessions.values()), default=0)
 
 
 def _is_settled(found: Any, end: int) -> bool:

@@ -5,31 +5,39 @@ Theory of operation (the order of Spark's calls is in docs/concepts/spark-guaran
     latest(start)      Spark has committed the micro-batch that ends at `start`: settle it, then plan the next one
     log(end)           Spark's offset log holds the micro-batch that ends at `end`: with handoff, accept it now
     commit(end)        comes late, twice or never; it is the same step as in `latest`, if that was not done
+    (a look)           where the checkpoint is known, its commit log is looked at while the micro-batch runs: the next
+                       call may come a long time after the commit
     close()            gives back what no micro-batch has; may never be called
 
 After a restart the first call brings the offset that the ledger recovers from, and the member id to take back: by
 `latest` a committed one, by `log` one that Spark replays.
 """
 
+import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import IO, Any, TypeVar
 from uuid import NAMESPACE_URL, uuid5
 
 from headrace.client.background import BackgroundLoop
+from headrace.client.delivery import AcknowledgeType
+from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import Acquirer
-from headrace.spark.checkpoint import is_committed, require_committed
+from headrace.spark.checkpoint import claim, is_committed, require_committed, require_logged, require_own
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
-from headrace.spark.outcomes import OutcomeLog, to_runs
-from headrace.spark.runs import Place, RunSet
-from headrace.spark.settle import Ledger, Limits
+from headrace.spark.outcomes import Outcome, OutcomeLog, to_runs
+from headrace.spark.runs import Place
+from headrace.spark.settle import Ledger, Limits, same_delivery
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
 T = TypeVar("T")
+COMMIT_LOOK_S = 0.1
+"""How often Spark's commit log is looked at while a micro-batch runs."""
 
 
 class Driver:
@@ -41,7 +49,16 @@ class Driver:
         self._loop = BackgroundLoop("kafka-share")
         self._ledger = Ledger(options.acknowledge)
         self._acquirer: Acquirer | None = None
-        self._outcomes = None if options.outcomes_path is None else OutcomeLog(options.outcomes_path)
+        self._outcomes = (
+            None
+            if options.outcomes_path is None
+            else OutcomeLog(options.outcomes_path, reader=",".join(options.topics))
+        )
+        self._settling = asyncio.Lock()
+        self._look: asyncio.Task[None] | None = None
+        """Waits for Spark's commit of the micro-batch that runs."""
+        self._claim: IO[str] | None = None
+        """Keeps the member id for this process."""
         self._ends: dict[Place, int] | None = None
         self._wants_ends = drain
         self._is_drained = False
@@ -68,7 +85,7 @@ class Driver:
         if not self._ledger.is_settled:
             if self._options.checkpoint_path is not None:
                 require_committed(self._options.checkpoint_path, start)
-            self._settle(acquirer)
+            self._run(self._settle(acquirer))
         if self._is_drained:
             return dict(start)
         wanted = [count for count in (records_max, self._last_count) if count]
@@ -91,20 +108,22 @@ class Driver:
         offset = self._read(end)
         acquirer = self._open(offset)
         if self._logged is None or self._logged["seq"] != offset.sequence:
+            checkpoint = self._options.checkpoint_path
+            batch = None if checkpoint is None else require_logged(checkpoint, end)
             self._logged, self._planned = dict(end), None
             if self._outcomes is not None:
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
                 self._outcomes.clear()
             if offset.sequence == self._ledger.sequence:
-                self._run(self._hand_off(acquirer))
+                self._run(self._hand_off(acquirer, batch))
         return offset
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing that `latest` would not do."""
         offset = self._read(end)
         acquirer = self._open(offset)
-        if offset.sequence == self._ledger.sequence and not self._ledger.is_settled:
-            self._settle(acquirer)
+        if offset.sequence == self._ledger.sequence:
+            self._run(self._settle(acquirer))
 
     def report(self) -> dict[str, Any] | None:
         """For StreamingQueryProgress: numbers at hand, nothing is asked."""
@@ -131,9 +150,17 @@ class Driver:
             if acquirer is not None:
                 with contextlib.suppress(Exception):
                     self._settle_if_committed(acquirer)
-                self._run(acquirer.close())
+                self._run(self._close(acquirer))
         finally:
             self._loop.close()
+            if self._claim is not None:
+                self._claim.close()
+
+    async def _close(self, acquirer: Acquirer) -> None:
+        if self._look is not None:
+            self._look.cancel()
+            await asyncio.gather(self._look, return_exceptions=True)
+        await acquirer.close()
 
     def _open(self, offset: AcquiredOffset) -> Acquirer:
         if self._acquirer is not None:
@@ -141,6 +168,10 @@ class Driver:
             return self._acquirer
         if offset.sequence:
             self._ledger.recover(offset)
+        elif self._options.checkpoint_path is not None:
+            require_own(self._options.checkpoint_path, offset.to_json())
+        if self._outcomes is not None:
+            self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
         self._acquirer = self._run(self._start(offset))
         return self._acquirer
 
@@ -159,36 +190,76 @@ class Driver:
     def _first_member_id(self) -> str | None:
         """For a query that has no offset yet: the same whenever it starts from the same checkpoint.
 
-        If it dies before its first offset, it need not wait until the group has noticed.
+        If it dies before its first offset, it need not wait until the group has noticed. Where one query has several
+        such sources, each has a number of its own.
         """
-        path = self._options.checkpoint_path
-        if path is None:
+        folder = self._options.outcomes_path
+        if folder is None:
             return None
-        return uuid_text(uuid5(NAMESPACE_URL, f"{self._options.group} {path.absolute()}").bytes)
+        name = f"{self._options.group} {folder.absolute()} {','.join(self._options.topics)}"
+        self._claim, number = claim(folder, uuid5(NAMESPACE_URL, name).hex)
+        return uuid_text(uuid5(NAMESPACE_URL, f"{name} {number}").bytes)
 
-    def _settle(self, acquirer: Acquirer) -> None:
-        outcomes = [] if self._outcomes is None else self._outcomes.read()
-        topic = self._options.dead_letter_topic
-        if topic is not None and self._outcomes is not None and outcomes and not self._outcomes.is_copied:
-            self._run(acquirer.copy_rejected(outcomes, topic))
-            self._outcomes.mark_copied()
-        self._run(self._settle_now(acquirer, to_runs(outcomes)))
+    async def _settle(self, acquirer: Acquirer) -> None:
+        """Carries out what was decided of the micro-batch that Spark has committed, once."""
+        async with self._settling:
+            if self._ledger.is_settled:
+                return
+            outcomes = self._decided(acquirer.delivery_limit)
+            topic = self._options.dead_letter_topic
+            if topic is not None and self._outcomes is not None and outcomes and not self._outcomes.is_copied:
+                await acquirer.copy_rejected(outcomes, topic)
+                self._outcomes.mark_copied()
+            acquirer.acknowledge(self._ledger.settle(to_runs(outcomes)))
 
-    async def _settle_now(self, acquirer: Acquirer, outcomes: RunSet) -> None:
-        unknown = outcomes.minus(self._ledger.planned)
-        if unknown:
-            logger.warning("Outcomes of records that are not in the micro-batch are ignored: %s", unknown)
-        acquirer.acknowledge(self._ledger.settle(outcomes))
+    def _decided(self, delivery_limit: int | None) -> list[Outcome]:
+        """The outcomes that are about this micro-batch. A release after which the broker would give up is a reject."""
+        if self._outcomes is None:
+            return []
+        planned = self._ledger.planned
+        places = set(planned.places)
+        found = [each for each in self._outcomes.read() if each.place in places]
+        runs = to_runs(found)
+        ignored = runs.minus(same_delivery(runs, planned)).record_count
+        if ignored:
+            logger.warning(
+                "Outcomes of %d records say nothing about this micro-batch (another offset or deliveryCount) and are "
+                "ignored: those records are accepted. Keep topic, partition, offset and deliveryCount as they came.",
+                ignored,
+            )
+        return [
+            each._replace(type=AcknowledgeType.REJECT, reason=f"released at its last delivery. {each.reason}")
+            if each.type is AcknowledgeType.RELEASE and each.delivery_count >= (delivery_limit or INT_MAX)
+            else each
+            for each in found
+        ]
+
+    async def _settle_when_committed(self, acquirer: Acquirer, batch: Path, sequence: int) -> None:
+        """`batch` is the micro-batch's file in Spark's commit log."""
+        while not await asyncio.to_thread(batch.exists):  # noqa: ASYNC110 (Spark tells nobody)
+            await asyncio.sleep(COMMIT_LOOK_S)
+        if self._ledger.sequence == sequence:
+            try:
+                await self._settle(acquirer)
+            except Exception as error:
+                logger.debug("It will be tried again by the next trigger, and told: %s", error)
 
     def _settle_if_committed(self, acquirer: Acquirer) -> None:
         checkpoint = self._options.checkpoint_path
         if self._ledger.is_settled or checkpoint is None or self._logged is None:
             return
+        if self._logged["seq"] != self._ledger.sequence:
+            return  # Spark has committed that one; what is planned since is in no log of its
         if is_committed(checkpoint, self._logged):
-            self._settle(acquirer)
+            self._run(self._settle(acquirer))
 
-    async def _hand_off(self, acquirer: Acquirer) -> None:
+    async def _hand_off(self, acquirer: Acquirer, batch: Path | None) -> None:
         acquirer.acknowledge(self._ledger.hand_off())
+        if self._look is not None:
+            self._look.cancel()
+        if batch is not None:
+            look = self._settle_when_committed(acquirer, batch, self._ledger.sequence)
+            self._look = asyncio.create_task(look)
 
     async def _plan(self, acquirer: Acquirer, limits: Limits) -> AcquiredOffset | None:
         acquirer.let_go_of_ended_locks()

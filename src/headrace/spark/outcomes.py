@@ -15,14 +15,17 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
+from uuid import NAMESPACE_URL, uuid5
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OutcomeError
 from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.settle import Acknowledge
 
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
 COPIED = "copied"
+SOURCE = "source"
 _NAMES = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
@@ -80,10 +83,25 @@ def to_runs(outcomes: Iterable[Outcome]) -> RunSet:
 
 
 class OutcomeLog:
-    """The folder of outcome files of one query."""
+    """The folder of outcome files of one query. `reader` tells its sources apart, where it has several."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, reader: str = "") -> None:
         self.path = path
+        self._copied = path / f"{COPIED}-{uuid5(NAMESPACE_URL, reader).hex[:16]}"
+
+    def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
+        """Tells whoever writes outcomes what the source can do with them."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        (self.path / SOURCE).write_text(
+            json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic})
+        )
+
+    def described(self) -> tuple[Acknowledge, str | None]:
+        try:
+            found = json.loads((self.path / SOURCE).read_text())
+        except FileNotFoundError:
+            return Acknowledge.COMMIT, None
+        return Acknowledge(found["acknowledge"]), found["deadLetterTopic"]
 
     def write(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
         """Replaces what was said of this micro-batch before. Durable when it returns."""
@@ -118,16 +136,16 @@ class OutcomeLog:
     @property
     def is_copied(self) -> bool:
         """Whether the rejected records of what is here were copied to the dead-letter topic."""
-        return (self.path / COPIED).exists()
+        return self._copied.exists()
 
     def mark_copied(self) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / COPIED).touch()
+        self._copied.touch()
         _sync_folder(self.path)
 
     def clear(self) -> None:
         """What the files say is in a durable offset by now, or will be written anew."""
-        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp"), self.path / COPIED]:
+        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp"), self._copied]:
             path.unlink(missing_ok=True)
 
 

@@ -36,9 +36,7 @@ from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type
 from headrace.spark.settle import Acknowledge
 
 OUTCOMES = "headrace.outcomes"
-MODE = "headrace.acknowledge"
-DEAD_LETTERS = "headrace.deadLetterTopic"
-"""Metadata that the source leaves on the column deliveryCount: where outcomes go, and what it can do with them."""
+"""Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
 
 KEYS = ("topic", "partition", "offset", "deliveryCount")
 BatchFunction = Callable[[DataFrame, int], DataFrame | None]
@@ -46,16 +44,15 @@ BatchFunction = Callable[[DataFrame, int], DataFrame | None]
 
 @dataclass(frozen=True, slots=True)
 class OutcomeRules:
-    """Where outcomes are logged, and which the source can carry out."""
+    """Where outcomes are logged, and which the source can carry out: its reader tells in the same place."""
 
     path: Path
-    mode: Acknowledge = Acknowledge.COMMIT
-    dead_letter_topic: str | None = None
 
     def require(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
         """Joined, and checked against the mode."""
         joined = join(outcomes)
-        if self.mode is Acknowledge.COMMIT:
+        mode, dead_letter_topic = OutcomeLog(self.path).described()
+        if mode is Acknowledge.COMMIT:
             return joined
         types = {each.type for each in joined}
         if AcknowledgeType.RELEASE in types:
@@ -63,7 +60,7 @@ class OutcomeRules:
                 "outcome release with acknowledge=handoff: the record was accepted when Spark logged the micro-batch, "
                 "so it cannot be given back. Use acknowledge=commit, or reject it into a dead-letter topic."
             )
-        if AcknowledgeType.REJECT in types and self.dead_letter_topic is None:
+        if AcknowledgeType.REJECT in types and dead_letter_topic is None:
             raise OutcomeError(
                 "outcome reject with acknowledge=handoff needs option deadLetterTopic: the record was accepted when "
                 "Spark logged the micro-batch, so all that can be done is to copy it there."
@@ -90,20 +87,19 @@ def process(
 def find_rules(schema: StructType, checkpoint_location: str | None = None) -> OutcomeRules:
     """From what the source left on deliveryCount, or from the checkpoint's place."""
     metadata = schema["deliveryCount"].metadata if "deliveryCount" in schema.names else {}
-    mode = Acknowledge(metadata.get(MODE, Acknowledge.COMMIT))
     known = metadata.get(OUTCOMES)
     given = None if checkpoint_location is None else str(local_path(checkpoint_location) / OUTCOMES_FOLDER)
-    if known is None and (given is None or metadata):
+    if not known and (given is None or known is not None):
         raise OptionError(
             "Outcomes need a place that the source also knows: give readStream the query's checkpoint, "
             '.option("checkpointLocation", ...), and keep the column deliveryCount.'
         )
-    if known is not None and given is not None and known != given:
+    if known and given is not None and known != given:
         raise OptionError(
             f"readStream got the checkpoint {str(Path(known).parent)!r}, and writeStream {checkpoint_location!r}; "
             "give both the same."
         )
-    return OutcomeRules(Path(known or str(given)), mode, metadata.get(DEAD_LETTERS))
+    return OutcomeRules(Path(known or str(given)))
 
 
 class _Recording:
@@ -173,11 +169,11 @@ class _AckWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._rules = rules
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Decided:
-        return _Decided(tuple(self._rules.require(_from_arrow(iterator))))
+        return _Decided(tuple(join(_from_arrow(iterator))))
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         decided = [outcome for message in messages if message is not None for outcome in message.outcomes]
-        OutcomeLog(self._rules.path).write(batchId, decided)
+        OutcomeLog(self._rules.path).write(batchId, self._rules.require(decided))
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Nothing was logged, and the replay will log anew."""

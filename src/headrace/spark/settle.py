@@ -53,6 +53,11 @@ class Limits:
     """Only records before these offsets, by partition; None for no such limit."""
 
 
+def before(ends: Mapping[Place, int]) -> RunSet:
+    """All offsets before the ends."""
+    return RunSet.of((place, Run(0, end - 1, 0)) for place, end in ends.items() if end > 0)
+
+
 class Ledger:
     """What is held, planned and owed. Where a method returns a RunSet, it is what to acknowledge, by outcome."""
 
@@ -102,8 +107,7 @@ class Ledger:
         """The fresh records that a micro-batch may have, however many."""
         if limits.ends is None:
             return self.fresh
-        ends = RunSet.of((place, Run(0, end - 1, 0)) for place, end in limits.ends.items() if end > 0)
-        return self.fresh.within(ends)
+        return self.fresh.within(before(limits.ends))
 
     def hand_off(self) -> RunSet:
         """Spark's offset log durably holds the planned micro-batch."""
@@ -128,7 +132,7 @@ class Ledger:
             returned = decided.of_outcome(RELEASE)
             owed = self._process(decided.minus(returned))
             held = self.held.within(returned)
-            released = _same_delivery(held, returned)
+            released = same_delivery(held, returned)
             owed = owed.replaced_by(released.with_outcome(RELEASE))
             self.fresh = self.fresh.replaced_by(held.minus(released))
         self.planned = self.held = RunSet()
@@ -167,10 +171,10 @@ class Ledger:
 
 def _decide(planned: RunSet, outcomes: RunSet) -> RunSet:
     """The planned runs with their outcomes."""
-    return planned.replaced_by(_same_delivery(outcomes.within(planned), planned))
+    return planned.replaced_by(same_delivery(outcomes, planned))
 
 
-def _same_delivery(runs: RunSet, other: RunSet) -> RunSet:
+def same_delivery(runs: RunSet, other: RunSet) -> RunSet:
     """Those of `runs` that `other` has with the same delivery count."""
     counts: dict[int, list[tuple[Place, Run]]] = {}
     for place, run in other:

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from headrace.spark.errors import OptionError
 from headrace.spark.options import SourceOptions
-from headrace.spark.processing import DEAD_LETTERS, MODE, OUTCOMES, KafkaShareAckSink
+from headrace.spark.processing import OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
 
 
@@ -39,11 +39,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
 
     def schema(self) -> StructType:
         options = SourceOptions.parse(self.options)
-        metadata = {MODE: options.acknowledge.value}
-        if options.outcomes_path is not None:
-            metadata[OUTCOMES] = str(options.outcomes_path)
-        if options.dead_letter_topic is not None:
-            metadata[DEAD_LETTERS] = options.dead_letter_topic
+        metadata = {OUTCOMES: "" if options.outcomes_path is None else str(options.outcomes_path)}
         columns = [
             StructField("key", BinaryType()),
             StructField("value", BinaryType()),

@@ -305,6 +305,22 @@ class MemberCore:
             times += (session.next_due_ms, session.not_before_ms, session.rest_until_ms)
         return min((time for time in times if time is not None and time > now_ms), default=None)
 
+    def idle_ms(self, since_ms: int) -> int:
+        """How long since then every broker that leads a partition of ours has been asked and had nothing for us.
+
+        The caller knows that nothing arrived since then. 0 when there is no telling: no partition is assigned, one has
+        no leader, a session is not open, or its brokers do not answer.
+        """
+        sessions = [self.sessions.get(node_id) for node_id in self.placement.wanted]
+        if not self.placement.is_complete or None in sessions:
+            return 0
+        times = [
+            one.asked_ms - max(since_ms, one.opened_ms) if one.is_open else 0
+            for one in sessions
+            if one is not None
+        ]
+        return max(0, min(times, default=0))
+
     # What the coordinator answers, what the metadata says
 
     def heartbeat_answered(self, response: ShareGroupHeartbeatResponse, *, now_ms: int) -> None:
@@ -383,6 +399,8 @@ class MemberCore:
             assert sent is not None
             session.held.clear()
         else:
+            if not session.is_open:
+                session.opened_ms = now_ms
             sent = session.accepted()
         session.went_well()
         self.holdings.lock_ms = response.acquisition_lock_timeout_ms or self.holdings.lock_ms
@@ -450,7 +468,7 @@ class MemberCore:
         if has_errors and not records:
             session.back_off(now_ms=now_ms)
         elif sent.records_max:
-            session.fetched(sent, records, now_ms=now_ms)
+            session.fetched(sent, records, has_errors=has_errors, now_ms=now_ms)
         return codes
 
     def _arrive(self, session: Session, key: Key, data: PartitionData, lock_ms: int, now_ms: int) -> int:

@@ -26,6 +26,8 @@ class Placement:
     def __init__(self, settings: ShareSettings, fraction: Callable[[], float]) -> None:
         self.assignment: Assignment = {}
         self.wanted: dict[int, dict[Key, None]] = {}
+        self.is_complete = False
+        """Whether the leaders of all assigned partitions are known."""
         self.metadata_due_ms: int | None = None
         self._topics: dict[bytes, TopicView] = {}
         self._backoff = Backoff(settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, fraction)
@@ -63,16 +65,16 @@ class Placement:
 
     def _place(self, now_ms: int) -> None:
         self.wanted = {}
-        is_complete = True
+        self.is_complete = True
         for topic_id, partitions in self.assignment.items():
             view = self._topics.get(topic_id)
             for partition in partitions:
                 leader_id = -1 if view is None else view.leaders.get(partition, -1)
                 if leader_id < 0:
-                    is_complete = False
+                    self.is_complete = False
                 else:
                     self.wanted.setdefault(leader_id, {})[topic_id, partition] = None
-        if is_complete:
+        if self.is_complete:
             self._backoff.reset()
         else:
             self.want_metadata(now_ms=now_ms)

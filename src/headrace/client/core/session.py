@@ -79,6 +79,9 @@ class Session:
         """When the locks held here have to be looked at."""
         self.was_full = False
         """The last fetch brought all it asked for: there is likely more."""
+        self.opened_ms = 0
+        self.asked_ms = 0
+        """When the last fetch was sent that every partition has answered without an error."""
         self.rest_until_ms = 0
         """The last fetch brought nothing: one that does not wait has no reason to be sent before this time."""
         self.buffered = 0
@@ -222,8 +225,10 @@ class Session:
     def went_well(self) -> None:
         self._backoff.reset()
 
-    def fetched(self, sent: Sent, records: int, *, now_ms: int) -> None:
+    def fetched(self, sent: Sent, records: int, *, has_errors: bool, now_ms: int) -> None:
         """Keeps count of answers that come empty before their time: a broker that does so must not be hammered."""
+        if not has_errors:
+            self.asked_ms = sent.sent_ms
         self.was_full = 0 < sent.records_max <= records
         self.rest_until_ms = 0 if records else now_ms + REST_MS
         if records or now_ms - sent.sent_ms >= sent.wait_ms // 2 or sent.wait_ms == 0:

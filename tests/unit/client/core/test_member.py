@@ -213,6 +213,22 @@ def test_an_acknowledgement_does_not_wait_for_the_next_time_to_ask() -> None:
     assert request.topics[0].partitions[0].acknowledgement_batches
 
 
+def test_a_member_is_idle_only_while_every_broker_answers_that_it_has_nothing() -> None:
+    driver = Driver(1, 2, capacity=25, is_ahead=True)
+    driver.sends(0)
+    for node in (1, 2):
+        driver.answer(node, now_ms=10)
+    driver.sends(600)
+    driver.answer(1, now_ms=700)
+    assert driver.core.idle_ms(100) == 0, "broker 2 has not answered yet"
+    driver.answer(2, now_ms=700)
+    assert driver.core.idle_ms(100) == 500
+    driver.sends(1_200)
+    driver.core.failed(2, error_for(E.NETWORK_EXCEPTION), now_ms=1_300)
+    driver.answer(1, now_ms=1_300)
+    assert driver.core.idle_ms(100) == 0
+
+
 def test_while_records_are_held_a_fetch_waits_only_for_a_moment() -> None:
     driver = Driver(1, capacity=25, is_ahead=True)
     (idle,) = driver.sends(0).values()
