@@ -86,19 +86,11 @@ def filled(broker: Broker, unique: str, tmp_path: Path) -> Queue:
     return queue
 
 
-def test_a_local_cluster_works_a_queue_off_on_both_executors(
+def test_a_local_cluster_that_has_the_wheel_installed_works_a_queue_off_on_both_executors(
     filled: Queue, cluster: Cluster, package: Package
 ) -> None:
     conf = {"spark.executorEnv.PYTHONPATH": str(package.installed)}
     rows = submit(filled, "local-cluster[2,1,1024]", cluster.python_with_needs, conf=conf)
-    assert len({row["place"] for row in rows}) == 2
-
-
-def test_executors_that_have_the_wheel_installed_run_the_source(
-    filled: Queue, cluster: Cluster, package: Package
-) -> None:
-    conf = {"spark.executorEnv.PYTHONPATH": str(package.installed)}
-    rows = submit(filled, cluster.address, cluster.python_with_needs, conf=conf)
     assert {row["home"] for row in rows} == {f"{package.installed}/headrace"}
     assert len({row["place"] for row in rows}) == 2
 
@@ -144,7 +136,7 @@ def connect_server(
         server.stop()
 
 
-def test_a_connect_client_without_the_package_uses_the_servers(
+def test_a_connect_client_without_the_package_uses_that_of_the_server_and_its_cluster(
     filled: Queue, connect_server: str, cluster: Cluster, package: Package
 ) -> None:
     rows = client(filled, connect_server, cluster.python_with_needs)
