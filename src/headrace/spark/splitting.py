@@ -32,18 +32,18 @@ class Wishes:
 
 
 def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tuple[Piece, ...]]:
-    """The pieces of each task: tasks of equal size, each of as few partitions as can be."""
-    if not runs:
-        return []
-    rows_max = _rows_per_task(runs.record_count, wishes)
-    tasks: list[list[Piece]] = [[]]
-    room = rows_max
+    """The pieces of each task: tasks whose sizes differ by one record at most, each of as few partitions as can be."""
+    rows = runs.record_count
+    count = _task_count(rows, wishes)
+    rooms = [rows * (index + 1) // count - rows * index // count for index in range(count)]
+    tasks: list[list[Piece]] = []
+    room = 0
     for topic, partition in runs.places:
         left = list(reversed(runs.at((topic, partition))))
         while left:
             if not room:
+                room = rooms[len(tasks)]
                 tasks.append([])
-                room = rows_max
             taken: list[Run] = []
             while left and room:
                 run = left.pop()
@@ -68,8 +68,9 @@ def hulls(runs: tuple[Run, ...], gap_max: int = GAP_MAX) -> Iterator[tuple[Run, 
         yield tuple(group)
 
 
-def _rows_per_task(rows: int, wishes: Wishes) -> int:
-    tasks = wishes.partitions_min or min(wishes.cores, -(-rows // ROWS_PER_TASK))
+def _task_count(rows: int, wishes: Wishes) -> int:
+    """No task is empty, so with few records there may be fewer than the user wants."""
+    count = wishes.partitions_min or min(wishes.cores, -(-rows // ROWS_PER_TASK))
     if wishes.records_per_partition:
-        tasks = max(tasks, -(-rows // wishes.records_per_partition))
-    return -(-rows // max(1, tasks))
+        count = max(count, -(-rows // wishes.records_per_partition))
+    return min(count, rows)

@@ -1,5 +1,6 @@
 """Cutting a micro-batch into tasks: every record in one task, tasks of equal size, few of them."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,15 @@ def test_one_partition_can_be_cut_into_many_tasks() -> None:
     assert max(map(rows, tasks)) == 13
 
 
+@pytest.mark.parametrize(("count", "least"), [(20, 16), (100, 64), (10, 8), (10_001, 10_000)])
+def test_there_are_at_least_as_many_tasks_as_wanted(count: int, least: int) -> None:
+    assert len(split(one_run(count), IDS, Wishes(partitions_min=least))) == least
+
+
+def test_with_fewer_records_than_wanted_tasks_each_task_has_one() -> None:
+    assert [rows(task) for task in split(one_run(3), IDS, Wishes(partitions_min=8))] == [1, 1, 1]
+
+
 def test_no_task_has_more_records_than_allowed() -> None:
     tasks = split(one_run(100), IDS, Wishes(partitions_min=2, records_per_partition=30))
     assert [rows(task) for task in tasks] == [25, 25, 25, 25]
@@ -71,6 +81,8 @@ def test_every_record_is_in_exactly_one_task(
     assert found == runs
     assert sum(map(rows, tasks)) == runs.record_count
     assert all(map(rows, tasks))
+    assert len(tasks) >= min(partitions_min, runs.record_count)
+    assert not tasks or max(map(rows, tasks)) - min(map(rows, tasks)) <= 1
     assert all(rows(task) <= (records_max or runs.record_count) for task in tasks)
     assert all(piece.topic_id == IDS[piece.topic] for piece in pieces)
 
