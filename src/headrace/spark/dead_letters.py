@@ -3,50 +3,165 @@
 The first six headers are those of KIP-1191, so `headrace dlq` and tools for a broker's own dead letters read them. The
 copy is made by the reader when it settles, before the record is acknowledged: at least one copy, and a second one only
 if the process dies between the copies and the note that they are made.
+
+No record stops a query for good. One that is too large for the dead-letter topic is copied without its value (its
+headers say where it is), and one that its own topic has lost by now is named in the log of the driver.
 """
 
-from collections.abc import Iterable
+import logging
+import time
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import aclosing
 
 from headrace.client.cluster import Cluster
-from headrace.client.dead_letters import KAFKA_PREFIX, OUR_PREFIX
+from headrace.client.dead_letters import BATCH_BYTES_MAX, KAFKA_PREFIX, OUR_PREFIX, READ_BYTES
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.plain_fetch import read_range
+from headrace.client.errors import OffsetNotAvailableError, UnknownTopicOrPartitionError
+from headrace.client.plain_fetch import LATEST, list_offsets, read_range
 from headrace.client.plain_produce import produce
 from headrace.spark.errors import OutcomeError
+from headrace.spark.executor import GONE
 from headrace.spark.outcomes import Outcome
+from headrace.spark.runs import Place
+from headrace.spark.splitting import hulls
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, read_records
 
-LETTERS_PER_BATCH = 200
+logger = logging.getLogger("headrace.spark")
+TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
+COPIED = OUR_PREFIX + "copied"
 
 
-async def copy_rejected(cluster: Cluster, outcomes: Iterable[Outcome], topic: str, group: str) -> int:
-    """Writes a dead letter for each rejected record that is still in the log; returns how many."""
-    await cluster.refresh([topic])
-    target = cluster.topic(topic)
-    if target is None:
+async def copy_rejected(
+    cluster: Cluster,
+    outcomes: Iterable[Outcome],
+    topic: str,
+    group: str,
+    topic_ids: Mapping[str, str] | None = None,
+) -> int:
+    """Writes a dead letter for each rejected record that is still in the log; returns how many.
+
+    `topic_ids` are those of the topics that the records were in, which may have been deleted or made again since.
+    """
+    try:
+        await list_offsets(cluster, {(topic, 0): LATEST})  # waits for a leader, if there is none just now
+    except UnknownTopicOrPartitionError:
         raise OutcomeError(
             f"deadLetterTopic={topic!r} does not exist. Create it: `headrace topic create {topic}`."
-        )
-    letters: dict[int, list[NewRecord]] = {}
+        ) from None
+    target = cluster.topic(topic)
+    assert target is not None  # its offset was listed
+    rejected: dict[Place, list[Outcome]] = {}
+    for outcome in sorted(outcomes):
+        if outcome.type is AcknowledgeType.REJECT:
+            rejected.setdefault(outcome.place, []).append(outcome)
+    gone: set[str] = set()
     count = 0
-    for outcome in outcomes:
-        if outcome.type is not AcknowledgeType.REJECT:
-            continue
-        partition = outcome.partition % len(target.partitions)
-        waiting = letters.setdefault(partition, [])
-        async for _, batch in read_range(
-            cluster, outcome.topic, outcome.partition, outcome.first, outcome.last
-        ):
-            for record in read_records(batch):
-                if outcome.first <= record.offset <= outcome.last:
-                    waiting.append(_letter(record, outcome, group))
-                    count += 1
-        if len(waiting) >= LETTERS_PER_BATCH:
-            await produce(cluster, topic, partition, letters.pop(partition))
-    for partition, waiting in letters.items():
-        if waiting:
-            await produce(cluster, topic, partition, waiting)
+    for place, theirs in rejected.items():
+        letters = _Letters(cluster, topic, place[1] % len(target.partitions))
+        topic_id = (topic_ids or {}).get(place[0])
+        async with aclosing(_read(cluster, place, theirs, topic_id, gone)) as found:
+            async for record, outcome in found:
+                await letters.add(_letter(record, outcome, group))
+                count += 1
+        await letters.send()
     return count
+
+
+async def _read(
+    cluster: Cluster, place: Place, outcomes: Sequence[Outcome], topic_id: str | None, gone: set[str]
+) -> AsyncGenerator[tuple[Record, Outcome], None]:
+    """The records that sorted outcomes of one partition are about; neighbours and near ones are read in one go.
+
+    `gone` are the topics that were waited for in vain; one that goes that way is added.
+    """
+    if place[0] in gone:
+        logger.warning("Rejected records of %s-%d get no dead letter either.", *place)
+        return
+    for hull in hulls(outcomes):
+        first, last = hull[0].first, max(each.last for each in hull)
+        matcher = _Matcher(hull)
+        while first <= last:
+            reading = read_range(cluster, *place, first, last, max_bytes=READ_BYTES, topic_id=topic_id)
+            try:
+                async with aclosing(reading) as batches:
+                    async for _, batch in batches:
+                        for record in read_records(batch):
+                            outcome = matcher.outcome_of(record.offset)
+                            if outcome is not None:
+                                yield record, outcome
+                break
+            except tuple(GONE) as error:
+                start = getattr(error, "log_start_offset", -1)
+                if start <= first and topic_id is None:
+                    raise  # perhaps they are there: without its id nobody knows which topic is meant
+                logger.warning(
+                    "Rejected records of %s-%d between offsets %d and %d get no dead letter, as far as their topic "
+                    "does not have them any more: %s", *place, first, last, error,
+                )  # fmt: skip
+                if start <= first:
+                    if not isinstance(error, OffsetNotAvailableError):
+                        gone.add(place[0])
+                    return  # what lies behind them is gone, too
+                first = start
+
+
+class _Matcher:
+    """Finds the outcome of one record after the other, in order of their offsets."""
+
+    def __init__(self, outcomes: Sequence[Outcome]) -> None:
+        """They are sorted. Of those that overlap one counts."""
+        self._upcoming = iter(outcomes)
+        self._following = next(self._upcoming, None)
+        self._current: Outcome | None = None
+
+    def outcome_of(self, offset: int) -> Outcome | None:
+        while self._following is not None and self._following.first <= offset:
+            if self._current is None or self._following.last > self._current.last:
+                self._current = self._following
+            self._following = next(self._upcoming, None)
+        return self._current if self._current is not None and offset <= self._current.last else None
+
+
+class _Letters:
+    """Letters on their way to one partition, in batches that a topic takes."""
+
+    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
+        self._cluster = cluster
+        self._place = topic, partition
+        self._waiting: list[NewRecord] = []
+        self._bytes = 0
+
+    async def add(self, letter: NewRecord) -> None:
+        size = _size(letter)
+        if self._bytes + size > BATCH_BYTES_MAX:
+            await self.send()
+        self._waiting.append(letter)
+        self._bytes += size
+
+    async def send(self) -> None:
+        waiting, self._waiting, self._bytes = self._waiting, [], 0
+        if waiting:
+            await self._produce(waiting)
+
+    async def _produce(self, letters: list[NewRecord]) -> None:
+        try:
+            await produce(self._cluster, *self._place, letters)
+        except KafkaError as error:
+            if error.code not in TOO_LARGE:
+                raise
+            if len(letters) > 1:
+                middle = len(letters) // 2
+                await self._produce(letters[:middle])
+                await self._produce(letters[middle:])
+                return
+            smaller = _smaller(letters[0])
+            if smaller is None:
+                raise
+            logger.warning(
+                "A dead letter goes without the record's value, with headers that name it: %s", error
+            )
+            await self._produce([smaller])
 
 
 def _letter(record: Record, outcome: Outcome, group: str) -> NewRecord:
@@ -60,10 +175,27 @@ def _letter(record: Record, outcome: Outcome, group: str) -> NewRecord:
         OUR_PREFIX + "cause": "rejected",
         OUR_PREFIX + "timestamp": record.timestamp,
     }
-    own = [header for header in record.headers if not header[0].startswith((KAFKA_PREFIX, OUR_PREFIX))]
+    own = [header for header in record.headers if not _is_fact(header)]
     return NewRecord(
         record.key,
         record.value,
         [*own, *((name, str(fact).encode()) for name, fact in facts.items())],
-        record.timestamp,
+        time.time_ns() // 1_000_000,  # the letter's: with the record's, retention could take it at once
     )
+
+
+def _smaller(letter: NewRecord) -> NewRecord | None:
+    """Without value and the record's own headers; then without the key; then there is nothing to leave out."""
+    if (COPIED, b"false") not in letter.headers:
+        facts = [header for header in letter.headers if _is_fact(header)]
+        return letter._replace(value=None, headers=[*facts, (COPIED, b"false")])
+    return None if letter.key is None else letter._replace(key=None)
+
+
+def _is_fact(header: tuple[str, bytes | None]) -> bool:
+    return header[0].startswith((KAFKA_PREFIX, OUR_PREFIX))
+
+
+def _size(letter: NewRecord) -> int:
+    headers = sum(10 + len(name) + len(value or b"") for name, value in letter.headers)
+    return 30 + len(letter.key or b"") + len(letter.value or b"") + headers

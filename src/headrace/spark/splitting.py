@@ -1,7 +1,8 @@
 """Cutting a micro-batch into tasks. Pure: the same runs and the same wishes give the same tasks, also in a replay."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol, TypeVar
 
 from headrace.spark.runs import Run, RunSet
 
@@ -56,9 +57,19 @@ def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tu
     return [tuple(pieces) for pieces in tasks]
 
 
-def hulls(runs: tuple[Run, ...], gap_max: int = GAP_MAX) -> Iterator[tuple[Run, ...]]:
+class Span(Protocol):
+    @property
+    def first(self) -> int: ...
+    @property
+    def last(self) -> int: ...
+
+
+S = TypeVar("S", bound=Span)
+
+
+def hulls(runs: Sequence[S], gap_max: int = GAP_MAX) -> Iterator[tuple[S, ...]]:
     """Groups of runs that are read in one go, because little lies between them."""
-    group: list[Run] = []
+    group: list[S] = []
     for run in runs:
         if group and run.first - group[-1].last - 1 > gap_max:
             yield tuple(group)
