@@ -1,14 +1,17 @@
-"""What is sent to a topic that is not there: one clear sentence of ours, soon, and nothing in aiokafka's log."""
+"""What a queue sends: many records at once; and to a topic that is not there, one clear sentence and no noise."""
 
 import asyncio
 import logging
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from headrace import Admin, Broker
-from headrace.worker import Queue, QueueError, Reject, SendError
+from headrace.client.sync import ShareConsumer
+from headrace.wire.batches import split
+from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError
 from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
@@ -38,6 +41,8 @@ def test_a_record_for_a_topic_that_is_not_there_is_refused_with_the_command_that
 ) -> None:
     with pytest.raises(SendError, match=r"no topic 'letters'.*headrace topic create letters"):
         queue.send("letters", "one")
+    with pytest.raises(SomeNotSentError, match=r"3 of 3.*no topic 'letters'"):
+        queue.send_many("letters", ["one", "two", "three"])
     assert said_by("aiokafka", caplog) == []
     assert queue.send("emails", "one").offset == 0, "and others go on"
 
@@ -81,3 +86,55 @@ def test_a_dead_letter_waits_for_a_topic_that_was_deleted_and_says_so_in_one_lin
             queue.stop(now=True)
             worker.join(WAIT_S)
     assert said_by("aiokafka", caplog) == []
+
+
+def batches_in(broker: Broker, topic: str) -> int:
+    log = broker.core.topics.require(topic, 0).log
+    data = broker.call(lambda: bytes(log.read(0, max_bytes=10_000_000).data))
+    return sum(1 for _ in split(data))
+
+
+def test_many_records_are_sent_in_few_batches_and_their_places_come_in_order(
+    broker: Broker, queue: Queue
+) -> None:
+    count = 2_500
+    sent = queue.send_many(
+        "emails",
+        (str(number) for number in range(count)),
+        key=lambda body: f"k{body}",
+        headers={"from": "us"},
+    )
+    assert [each.offset for each in sent] == list(range(count))
+    assert batches_in(broker, "emails") < count / 10
+    with ShareConsumer(bootstrap_servers=broker.bootstrap_servers, group_id="readers") as consumer:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.set_group_config("readers", {"share.auto.offset.reset": "earliest"})
+        consumer.subscribe(["emails"])
+        first = wait_for(lambda: consumer.poll(0.5))[0]
+    assert (first.key, first.value) == (b"k0", b"0")
+    assert ("from", b"us") in first.headers
+
+
+def test_many_are_sent_from_a_loop_too(queue: Queue) -> None:
+    sent = asyncio.run(queue.send_many_async("emails", ["one", "two"]))
+    assert [each.offset for each in sent] == [0, 1]
+
+
+def test_of_many_records_those_that_the_topic_does_not_take_are_told_and_the_others_are_there(
+    broker: Broker, queue: Queue
+) -> None:
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("small", configs={"max.message.bytes": "300"})
+    bodies = ["x" * 50, "x" * 1_000, *(["y" * 100] * 5)]
+    with pytest.raises(
+        SomeNotSentError, match=r"1 of 7 records were not acknowledged.*max\.message\.bytes"
+    ) as raised:
+        queue.send_many("small", bodies)
+    assert [each is None for each in raised.value.sent] == [False, True, *([False] * 5)]
+    assert sorted(each.offset for each in raised.value.sent if each is not None) == list(range(6))
+
+
+@pytest.mark.parametrize("bodies", ["text", b"bytes", {"a": 1}, 5])
+def test_what_is_no_list_of_bodies_is_refused(queue: Queue, bodies: Any) -> None:
+    with pytest.raises(TypeError, match="send_many takes several bodies"):
+        queue.send_many("emails", bodies)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.worker.backoff import Backoff
-    from headrace.worker.errors import QueueError, SendError
+    from headrace.worker.errors import QueueError, SendError, SomeNotSentError
     from headrace.worker.metrics import TaskMetrics
     from headrace.worker.outbox import Sent
     from headrace.worker.outcomes import Reject, Retry
@@ -26,6 +26,7 @@ _PLACES = {
     "Retry": "outcomes",
     "SendError": "errors",
     "Sent": "outbox",
+    "SomeNotSentError": "errors",
     "Task": "task",
     "TaskMetrics": "metrics",
 }
@@ -38,6 +39,7 @@ __all__ = [
     "Retry",
     "SendError",
     "Sent",
+    "SomeNotSentError",
     "Task",
     "TaskMetrics",
 ]

@@ -13,8 +13,9 @@ as a request may take, and log an error ten times a second.
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple, TypeVar
 
 from aiokafka import AIOKafkaProducer
@@ -37,12 +38,14 @@ from headrace.wire.errors import KafkaError as OurKafkaError
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.metadata_response import MetadataResponse
 from headrace.worker.bodies import Header
-from headrace.worker.errors import SendError
+from headrace.worker.errors import SendError, SomeNotSentError
 
 T = TypeVar("T")
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
 """Above what brokers take, so that they decide (`max.message.bytes`) and not this producer."""
 
+MANY_MAX = 1_000
+"""Records of one `send_many` that are on their way at a time."""
 TOPIC_S_MAX = 5.0
 """How long a topic may take to be there, where the broker creates topics that are asked for."""
 TOPIC_AGAIN_S = 0.1
@@ -55,6 +58,14 @@ class Sent(NamedTuple):
     topic: str
     partition: int
     offset: int
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent."""
+
+    value: bytes | None
+    key: bytes | None
+    headers: tuple[Header, ...]
 
 
 class TooLargeError(SendError):
@@ -83,6 +94,18 @@ class Outbox:
         self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
     ) -> Sent:
         return await self._elsewhere(partial(self._send, topic, value, key, headers))
+
+    def send_many(self, topic: str, records: Iterable[Outgoing]) -> list[Sent]:
+        sent: list[Sent] = []
+        for some in _batched(records):
+            sent += self._loop().run(self._noted(partial(self._send_some, topic, some, sent)))
+        return sent
+
+    async def send_many_async(self, topic: str, records: Iterable[Outgoing]) -> list[Sent]:
+        sent: list[Sent] = []
+        for some in _batched(records):
+            sent += await self._elsewhere(partial(self._send_some, topic, some, sent))
+        return sent
 
     async def send_beside(
         self,
@@ -132,6 +155,29 @@ class Outbox:
             return await work()
         finally:
             self._busy.discard(task)
+
+    async def _send_some(self, topic: str, records: list[Outgoing], before: list[Sent]) -> list[Sent]:
+        """The first alone: it makes the topic known, or shows that it is not there. Then the others, in few batches."""
+        answers = await self._send_together(topic, records[:1])
+        if isinstance(answers[0], Sent | TooLargeError):
+            answers += await self._send_together(topic, records[1:])
+        for index, answer in enumerate(answers):
+            if isinstance(answer, TooLargeError):  # all of its batch were refused
+                answers[index : index + 1] = await self._send_together(topic, [records[index]])
+        sent = [answer if isinstance(answer, Sent) else None for answer in answers]
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                count = len(records) - len(sent) + sent.count(None)
+                raise SomeNotSentError(
+                    f"{count} of {len(records)} records were not acknowledged; the first: {answer}",
+                    [*before, *sent],
+                ) from answer
+        return [answer for answer in answers if isinstance(answer, Sent)]
+
+    async def _send_together(self, topic: str, records: list[Outgoing]) -> list[Sent | BaseException]:
+        return await asyncio.gather(
+            *(self._send(topic, *record) for record in records), return_exceptions=True
+        )
 
     async def _send(
         self,
@@ -244,6 +290,13 @@ class Outbox:
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
         await asyncio.shield(ending)
+
+
+def _batched(records: Iterable[Outgoing]) -> Iterator[list[Outgoing]]:
+    """Never more on their way than this, however many there are."""
+    iterator = iter(records)
+    while some := list(islice(iterator, MANY_MAX)):
+        yield some
 
 
 def _no_topic(topic: str, code: int) -> SendError:

@@ -19,7 +19,7 @@ import inspect
 import signal
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
@@ -29,7 +29,7 @@ from headrace.worker.bodies import ContentType, Header, parse_content_type, writ
 from headrace.worker.crew import Crew, Orders
 from headrace.worker.errors import QueueError
 from headrace.worker.metrics import TaskMetrics
-from headrace.worker.outbox import Outbox, Sent
+from headrace.worker.outbox import Outbox, Outgoing, Sent
 from headrace.worker.task import Task, build_options
 
 P = ParamSpec("P")
@@ -180,6 +180,33 @@ class Queue:
         value, encoded, raw_key = self._encode(body, key, headers)
         return await self._outbox.send_async(topic, value, key=raw_key, headers=encoded)
 
+    def send_many(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        *,
+        key: Callable[[Any], str | bytes | None] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> list[Sent]:
+        """Sends a record for each body, many at a time, and returns when the broker has all of them for sure.
+
+        `key` is called with each body; `headers` go with each record. Bodies are taken as they are needed, a thousand
+        at a time, so they may come from a generator. Where some were not acknowledged, `SomeNotSentError.sent` says
+        which were; bodies behind that thousand are not sent.
+        """
+        return self._outbox.send_many(topic, self._encode_many(bodies, key, headers))
+
+    async def send_many_async(
+        self,
+        topic: str,
+        bodies: Iterable[Any],
+        *,
+        key: Callable[[Any], str | bytes | None] | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> list[Sent]:
+        """`send_many` for asyncio."""
+        return await self._outbox.send_many_async(topic, self._encode_many(bodies, key, headers))
+
     def run(self, *, on_started: Callable[[], None] | None = None) -> None:
         """Works until SIGTERM, SIGINT or `stop`, then drains. A second signal does not wait for running functions."""
         with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -249,6 +276,24 @@ class Queue:
     def _signalled(self) -> None:
         self.stop(now=self._was_signalled)
         self._was_signalled = True
+
+    def _encode_many(
+        self,
+        bodies: Iterable[Any],
+        key: Callable[[Any], str | bytes | None] | None,
+        headers: Mapping[str, str | bytes] | None,
+    ) -> Iterator[Outgoing]:
+        if isinstance(bodies, (str, bytes, Mapping)) or not isinstance(bodies, Iterable):
+            raise TypeError(f"send_many takes several bodies, not {bodies!r}; for one write send")
+        if key is not None and not callable(key):
+            raise TypeError(f"send_many(key={key!r}) is not possible: give a function of a body, or None")
+
+        def each() -> Iterator[Outgoing]:
+            for body in bodies:
+                value, encoded, raw_key = self._encode(body, None if key is None else key(body), headers)
+                yield Outgoing(value, raw_key, encoded)
+
+        return each()
 
     def _encode(
         self, body: Any, key: str | bytes | None, headers: Mapping[str, str | bytes] | None
