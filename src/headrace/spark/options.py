@@ -14,7 +14,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.client.errors import ConfigError
-from headrace.client.settings import ShareSettings
+from headrace.client.settings import INT_MAX, ShareSettings, rule_of
 from headrace.spark.errors import OptionError
 from headrace.spark.settle import Acknowledge
 
@@ -132,12 +132,14 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SourceOptions":
         """OptionError, with the cure, for the first thing that is wrong."""
-        rest = {key.lower(): str(value).strip() for key, value in given.items()}
+        rest, spelled = _spell(given)
         for ignored in _IGNORED:
             rest.pop(ignored, None)
         for name, why in _REFUSED.items():
-            if name.lower() in rest:
-                raise OptionError(f"{name}={rest[name.lower()]!r} cannot be used with kafka-share: {why}")
+            key = name.lower()
+            if key in rest:
+                shown = name if spelled[key].lower() == key else spelled[key]
+                raise OptionError(f"{shown}={rest[key]!r} cannot be used with kafka-share: {why}")
         group = _only_one(rest, _GROUP_NAMES)
         topics = _topics(_only_one(rest, ("subscribe", "topic")))
         values: dict[str, Any] = {}
@@ -164,6 +166,11 @@ class SourceOptions:
             )
         if self.checkpoint is not None:
             local_path(self.checkpoint)
+        if self.dead_letter_topic in self.topics:
+            raise OptionError(
+                f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe: what is rejected would "
+                "come back as a new record, again and again. Name another topic."
+            )
         held, batch = self.records_held, self.records_per_trigger
         if held is not None and batch is not None and held < batch:
             raise OptionError(
@@ -193,7 +200,7 @@ def local_path(location: str) -> Path:
     )
 
 
-_GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id", "properties.group.id")
+_GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id")
 _IGNORED = ("path",)
 _OTHER_NAMES = {"maxRecordsPerTrigger": ("maxOffsetsPerTrigger",)}
 _NO_BATCH = "a queue has no end to read to. Use readStream; Trigger.AvailableNow stops when it is drained."
@@ -201,6 +208,7 @@ _START = (
     "where a share group starts is a property of the group: startingOffsets=earliest or latest, or "
     "`headrace group reset`."
 )
+_RENEWS = "the source renews locks by itself, as long as the micro-batch runs."
 _RETRIES = "the client's own retries do that: kafka.retry.backoff.ms, kafka.default.api.timeout.ms."
 _REFUSED = {
     "assign": "the broker hands partitions to the members of a share group. Use subscribe; for one partition filter by "
@@ -230,18 +238,50 @@ _REFUSED = {
     "kafka.key.deserializer": "the column `key` has the bytes; cast or parse it in Spark.",
     "kafka.value.deserializer": "the column `value` has the bytes; cast or parse it in Spark.",
     "kafka.share.acknowledgement.mode": "the source acknowledges records by itself; option `acknowledge` says when.",
-    "kafka.auto.renew": "the source renews locks by itself.",
+    "kafka.auto.renew": _RENEWS,
+    "kafka.auto.renew.max.ms": _RENEWS,
+    "kafka.max.poll.interval.ms": "the source is a member as long as the query runs, however long a micro-batch takes.",
     "kafka.max.unacknowledged": "use maxRecordsHeld.",
 }
+_MEMBER = {
+    "auto_renew": True,
+    "auto_renew_max_ms": INT_MAX,
+    "max_poll_interval_ms": INT_MAX,
+    "max_poll_records": 50_000,
+    "fetch_max_bytes": 16 * 1024 * 1024,
+    "fetch_max_wait_ms": 100,  # a member that leaves has to wait for a fetch that waits
+}
+"""What fits a member that holds much for long, where the user says nothing."""
+
+
+def _spell(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """The options by name, in lower case and `properties.*` as `kafka.*`; and how each was spelled."""
+    found: dict[str, str] = {}
+    spelled: dict[str, str] = {}
+    for spelling, text in given.items():
+        name, value = spelling.lower(), str(text).strip()
+        for prefix in ("properties.", "kafka."):
+            if name.startswith(prefix):
+                name = "kafka." + name.removeprefix(prefix).replace("_", ".")
+                break
+        if found.setdefault(name, value) != value:
+            raise _contradiction(spelled[name], spelling)  # the values may be passwords
+        spelled.setdefault(name, spelling)
+    return found, spelled
 
 
 def _only_one(rest: dict[str, str], names: tuple[str, ...]) -> str | None:
     """Takes an option out by any of its names; two of them must not differ."""
     found = {name: rest.pop(name.lower()) for name in names if name.lower() in rest}
     if len(set(found.values())) > 1:
-        given = " and ".join(f"{name}={value!r}" for name, value in found.items())
-        raise OptionError(f"{given} contradict each other: they are names of one option. Keep one of them.")
+        raise _contradiction(*(f"{name}={value!r}" for name, value in found.items()))
     return next(iter(found.values()), None)
+
+
+def _contradiction(*given: str) -> OptionError:
+    return OptionError(
+        f"{' and '.join(given)} contradict each other: they are names of one option. Keep one of them."
+    )
 
 
 def _topics(text: str | None) -> tuple[str, ...]:
@@ -258,22 +298,19 @@ def _client(rest: dict[str, str], group: str | None) -> ShareSettings:
         raise OptionError(
             'kafka.group.id is missing. Name the share group: .option("kafka.group.id", "mailers")'
         )
-    given: dict[str, str] = {}
-    for prefix in ("properties.", "kafka."):
-        for key in [key for key in rest if key.startswith(prefix)]:
-            name, value = key.removeprefix(prefix), rest.pop(key)
-            if given.get(name, value) != value:
-                raise OptionError(
-                    f"kafka.{name} and properties.{name} contradict each other. Keep one of them."
-                )
-            given[name] = value
+    given = {key.removeprefix("kafka."): rest.pop(key) for key in list(rest) if key.startswith("kafka.")}
     if "bootstrap.servers" not in given:
         raise OptionError(
             "kafka.bootstrap.servers is missing. Say where Kafka is: "
             '.option("kafka.bootstrap.servers", "localhost:9092")'
         )
+    ours = {
+        each.name: _MEMBER[each.name]
+        for each in fields(ShareSettings)
+        if each.name in _MEMBER and not {each.name.replace("_", "."), *rule_of(each).aliases} & given.keys()
+    }
     try:
-        return ShareSettings.parse({**given, "group.id": group, "share.acknowledgement.mode": "explicit"})
+        return ShareSettings.parse(given, group_id=group, share_acknowledgement_mode="explicit", **ours)
     except ConfigError as error:
         raise OptionError(f"kafka.{error}") from None
 

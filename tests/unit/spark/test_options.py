@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.spark.errors import OptionError
-from headrace.spark.options import SourceOptions, option_names
+from headrace.spark.options import _REFUSED, SourceOptions, option_names
 from headrace.spark.settle import Acknowledge
 
 LEAST = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "orders", "kafka.group.id": "g"}
@@ -88,6 +88,9 @@ def test_kafka_options_go_to_the_client_and_its_errors_keep_their_prefix() -> No
         ("connector", "Leave it out"),
         ("kafka.auto.offset.reset", "startingOffsets"),
         ("kafka.enable.auto.commit", "acknowledge"),
+        ("kafka.auto.renew", "renews locks by itself"),
+        ("kafka.auto.renew.max.ms", "renews locks by itself"),
+        ("kafka.max.poll.interval.ms", "however long a micro-batch takes"),
     ],
 )
 def test_what_a_share_group_cannot_do_is_refused_with_the_cure(name: str, cure: str) -> None:
@@ -95,6 +98,41 @@ def test_what_a_share_group_cannot_do_is_refused_with_the_cure(name: str, cure: 
         SourceOptions.parse({**LEAST, name.lower(): "v"})
     assert name in str(caught.value)
     assert cure in str(caught.value)
+
+
+@pytest.mark.parametrize("setting", [name for name in _REFUSED if name.startswith("kafka.")])
+def test_what_is_refused_is_refused_under_every_spelling(setting: str) -> None:
+    name = setting.removeprefix("kafka.")
+    for spelling in (f"properties.{name}", f"kafka.{name.replace('.', '_')}", f"Properties.{name}"):
+        with pytest.raises(OptionError) as caught:
+            SourceOptions.parse({**LEAST, spelling: "v"})
+        assert str(caught.value).startswith(f"{spelling}='v' cannot be used")
+
+
+def test_a_setting_is_what_the_member_needs_unless_the_user_says_otherwise() -> None:
+    plain = SourceOptions.parse(LEAST).client
+    assert (plain.max_poll_records, plain.fetch_max_wait_ms, plain.fetch_max_bytes) == (50_000, 100, 1 << 24)
+    assert plain.auto_renew
+    for spelling in ("kafka.fetch.max.wait.ms", "properties.fetch.wait.max.ms", "kafka.fetch_max_wait_ms"):
+        assert SourceOptions.parse({**LEAST, spelling: "500"}).client.fetch_max_wait_ms == 500, (
+            "Kafka's default"
+        )
+    given = SourceOptions.parse(
+        {**LEAST, "kafka.max.poll.records": "500", "kafka.fetch.max.bytes": "52428800"}
+    )
+    assert (given.client.max_poll_records, given.client.fetch_max_bytes) == (500, 52_428_800)
+
+
+def test_two_spellings_of_a_client_setting_must_not_differ() -> None:
+    text = refused(kafka__sasl__password="secret-a", properties__sasl__password="secret-b")
+    assert "kafka.sasl.password and properties.sasl.password contradict" in text
+    assert "secret" not in text
+
+
+def test_rejected_records_must_not_go_back_into_the_queue() -> None:
+    text = refused(subscribe="orders, more", deadLetterTopic="more")
+    assert "deadLetterTopic='more'" in text
+    assert "Name another topic" in text
 
 
 @pytest.mark.parametrize(
