@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from headrace import Broker
+from headrace.client import plain_fetch
 from headrace.client.cluster import Cluster
 from headrace.client.errors import LeaderNotAvailableError, TopicAuthorizationError
 from headrace.spark.errors import DataLossError
@@ -13,6 +14,7 @@ from headrace.spark.executor import Reading, _kept, read_pieces
 from headrace.spark.options import SourceOptions
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece
+from headrace.wire.batches import BatchHeader
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_response import MetadataResponseTopic
 from tests.spark.conftest import Queue
@@ -29,6 +31,7 @@ def _no_connection_left() -> Iterator[None]:
 class Task:
     def __init__(self, queue: Queue) -> None:
         self.queue = queue
+        self.options: dict[str, str] = {}
         with queue.admin() as admin:
             self.topic_id = admin.describe_topics([queue.topic])[queue.topic].topic_id
 
@@ -46,6 +49,7 @@ class Task:
             "kafka.group.id": "g",
             "kafka.default.api.timeout.ms": "2000",
             "kafka.retry.backoff.ms": "20",
+            **self.options,
         }
         client = SourceOptions.parse(given).client
         reading = Reading(
@@ -197,6 +201,23 @@ def test_what_only_hides_the_records_is_an_error_and_never_loss(
     lie(code, 1_000_000)
     with pytest.raises(error):
         task.offsets(Run(0, 9, 1), fails_on_data_loss=fails_on_data_loss)
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_checksums_are_looked_at_unless_the_user_says_otherwise(
+    task: Task, monkeypatch: pytest.MonkeyPatch, checks: bool
+) -> None:
+    asked: list[int] = []
+    is_intact = plain_fetch.is_intact
+
+    def counted(batch: memoryview, position: int, header: BatchHeader) -> bool:
+        asked.append(header.base_offset)
+        return is_intact(batch, position, header)
+
+    monkeypatch.setattr(plain_fetch, "is_intact", counted)
+    task.options["kafka.check.crcs"] = str(checks)
+    assert task.offsets(Run(0, 9, 1)) == list(range(10))
+    assert bool(asked) is checks
 
 
 def test_a_read_that_takes_too_long_says_what_it_waited_for(task: Task) -> None:

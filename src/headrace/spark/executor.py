@@ -84,7 +84,15 @@ def _read(
         logger.warning("%s are gone as well.", where)
         return
     worker = _worker(reading.client)
-    batches = read_range(worker.cluster, piece.topic, piece.partition, first, last, topic_id=piece.topic_id)
+    batches = read_range(
+        worker.cluster,
+        piece.topic,
+        piece.partition,
+        first,
+        last,
+        check_crcs=reading.client.check_crcs,
+        topic_id=piece.topic_id,
+    )
     try:
         yield from worker.iterate(batches, reading.timeout_ms / 1000)
     except tuple(GONE) as error:
