@@ -22,7 +22,7 @@ from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled, now
 from headrace.client.settings import INT_MAX, ShareSettings
 from headrace.share.states import FINAL
 from headrace.spark.advice import DELIVERIES, advise
-from headrace.spark.dead_letters import copy_rejected
+from headrace.spark.dead_letters import copy_rejected, require_topic
 from headrace.spark.holdings import Holdings
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome
@@ -54,6 +54,7 @@ JOIN_S_MAX = 60.0
 """And one that gives this member no partition for so long has none for it."""
 FIRST_S_MAX = 15.0
 """How long the first trigger waits for the group to give this member partitions."""
+OLD_SESSIONS_S = 3.0
 CLOSE_S = 10.0
 _FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
@@ -114,6 +115,8 @@ class Acquirer:
         await self._admin.start()
         await self._look_at_group(is_new=is_new)
         await self._member.start()
+        if self._options.dead_letter_topic is not None:
+            await require_topic(self._member.cluster, self._options.dead_letter_topic)
         await self._end_old_sessions()
         self._member.core.is_paused = True  # until the first `wait`
         self._member.subscribe(self._options.topics)
@@ -129,9 +132,13 @@ class Acquirer:
         request = ShareAcknowledgeRequest(
             group_id=self._options.group, member_id=self.member_id, share_session_epoch=CLOSING, topics=[]
         )
-        for node_id in list(cluster.nodes):
-            with contextlib.suppress(KafkaError):
-                await cluster.send(node_id, request)
+        ends = [asyncio.create_task(cluster.send(node_id, request)) for node_id in list(cluster.nodes)]
+        _, late = await asyncio.wait(
+            ends, timeout=OLD_SESSIONS_S
+        )  # a broker that does not answer is no reason to wait
+        for task in late:
+            task.cancel()
+        await asyncio.gather(*ends, return_exceptions=True)
 
     async def close(self) -> None:
         """Lets go of everything that is not acknowledged, and leaves the group."""
@@ -201,7 +208,7 @@ class Acquirer:
 
     async def copy_rejected(self, outcomes: Sequence[Outcome], topic: str) -> None:
         """Dead letters for what was rejected."""
-        await copy_rejected(self._member.cluster, outcomes, topic, self._options.group)
+        await copy_rejected(self._member.cluster, outcomes, topic, self._options.group, self.topic_ids)
 
     def let_go_of_ended_locks(self) -> None:
         """Tells the ledger of locks whose time has run out unnoticed, as after a pause of this process."""

@@ -7,13 +7,20 @@ query's. So before it acknowledges, the reader looks.
 """
 
 import json
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from headrace.spark.errors import CheckpointError
 
 CLAIMS_MAX = 16
+MOUNT_S = 2.0
+_CURE = (
+    "Give readStream and writeStream the same checkpointLocation, and each query one of its own; and leave "
+    "asyncProgressTrackingEnabled out of writeStream: with asynchronous progress tracking records would be lost in a "
+    "crash."
+)
 
 
 def is_committed(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
@@ -22,6 +29,12 @@ def is_committed(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
     if newest is None or not (checkpoint / "commits" / newest.name).exists():
         return False
     return _is_in(newest, offset)
+
+
+def is_logged(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
+    """Whether the newest micro-batch in the offset log ends at this offset."""
+    newest = _newest(checkpoint / "offsets")
+    return newest is not None and _is_in(newest, offset)
 
 
 def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
@@ -37,27 +50,20 @@ def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
 
 def require_logged(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
     """Spark's offset log ends with this offset. Returns the file that will be there when it is committed."""
-    newest = _newest(checkpoint / "offsets")
-    if newest is None:
-        raise _no_log(checkpoint)
-    if not _is_in(newest, offset):
+    if not _soon(lambda: is_logged(checkpoint, offset)):
         raise CheckpointError(
-            f"Spark runs micro-batch {offset.get('seq')}, which the offset log in {checkpoint} does not hold. With "
-            "asynchronous progress tracking records would be lost in a crash: leave asyncProgressTrackingEnabled out "
-            "of writeStream. If readStream was given another query's checkpoint, give it this query's."
+            f"Spark runs micro-batch {offset.get('seq')}, which the offset log in {checkpoint} does not hold. {_CURE}"
         )
+    newest = _newest(checkpoint / "offsets")
+    assert newest is not None
     return checkpoint / "commits" / newest.name
 
 
 def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> None:
-    if _newest(checkpoint / "offsets") is None:
-        raise _no_log(checkpoint)
-    if not is_committed(checkpoint, offset):
+    if not _soon(lambda: is_committed(checkpoint, offset)):
         raise CheckpointError(
             f"Spark asks for records beyond micro-batch {offset.get('seq')}, which {checkpoint} does not show as "
-            "committed. With asynchronous progress tracking records would be lost in a crash: leave "
-            "asyncProgressTrackingEnabled out of writeStream. If readStream was given another query's checkpoint, "
-            "give it this query's."
+            f"committed. {_CURE}"
         )
 
 
@@ -81,11 +87,12 @@ def claim(folder: Path, name: str) -> tuple[IO[str] | None, int]:
     )
 
 
-def _no_log(checkpoint: Path) -> CheckpointError:
-    return CheckpointError(
-        f"checkpointLocation={str(checkpoint)!r}, as given to readStream, holds no offset log of Spark's. Give "
-        "readStream and writeStream the same checkpointLocation."
-    )
+def _soon(condition: Callable[[], bool]) -> bool:
+    """A mounted folder may show a moment later what Spark has written."""
+    deadline = time.monotonic() + MOUNT_S
+    while not (is_true := condition()) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return is_true
 
 
 def _is_in(log: Path, offset: Mapping[str, Any]) -> bool:

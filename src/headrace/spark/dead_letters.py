@@ -32,6 +32,16 @@ TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 COPIED = OUR_PREFIX + "copied"
 
 
+async def require_topic(cluster: Cluster, topic: str) -> None:
+    """OutcomeError, with the cure, where there is no such topic."""
+    try:
+        await list_offsets(cluster, {(topic, 0): LATEST})  # waits for a leader, if there is none just now
+    except UnknownTopicOrPartitionError:
+        raise OutcomeError(
+            f"deadLetterTopic={topic!r} does not exist. Create it: `headrace topic create {topic}`."
+        ) from None
+
+
 async def copy_rejected(
     cluster: Cluster,
     outcomes: Iterable[Outcome],
@@ -43,12 +53,7 @@ async def copy_rejected(
 
     `topic_ids` are those of the topics that the records were in, which may have been deleted or made again since.
     """
-    try:
-        await list_offsets(cluster, {(topic, 0): LATEST})  # waits for a leader, if there is none just now
-    except UnknownTopicOrPartitionError:
-        raise OutcomeError(
-            f"deadLetterTopic={topic!r} does not exist. Create it: `headrace topic create {topic}`."
-        ) from None
+    await require_topic(cluster, topic)
     target = cluster.topic(topic)
     assert target is not None  # its offset was listed
     rejected: dict[Place, list[Outcome]] = {}

@@ -207,9 +207,10 @@ class Driver:
                 return
             outcomes = self._decided(acquirer.delivery_limit)
             topic = self._options.dead_letter_topic
-            if topic is not None and self._outcomes is not None and outcomes and not self._outcomes.is_copied:
+            log, sequence = self._outcomes, self._ledger.sequence
+            if topic is not None and log is not None and outcomes and not log.is_copied(sequence):
                 await acquirer.copy_rejected(outcomes, topic)
-                self._outcomes.mark_copied()
+                log.mark_copied(sequence)
             acquirer.acknowledge(self._ledger.settle(to_runs(outcomes)))
 
     def _decided(self, delivery_limit: int | None) -> list[Outcome]:
@@ -220,7 +221,8 @@ class Driver:
         places = set(planned.places)
         found = [each for each in self._outcomes.read() if each.place in places]
         runs = to_runs(found)
-        ignored = runs.minus(same_delivery(runs, planned)).record_count
+        meant = same_delivery(runs, planned)
+        ignored = runs.minus(meant).record_count
         if ignored:
             logger.warning(
                 "Outcomes of %d records say nothing about this micro-batch (another offset or deliveryCount) and are "
@@ -228,10 +230,9 @@ class Driver:
                 ignored,
             )
         return [
-            each._replace(type=AcknowledgeType.REJECT, reason=f"released at its last delivery. {each.reason}")
-            if each.type is AcknowledgeType.RELEASE and each.delivery_count >= (delivery_limit or INT_MAX)
-            else each
+            _final(each._replace(first=run.first, last=run.last), delivery_limit)
             for each in found
+            for _, run in to_runs([each]).within(meant)
         ]
 
     async def _settle_when_committed(self, acquirer: Acquirer, batch: Path, sequence: int) -> None:
@@ -296,3 +297,10 @@ class Driver:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(coroutine)
+
+
+def _final(outcome: Outcome, delivery_limit: int | None) -> Outcome:
+    if outcome.type is AcknowledgeType.RELEASE and outcome.delivery_count >= (delivery_limit or INT_MAX):
+        reason = f"released at its last delivery. {outcome.reason}"
+        return outcome._replace(type=AcknowledgeType.REJECT, reason=reason)
+    return outcome

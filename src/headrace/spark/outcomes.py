@@ -87,7 +87,7 @@ class OutcomeLog:
 
     def __init__(self, path: Path, *, reader: str = "") -> None:
         self.path = path
-        self._copied = path / f"{COPIED}-{uuid5(NAMESPACE_URL, reader).hex[:16]}"
+        self._copied = f"{COPIED}-{uuid5(NAMESPACE_URL, reader).hex[:16]}"
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
         """Tells whoever writes outcomes what the source can do with them."""
@@ -133,19 +133,22 @@ class OutcomeLog:
                 ) from None
         return found
 
-    @property
-    def is_copied(self) -> bool:
-        """Whether the rejected records of what is here were copied to the dead-letter topic."""
-        return self._copied.exists()
+    def is_copied(self, sequence: int) -> bool:
+        """Whether the rejected records of this offset were copied to the dead-letter topic."""
+        return (self.path / f"{self._copied}-{sequence}").exists()
 
-    def mark_copied(self) -> None:
+    def mark_copied(self, sequence: int) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._copied.touch()
+        (self.path / f"{self._copied}-{sequence}").touch()
         _sync_folder(self.path)
 
     def clear(self) -> None:
         """What the files say is in a durable offset by now, or will be written anew."""
-        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".*.tmp"), self._copied]:
+        for path in [
+            *self.path.glob("[0-9]*.json"),
+            *self.path.glob(".*.tmp"),
+            *self.path.glob(f"{self._copied}-*"),
+        ]:
             path.unlink(missing_ok=True)
 
 
