@@ -154,3 +154,9 @@ def test_a_drained_worker_leaves_its_records_to_the_next(queue, work, broker, un
 
     assert first_seen.is_set()
     assert seen == [(b"x", 2)]
+
+
+def test_a_topic_that_the_broker_creates_by_itself_is_waited_for(queue, unique):
+    assert queue.send(f"{unique}-new", b"x").offset == 0
+    sent = queue.send_many(f"{unique}-newer", [b"x"] * 1_200)
+    assert sorted(each.offset for each in sent) == list(range(1_200))

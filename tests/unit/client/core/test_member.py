@@ -93,6 +93,18 @@ def test_a_poll_asks_every_broker_for_no_longer_than_it_waits() -> None:
     assert [request.share_session_epoch for request in sent.values()] == [0, 0]
 
 
+def test_the_end_of_one_poll_does_not_take_back_the_question_of_the_next() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=200)
+    driver.core.ask(700)  # the next poll, while the fetch of the first is on its way
+    driver.core.stop_asking(200)
+    driver.answer(1, now_ms=200)
+    assert driver.sends(200)[1].max_wait_ms == 500
+    driver.core.stop_asking(700)
+    driver.answer(1, now_ms=700)
+    assert driver.sends(700) == {}
+
+
 def test_a_quick_application_gets_its_next_records_ahead_without_a_wait() -> None:
     driver = Driver(1)
     driver.poll(0)
