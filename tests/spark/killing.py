@@ -48,9 +48,13 @@ def die_at(point: str, sequence: int | None = None) -> None:
     time.sleep(60)  # a task's process is in a group of its own: it dies when its parent is gone
 
 
+def is_kept() -> bool:
+    return os.environ.get("KILL_AT", "").endswith(" kept")
+
+
 def survive_the_group() -> None:
     """For a reader that is to keep its locks: out of the group, and known to whoever kills it."""
-    if os.environ.get("KILL_AT", "").endswith(" kept"):
+    if is_kept():
         os.setsid()
         Path(os.environ["KILL_READER"]).write_text(str(os.getpid()))
 
@@ -74,6 +78,9 @@ class KillingReader(ShareStreamReader):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         end = super().latestOffset(start, limit)
+        claim = self._opened()._claim
+        if claim is not None and is_kept():
+            claim.close()  # as when its machine is gone: a process that is stopped would keep the name it goes by
         if end != start:
             die_at("acquired", end["seq"])
         return end
