@@ -14,8 +14,11 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace import Broker
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.outcomes import Outcome, OutcomeLog
 from tests.spark.conftest import GROUP_SETTINGS, Effects, Queue, drain, make_queue, wait_for
-from tests.spark.test_driver import Open, hold_all, initial, kill, opened, records
+from tests.spark.test_driver import Open, drained, hold_all, initial, kill, opened, records, write_log
+from tests.spark.test_outcomes_on_spark import make_letters, read_letters
 
 __all__ = ["opened"]
 pytestmark = pytest.mark.timeout(180)
@@ -194,3 +197,27 @@ def test_without_the_checkpoint_records_that_were_not_confirmed_come_again_as_ne
     kill(first)  # Spark has committed the micro-batch; nothing is acknowledged
     own_broker.advance(60)  # the dead member's session ends: without a checkpoint nobody takes its id back
     assert records(opened().latest(initial(queue), None)) == records(end) == 100
+
+
+def test_a_rejected_record_that_the_log_has_lost_gets_no_copy_and_stops_nothing(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    for _ in range(10):
+        queue.send(10)
+    letters = make_letters(queue)
+    options = {"checkpointLocation": tmp_path, "deadLetterTopic": letters}
+    first = opened(**options)
+    hold_all(first, queue)
+    end = first.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    first.log(end)
+    rejected = Outcome(queue.topic, 0, 24, 25, 1, AcknowledgeType.REJECT, "no customer")
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [rejected])
+    kill(first)
+    write_log(tmp_path, "commits", 0, end)
+    with queue.admin() as admin:
+        admin.delete_records({(queue.topic, 0): 25})
+    assert drained(opened(**options, drain=True), end) == []
+    ((value, _),) = read_letters(queue, letters)
+    assert value == b"50", "the one that is still there"
+    assert queue.lag() == 0
