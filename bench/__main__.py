@@ -9,13 +9,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from bench import machine
+from bench import machine, slow
 from bench.brokers import APACHE_HEAP, Policy
 from bench.contest import Contest, replace_between
 from bench.contests import CONTESTS, run_contest
 from bench.report import EXPLANATION, Results, render_caveats, render_table
 from bench.run import DEFAULT, QUICK, Plan, run, say
-from bench.slow import draw
+from bench.spark import plot as spark_plot
 from headrace.testing.kafka_jars import KAFKA_VERSION
 
 POLICIES = {"os": Policy.PAGE_CACHE, "fsync": Policy.FSYNC}
@@ -25,8 +25,9 @@ BROKER_TASKS = ("start", "produce", "consume", "latency", "share")
 def main() -> int:
     parser = _parser()
     chosen = parser.parse_args()
-    if chosen.svg and chosen.only and "slow" not in chosen.only:
-        parser.error("--svg draws the slow work: add --only slow")
+    drawn = "spark" if "spark" in chosen.only else "slow"
+    if chosen.svg and chosen.only and drawn not in chosen.only:
+        parser.error("--svg draws the slow work: add --only slow, or --only spark")
     started = time.monotonic()
     load_before = machine.load_average()
     # Filters of the brokers' tasks leave nothing of the contests.
@@ -51,7 +52,8 @@ def main() -> int:
             )
             print(contest.render(), end="\n\n", flush=True)
     if chosen.svg:
-        chosen.svg.write_text(draw(contests["slow"]))
+        draw = spark_plot.draw if drawn == "spark" else slow.draw
+        chosen.svg.write_text(draw(contests[drawn]))
     facts = {
         "machine": machine.describe(),
         "load_before": load_before,

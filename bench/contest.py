@@ -43,6 +43,9 @@ class Contest:
     def values(self, measure: Measure, setting: str, contender: str) -> list[float]:
         return self._values[measure, setting][contender]
 
+    def contenders(self, measure: Measure, setting: str) -> list[str]:
+        return list(self._values.get((measure, setting), {}))
+
     def ratios(self, measure: Measure, setting: str, contender: str, reference: str) -> list[float]:
         """One for each round that both took part in; none where there is no reference."""
         of_setting = self._values[measure, setting]

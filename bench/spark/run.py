@@ -29,6 +29,8 @@ WARM_RECORDS = 100_000
 SMALL_RECORDS, SMALL_BATCH = 240, 10
 SLOW_RECORDS, SLOW_BATCH, SLOW_MS = 2_400, 800, 5
 TASKS = (2, 8, 16)
+SLOW_ROUNDS_MAX = 2
+"""Slow work takes long, and its rates differ little from round to round."""
 WINDOW_RECORDS = 60_000
 LOCKS = 2_000
 """`share.partition.max.record.locks` by default."""
@@ -84,11 +86,12 @@ def _turns(contenders: Sequence[str], rounds: int) -> list[str]:
 
 
 def _fitting_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
-    """With what each is measured for. The first of each contender is for the JVM and the workers to warm up."""
+    """With what each is measured for. The first two of each contender are for the JVM and the workers to warm up."""
     steps = [
         ("warm", Step(contender=each, topic="warm", records=WARM_RECORDS, per_trigger=WARM_RECORDS // 4))
         for each in contenders
     ]
+    steps += [("warm", Step(contender=each, topic="drain", records=RECORDS)) for each in contenders]
     steps += [
         ("drain", Step(contender=each, topic="drain", records=RECORDS)) for each in _turns(contenders, rounds)
     ]
@@ -96,7 +99,7 @@ def _fitting_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, St
         ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
         for each in _turns(contenders, rounds)
     ]
-    return steps + _slow_steps(contenders)
+    return steps + _slow_steps(contenders, rounds)
 
 
 def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
@@ -118,7 +121,7 @@ def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Ste
     ]
 
 
-def _slow_steps(contenders: Sequence[str]) -> list[tuple[str, Step]]:
+def _slow_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
     return [
         (
             "slow",
@@ -132,7 +135,7 @@ def _slow_steps(contenders: Sequence[str]) -> list[tuple[str, Step]]:
             ),
         )
         for tasks in TASKS
-        for each in contenders
+        for each in _turns(contenders, min(rounds, SLOW_ROUNDS_MAX))
     ]
 
 
