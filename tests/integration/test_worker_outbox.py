@@ -11,10 +11,16 @@ import pytest
 from headrace import Admin, Broker
 from headrace.client.sync import ShareConsumer
 from headrace.wire.batches import split
-from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError
+from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError, outbox
 from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
+
+
+@pytest.fixture(autouse=True)
+def _topics_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broker in this process needs no five seconds to create a topic."""
+    monkeypatch.setattr(outbox, "TOPIC_S_MAX", 0.3)
 
 
 @pytest.fixture
