@@ -2,7 +2,6 @@
 
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from pyarrow import parquet
 
+from headrace.testing.child_process import ChildProcess
 from tests.spark.conftest import WAIT_S, Queue
 from tests.spark.standalone import FRUGAL, HOSTS, SPARK_HOME, spark_environment
 
@@ -24,7 +24,8 @@ CONF = {
     "spark.driver.extraJavaOptions": FRUGAL,
     "spark.executor.memory": "512m",
     "spark.executor.extraJavaOptions": FRUGAL,
-    "spark.cores.max": "2",
+    "spark.executor.cores": "1",
+    "spark.cores.max": "2",  # one executor on each host; a Connect server may have two more
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
 }
 JVM_FRAME = re.compile(r"\s+at [\w.$]+\(")
@@ -77,16 +78,14 @@ def _drain(queue: Queue, command: list[str], environment: Mapping[str, str], tol
     }
     places = {"checkpoint": queue.checkpoint, "results": str(queue.folder / "results")}
     everything = {"options": options, **places, "marks": str(marks), "read_back": str(read_back), **told}
-    ran = subprocess.run(
-        [*command, json.dumps(everything)],
-        env=environment,
-        cwd=queue.folder,
-        capture_output=True,
-        text=True,
-        timeout=2 * WAIT_S,
-    )
-    assert ran.returncode == 0, "\n".join(
-        line for line in [*ran.stdout.splitlines(), *ran.stderr.splitlines()] if not JVM_FRAME.match(line)
+    command = [*command, json.dumps(everything)]
+    program = ChildProcess(command, output=queue.folder / "driver.log", env=environment, cwd=queue.folder)
+    try:
+        code = program.wait(2 * WAIT_S)
+    finally:
+        program.stop()
+    assert code == 0, "\n".join(
+        line for line in program.output_text().splitlines() if not JVM_FRAME.match(line)
     )
     rows: Rows = parquet.read_table(read_back).to_pylist()
     effects = sorted(int(row["value"]) for row in rows if row["deliveryCount"] == 1 or not told["judges"])

@@ -102,7 +102,7 @@ class SparkProcess:
 
 @contextmanager
 def standalone_cluster(folder: Path, python: Path) -> Iterator[str]:
-    """A master and a worker of one core on each host; the master's address."""
+    """A master and a worker on each host, with room for two applications; the master's address."""
     master = SparkProcess(
         "spark-class",
         "org.apache.spark.deploy.master.Master",
@@ -122,7 +122,7 @@ def standalone_cluster(folder: Path, python: Path) -> Iterator[str]:
                 SparkProcess(
                     "spark-class",
                     "org.apache.spark.deploy.worker.Worker",
-                    *("--host", host, "--webui-port", "0", "--cores", "1", "--memory", "1g"),
+                    *("--host", host, "--webui-port", "0", "--cores", "2", "--memory", "2g"),
                     *("--work-dir", str(place), address[0]),
                     output=folder / f"{host}.log",
                     said="Successfully registered with master",
