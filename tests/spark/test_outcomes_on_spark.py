@@ -77,6 +77,17 @@ def test_rejected_records_are_copied_with_the_reason(
     assert headers["__dlq.errors.message"] == b"ends in 3"
 
 
+def test_a_micro_batch_that_is_rejected_whole_is_copied_whole(spark: SparkSession, queue: Queue) -> None:
+    """More than a topic takes in one batch."""
+    queue.send(2_400, lambda each: b"%d " % each + b"x" * 1_000)
+    letters = make_letters(queue)
+    orders = parse_json(queue.stream(spark, deadLetterTopic=letters), "id bigint")
+    run(process(orders, lambda batch, batch_id: None))
+    found = read_letters(queue, letters)
+    assert sorted(int(value.split()[0]) for value, _ in found) == list(range(2_400))
+    assert queue.lag() == 0
+
+
 def make_letters(queue: Queue) -> str:
     letters = f"dlq-{queue.topic}"
     with queue.admin() as admin:
