@@ -159,7 +159,7 @@ def own_broker() -> Iterator[Broker]:
         yield running
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [3, 5])
 @pytest.mark.parametrize("mode", ["commit", "handoff"])
 def test_every_record_has_one_effect_in_a_game_of_chance(
     own_broker: Broker, unique: str, tmp_path: Path, mode: str, seed: int

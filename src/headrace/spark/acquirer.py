@@ -9,7 +9,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.admin.aio import AsyncAdmin
@@ -19,7 +19,6 @@ from headrace.client.core.session import CLOSING
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import error_for, is_retriable
 from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled, now_ms
-from headrace.client.settings import INT_MAX, ShareSettings
 from headrace.share.states import FINAL
 from headrace.spark.advice import DELIVERIES, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
@@ -35,9 +34,6 @@ from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeReq
 logger = logging.getLogger("headrace.spark")
 RECORDS_HELD = 1_000_000
 RECORDS_PER_FETCH = 50_000
-BYTES_PER_FETCH = 16 * 1024 * 1024
-FETCH_WAIT_MS = 100
-"""A member has one request under way to each broker, so leaving the group may have to wait for a fetch that waits."""
 MORE_S = 0.02
 """How long a micro-batch that is smaller than the last one waits for more: as long as a fetch that finds some."""
 MORE_S_MAX = 0.5
@@ -94,7 +90,7 @@ class Acquirer:
         self._capacity = per_trigger + (options.records_held or per_trigger)
         self._admin = AsyncAdmin(options.client)
         self._member = AsyncShareMember(
-            _member_settings(options.client),
+            options.client,
             capacity=self._capacity,
             member_id=member_id,
             on_settled=self._settled,
@@ -167,7 +163,7 @@ class Acquirer:
         try:
             while not self._has(1, limits):
                 self.raise_error()
-                self._member.be_patient(FETCH_WAIT_MS)
+                self._member.be_patient(self._options.client.fetch_max_wait_ms)
                 left_s = wait_s - (now_ms() - began_ms) / 1000
                 if limits.ends is not None:
                     if await self._is_drained(limits, began_ms):
@@ -413,24 +409,4 @@ def _is_settled(found: Any, end: int) -> bool:
         return True
     return found is not None and (
         found.lag == 0 or (found.start_offset is not None and found.start_offset >= end)
-    )
-
-
-def _member_settings(client: ShareSettings) -> ShareSettings:
-    """The client's settings for a member that holds much for long. What the user set stays."""
-    default = ShareSettings(group_id="x")
-    return replace(
-        client,
-        auto_renew=True,
-        auto_renew_max_ms=INT_MAX,
-        max_poll_interval_ms=INT_MAX,
-        max_poll_records=RECORDS_PER_FETCH
-        if client.max_poll_records == default.max_poll_records
-        else client.max_poll_records,
-        fetch_max_wait_ms=FETCH_WAIT_MS
-        if client.fetch_max_wait_ms == default.fetch_max_wait_ms
-        else client.fetch_max_wait_ms,
-        fetch_max_bytes=BYTES_PER_FETCH
-        if client.fetch_max_bytes == default.fetch_max_bytes
-        else client.fetch_max_bytes,
     )

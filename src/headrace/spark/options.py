@@ -171,11 +171,10 @@ class SourceOptions:
                 f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe: what is rejected would "
                 "come back as a new record, again and again. Name another topic."
             )
-        held, batch = self.records_held, self.records_per_trigger
-        if held is not None and batch is not None and held < batch:
+        if self.dead_letter_topic is not None and self.checkpoint is None:
             raise OptionError(
-                f"maxRecordsHeld={held} is less than maxRecordsPerTrigger={batch}: such a micro-batch could never be "
-                "filled. Raise the one or lower the other."
+                f"deadLetterTopic={self.dead_letter_topic!r} needs checkpointLocation in readStream, too: what is "
+                "rejected is written down there before it is copied."
             )
 
 

@@ -159,10 +159,8 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     assert "Known are" in refused(zzzz="2")
 
 
-def test_a_batch_that_could_never_be_filled_is_refused() -> None:
-    assert "maxRecordsHeld=5 is less than maxRecordsPerTrigger=6" in refused(
-        maxRecordsHeld="5", maxRecordsPerTrigger="6"
-    )
+def test_dead_letters_need_the_checkpoint() -> None:
+    assert "deadLetterTopic='letters' needs checkpointLocation" in refused(deadLetterTopic="letters")
 
 
 @pytest.mark.parametrize(
