@@ -11,6 +11,7 @@ the task waits for records.
 """
 
 import asyncio
+import atexit
 import logging
 import os
 import threading
@@ -166,8 +167,10 @@ class _Worker:
         return f"broker {node.node_id} at {node.address}"
 
     def close(self) -> None:
-        self._loop.run_until_complete(self.cluster.close())
-        self._loop.close()
+        atexit.unregister(self.close)
+        if self.pid == os.getpid() and not self._loop.is_closed():
+            self._loop.run_until_complete(self.cluster.close())
+            self._loop.close()
 
 
 async def _take(
@@ -195,4 +198,5 @@ def _worker(settings: ShareSettings) -> _Worker:
         worker.close()
     _kept.worker = None
     _kept.worker = worker = _Worker(settings)
+    atexit.register(worker.close)
     return worker
