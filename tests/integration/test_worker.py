@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import msgspec
 import pytest
 
+from headrace import Broker
 from headrace.client.admin import Admin
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import read_dead_letters, redrive
@@ -525,6 +526,39 @@ class TestDrain:
             go_on.set()
 
             assert settled_states(test, "emails") == {RecordState.AVAILABLE: 1}
+
+    def test_a_worker_that_is_stopped_while_it_has_no_room_and_polls_nothing_ends_in_order(self, queue):
+        """The wakeup of `stop` finds no poll to end; it must not end what the drain does."""
+        begun, may_go_on = threading.Event(), threading.Event()
+
+        @queue.task("emails", concurrency=1)
+        def send(email: Email) -> None:
+            begun.set()
+            assert may_go_on.wait(WAIT_S)
+
+        with Broker() as broker:
+            queue.configure(bootstrap_servers=broker.bootstrap_servers)
+            queue.send("emails", Email("ada"))
+            failures = []
+
+            def run() -> None:
+                try:
+                    asyncio.run(queue.run_async())
+                except BaseException as error:
+                    failures.append(error)
+
+            thread = threading.Thread(target=run)
+            thread.start()
+            assert begun.wait(WAIT_S)
+            (runner,) = queue.crew.runners
+            wait_for(lambda: runner.scheduler.room() == 0)
+            queue.stop()
+            wait_for(runner._stopping.is_set)
+            may_go_on.set()
+            thread.join(WAIT_S)
+            assert failures == []
+            state = broker.share_state("mailers")["emails", 0]
+            assert state.count_of(RecordState.ACKNOWLEDGED) == 1
 
 
 class TestBodies:

@@ -429,10 +429,14 @@ class TaskRunner:
             await self._quiet(STOP_S if self.task.options.pool is not Pool.THREAD else 0.0)
         for held in list(self._held.values()):
             self._release_cut(held)
-        try:
-            await self._consumer.commit_sync(timeout=CLOSE_S)  # refusals are told to `_committed`
-        except KafkaError as error:
-            logger.warning("%s: the last answers may be lost: %s", self.task.name, error)
+        while True:
+            try:
+                await self._consumer.commit_sync(timeout=CLOSE_S)  # refusals are told to `_committed`
+            except WakeupError:
+                continue  # of a `stop` that found no poll to end: one for each
+            except KafkaError as error:
+                logger.warning("%s: the last answers may be lost: %s", self.task.name, error)
+            return
 
     async def _quiet(self, seconds: float, *, unless_cut: bool = False) -> None:
         """Waits until nothing is held, for so long at most, and no longer than until the worker is told to hurry."""
