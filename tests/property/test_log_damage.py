@@ -53,7 +53,7 @@ def served(log: PartitionLog) -> tuple[list[str], KafkaError | None]:
         return values, error
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.sampled_from(["change", "cut", "lengthen", "remove"]),
     st.integers(0, 10**6),
@@ -94,7 +94,7 @@ def test_what_is_served_is_what_was_written(how: str, which: int, where: int, ch
     manager.close()
 
 
-@settings(max_examples=150)
+@settings(max_examples=75)
 @given(st.integers(0, 10**6), st.integers(1, 255))
 def test_a_changed_byte_before_other_batches_of_its_segment_is_reported(where: int, change: int) -> None:
     disk = MemoryDisk(is_simulated=True)
