@@ -11,8 +11,9 @@ from headrace.cli.failures import say
 from headrace.cli.formats import Shown
 
 if TYPE_CHECKING:
-    from headrace.client.delivery import Delivery
+    from headrace.client.delivery import Delivery, TopicPartition
     from headrace.client.sync import ShareConsumer
+    from headrace.wire.errors import KafkaError
 
 POLL_S = 1.0
 JOIN_S_MAX = 15.0
@@ -96,9 +97,20 @@ def _work_off(
             getattr(delivery, answer)()
         for delivery in deliveries[len(wanted) :]:
             delivery.release()
-    for place, error in consumer.commit_sync().items():
+    for place, error in _commit(consumer).items():
         if error is not None:
             say(f"headrace consume: {place.topic}-{place.partition}: {error}")
+
+
+def _commit(consumer: "ShareConsumer") -> "dict[TopicPartition, KafkaError | None]":
+    """A signal that came while records were printed wakes the next call, which is this one; they are answered for."""
+    from headrace.client.errors import WakeupError
+
+    while True:
+        try:
+            return consumer.commit_sync()
+        except WakeupError:
+            continue
 
 
 def _shown(delivery: "Delivery") -> Shown:
