@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark.steps import HANDOFF, SOURCE_OF_SPARK, Step
+from bench.spark.steps import AHEAD, HANDOFF, SOURCE_OF_SPARK, Step
 from headrace.spark import register
 
 STEP_S = 240
@@ -83,12 +83,14 @@ def _stream(
         .option("startingOffsets", "earliest")
     )
     if not is_own:
-        mode = "handoff" if step.contender == HANDOFF else "commit"
+        mode = "handoff" if step.contender in (HANDOFF, AHEAD) else "commit"
         reader = (
             reader.option("kafka.group.id", group)
             .option("acknowledge", mode)
             .option("checkpointLocation", checkpoint)
         )
+    if step.contender == AHEAD:
+        reader = reader.option("maxRecordsAhead", "1000000")
     if step.per_trigger is not None:
         reader = reader.option("maxOffsetsPerTrigger", str(step.per_trigger))
     if step.tasks is not None:

@@ -1,8 +1,8 @@
 """The contest: Spark's own Kafka source and both modes of kafka-share, in turn in one JVM, on each broker.
 
 On our broker the window of locks fits the topic; on Apache Kafka it is the default one, 2,000 records a partition, and
-its ceiling stands beside what was measured. A micro-batch of kafka-share holds locks on its records for about the time
-of a trigger, so no more than `locks x partitions / trigger time` can pass.
+its ceiling stands beside what was measured. A micro-batch of kafka-share has as many records as may be locked at once,
+so no more than `locks x partitions / trigger time` can pass; with maxRecordsAhead they are accepted before that.
 """
 
 import json
@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.brokers import Apache, BrokerProcess, Headrace, Policy, Running
 from bench.contest import Contest, Measure, Target
 from bench.spark.jars import connector_jars
-from bench.spark.steps import COMMIT, CONTENDERS, HANDOFF, SOURCE_OF_SPARK, Ran, Step
+from bench.spark.steps import AHEAD, COMMIT, CONTENDERS, HANDOFF, SOURCE_OF_SPARK, Ran, Step
 from bench.tasks import COMPILED, ROOT, run_client
 from bench.wire import BrokerRefused, Connection, create_topic
 from headrace.testing.java import find_java
@@ -31,7 +31,7 @@ SLOW_RECORDS, SLOW_BATCH, SLOW_MS = 2_400, 800, 5
 TASKS = (2, 8, 16)
 SLOW_ROUNDS_MAX = 2
 """Slow work takes long, and its rates differ little from round to round."""
-WINDOW_RECORDS = 60_000
+WINDOW_RECORDS = 120_000
 LOCKS = 2_000
 """`share.partition.max.record.locks` by default."""
 FITTING_LOCKS = str(RECORDS)
@@ -109,11 +109,8 @@ def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Ste
         for each in contenders
     ]
     steps += [
-        (
-            "window",
-            Step(contender=each, topic="window", records=WINDOW_RECORDS, per_trigger=LOCKS * PARTITIONS),
-        )
-        for each in _turns(contenders, rounds)
+        ("window", Step(contender=each, topic="window", records=WINDOW_RECORDS))
+        for each in _turns((*contenders, AHEAD), rounds)
     ]
     return steps + [
         ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
@@ -173,8 +170,8 @@ def _add(contest: Contest, setting: str, purpose: str, step: Step, ran: Ran) -> 
     elif purpose == "small":
         contest.add(TRIGGER, setting, step.contender, ran.trigger_ms)
     elif purpose == "window":
-        contest.add(WINDOW, setting, step.contender, ran.steady_rate)
-        if step.contender != SOURCE_OF_SPARK:
+        contest.add(WINDOW, setting, step.contender, ran.rate)
+        if step.contender in (COMMIT, HANDOFF):
             contest.add(CEILING, setting, step.contender, LOCKS * PARTITIONS * 1000 / ran.trigger_ms)
     elif purpose == "slow":
         assert step.tasks is not None

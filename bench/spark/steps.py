@@ -7,6 +7,7 @@ from typing import Any
 SOURCE_OF_SPARK = "Spark's Kafka source"
 COMMIT = "kafka-share, commit"
 HANDOFF = "kafka-share, handoff"
+AHEAD = "kafka-share, handoff with maxRecordsAhead"
 CONTENDERS = (SOURCE_OF_SPARK, COMMIT, HANDOFF)
 
 

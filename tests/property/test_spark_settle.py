@@ -7,8 +7,10 @@ only if it was released between them; and in the end every record is settled.
 """
 
 import json
+import random
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -19,6 +21,7 @@ from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Acknowledge, Ledger, Limits
 
 RECORDS = 8
+WALKS, STEPS = 400, 60
 PLACE: Place = ("orders", 0)
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 OUTCOMES = st.dictionaries(
@@ -47,9 +50,12 @@ class Sent:
 
 
 class SettleMachine(RuleBasedStateMachine):
-    @initialize(mode=st.sampled_from(Acknowledge))
-    def begin(self, mode: Acknowledge) -> None:
+    @initialize(mode=st.sampled_from(Acknowledge), takes_ahead=st.booleans())
+    def begin(self, mode: Acknowledge, takes_ahead: bool) -> None:
         self.mode = mode
+        self.takes_ahead = takes_ahead and mode is Acknowledge.HANDOFF
+        self.own = RunSet()
+        """The log of what was accepted ahead."""
         self.records = [Record() for _ in range(RECORDS)]
         self.locks = 0
         self.mine: set[int] = set()
@@ -62,7 +68,7 @@ class SettleMachine(RuleBasedStateMachine):
         """Of the micro-batch that was run last: durable before its commit."""
         self.history: dict[int, list[tuple[int, AcknowledgeType]]] = {offset: [] for offset in range(RECORDS)}
         """For each record: the micro-batches that hold it, and what was decided of it there."""
-        self.ledger = Ledger(mode)
+        self.ledger = self.new_ledger()
 
     # the broker
 
@@ -108,8 +114,8 @@ class SettleMachine(RuleBasedStateMachine):
     # Spark
 
     @precondition(lambda self: self.committed == len(self.log))
-    @rule(records_max=st.integers(1, RECORDS), is_logged=st.booleans())
-    def trigger(self, records_max: int, is_logged: bool) -> None:
+    @rule(records_max=st.integers(1, RECORDS), is_logged=st.booleans(), is_in_own_log=st.booleans())
+    def trigger(self, records_max: int, is_logged: bool, is_in_own_log: bool) -> None:
         """latestOffset(start), and if there is data the offset log and partitions()."""
         if self.ledger.sequence != len(self.log):
             self.ledger.recover(self.last())
@@ -117,6 +123,8 @@ class SettleMachine(RuleBasedStateMachine):
         batch = self.ledger.plan(Limits(records_max=records_max))
         if batch is None:
             return
+        if is_in_own_log:
+            self.own = self.ledger.ahead()  # as when more is taken in this moment
         if not is_logged:
             self.crash()
             return
@@ -126,6 +134,24 @@ class SettleMachine(RuleBasedStateMachine):
             for at in range(run.first, run.last + 1):
                 self.history[at].append((len(self.log), ACCEPT))
         self.send(self.ledger.hand_off())
+        if is_in_own_log:
+            self.own = self.ledger.ahead()
+        else:
+            self.crash()
+
+    @precondition(lambda self: self.takes_ahead)
+    @rule(records_max=st.integers(1, RECORDS), is_written=st.booleans(), is_accepted=st.booleans())
+    def take_ahead(self, records_max: int, is_written: bool, is_accepted: bool) -> None:
+        """The reader writes what it holds to its own log, and then accepts it."""
+        runs = self.ledger.begin_taking(Limits(records_max=records_max))
+        if not runs:
+            return
+        if is_written:
+            self.own = self.ledger.ahead().replaced_by(runs)
+        if not (is_written and is_accepted):
+            self.crash()
+            return
+        self.send(self.ledger.taken_over(runs))
 
     @precondition(lambda self: self.committed < len(self.log))
     @rule(chosen=OUTCOMES)
@@ -145,11 +171,15 @@ class SettleMachine(RuleBasedStateMachine):
     def crash(self) -> None:
         """The reader dies. If a logged micro-batch is not committed, Spark replays it before anything else."""
         self.life += 1
-        self.ledger = Ledger(self.mode)
-        if self.committed < len(self.log):
-            self.outcomes = {}
+        self.ledger = self.new_ledger()
+        is_replayed = self.committed < len(self.log)
+        if is_replayed or (self.takes_ahead and self.log):
             self.ledger.recover(self.last())
+        self.ledger.recover_taken(self.own)
+        if is_replayed:
+            self.outcomes = {}
             self.send(self.ledger.hand_off())
+            self.own = self.ledger.ahead()
 
     # what must hold
 
@@ -158,6 +188,8 @@ class SettleMachine(RuleBasedStateMachine):
         for offset, record in enumerate(getattr(self, "records", ())):
             if record.settled_by == "ours":
                 entries = self.history[offset]
+                if not entries and self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])):
+                    continue
                 assert entries, f"{offset} was settled and never logged"
                 assert self.mode is Acknowledge.HANDOFF or entries[-1][0] <= self.committed
                 assert record.settled_as is entries[-1][1], (
@@ -177,7 +209,8 @@ class SettleMachine(RuleBasedStateMachine):
         for _ in range(3 * RECORDS):
             while self.sent:
                 self.acknowledgement(0, True, True)
-            if all(record.settled_by for record in self.records) and self.committed == len(self.log):
+            is_done = all(record.settled_by for record in self.records) and not self.ledger.taken
+            if is_done and self.committed == len(self.log):
                 break
             for offset in range(RECORDS):
                 self.expire(offset, True)
@@ -185,15 +218,24 @@ class SettleMachine(RuleBasedStateMachine):
             if self.committed < len(self.log):
                 self.outcomes = {}
                 self.the_micro_batch_commits()
-            self.trigger(RECORDS, True)
+            if self.takes_ahead:
+                self.take_ahead(RECORDS, True, True)
+            self.trigger(RECORDS, True, True)
             self.nothing_is_lost()
             self.nothing_is_processed_twice()
         self.nothing_is_lost()
         assert all(record.settled_by for record in self.records)
+        ours = [at for at, record in enumerate(self.records) if record.settled_by == "ours"]
+        assert all(self.history[at] for at in ours), "what was accepted ahead has its micro-batch"
         self.start_offset_is_read()
         assert not self.ledger.processed
 
     # helpers
+
+    def new_ledger(self) -> Ledger:
+        ledger = Ledger(self.mode)
+        ledger.takes_ahead = self.takes_ahead
+        return ledger
 
     def is_available(self, offset: int) -> bool:
         return self.records[offset].lock is None and self.records[offset].settled_by is None
@@ -236,3 +278,49 @@ class SettleMachine(RuleBasedStateMachine):
 
 SettleMachine.TestCase.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
 TestSettle = SettleMachine.TestCase
+
+
+@pytest.mark.parametrize("mode", ["commit", "handoff", "ahead"])
+def test_long_walks_keep_the_promises(mode: str) -> None:
+    """The same machine, with more happening in each of its lives than Hypothesis likes to try."""
+    for seed in range(WALKS):
+        walk(random.Random(seed), mode)
+
+
+def walk(chance: random.Random, mode: str) -> None:
+    machine = SettleMachine()
+    takes_ahead = mode == "ahead"
+    machine.begin(Acknowledge.COMMIT if mode == "commit" else Acknowledge.HANDOFF, takes_ahead)
+
+    def likely() -> bool:
+        return chance.random() < 0.9
+
+    for _ in range(STEPS):
+        some = {offset for offset in range(RECORDS) if chance.random() < 0.5} or {0}
+        step = chance.choices(range(10), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1))[0]
+        if step == 0:
+            machine.deliver(some)
+        elif step == 1 and takes_ahead:
+            machine.take_ahead(chance.randint(1, RECORDS), likely(), likely())
+        elif step == 2 and machine.committed == len(machine.log):
+            machine.trigger(chance.randint(1, RECORDS), likely(), likely())
+        elif step == 3 and machine.committed < len(machine.log):
+            chosen = chance.sample(range(RECORDS), 3)
+            machine.the_micro_batch_writes_outcomes(
+                {offset: chance.choice((ACCEPT, RELEASE, REJECT)) for offset in chosen}
+            )
+        elif step == 4 and machine.committed < len(machine.log):
+            machine.the_micro_batch_commits()
+        elif step == 5:
+            machine.acknowledgement(chance.randint(0, 3), likely(), likely())
+        elif step == 6:
+            machine.crash()
+        elif step == 7:
+            machine.expire(chance.randrange(RECORDS), chance.random() < 0.5)
+        elif step == 8:
+            machine.another_member_takes_it(chance.randrange(RECORDS), chance.random() < 0.5)
+        elif step == 9:
+            machine.start_offset_is_read()
+        machine.nothing_is_lost()
+        machine.nothing_is_processed_twice()
+    machine.teardown()

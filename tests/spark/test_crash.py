@@ -27,6 +27,7 @@ RECORDS = 600
 RUN_S = 180
 LOCK_MS = 3_600_000
 COMMIT_KILLS = ["acquired@1", "logged@1", "task@1", "sink@1", "unsettled@1", "settled@2"]
+AHEAD_KILLS = ["acquired@1", "logged@1", "handed_off@2", "task@2"]
 HANDOFF_KILLS = ["acquired@1", "logged@1", "handed_off@1", "task@2", "sink@2", "settled@3"]
 
 
@@ -38,7 +39,13 @@ class Program:
     """The query of pipeline.py. At the end of `with`, what its lives have left is gone."""
 
     def __init__(
-        self, queue: Queue, acknowledge: str, *, sink: str = "sqlite", has_outcomes: bool = False
+        self,
+        queue: Queue,
+        acknowledge: str,
+        *,
+        sink: str = "sqlite",
+        has_outcomes: bool = False,
+        ahead: int = 0,
     ) -> None:
         self._queue = queue
         self._database = queue.folder / "effects.sqlite"
@@ -59,6 +66,7 @@ class Program:
                 "maxRecordsPerTrigger": "200",
                 "checkpointLocation": queue.checkpoint,
                 "acknowledge": acknowledge,
+                "maxRecordsAhead": str(ahead),
             },
         }
         with queue.admin() as admin:
@@ -125,6 +133,7 @@ class Program:
     [
         pytest.param("commit", COMMIT_KILLS, {"has_outcomes": True}, id="commit-with-outcomes"),
         pytest.param("handoff", HANDOFF_KILLS, {}, id="handoff"),
+        pytest.param("handoff", AHEAD_KILLS, {"ahead": 350}, id="handoff-ahead"),
         pytest.param("commit", kept(COMMIT_KILLS), {"sink": "parquet"}, id="commit-locks-kept-parquet"),
         pytest.param("handoff", kept(HANDOFF_KILLS), {"sink": "parquet"}, id="handoff-locks-kept-parquet"),
     ],

@@ -95,13 +95,15 @@ def kill(driver: Driver) -> None:
         for task in acquirer._tasks:
             task.cancel()
         await acquirer._member.cluster.close()
-        if driver._look is not None:
-            driver._look.cancel()
+        for task in (driver._look, driver._taking):
+            if task is not None:
+                task.cancel()
 
     driver._run(cut())
     driver._acquirer = None
-    if driver._claim is not None:
-        driver._claim.close()
+    for file in (driver._claim, driver._ahead and driver._ahead._lock):
+        if file is not None:
+            file.close()
 
 
 def test_a_queue_is_drained_in_micro_batches_of_bounded_size(opened: Open, queue: Queue) -> None:

@@ -81,6 +81,8 @@ class Acquirer:
         self._options = options
         self._holdings: Holdings[Acquired] = Holdings()
         self._error: BaseException | None = None
+        self.arrived = asyncio.Event()
+        """Records have come: for whoever takes them ahead."""
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
         self._trouble_ms = self._last_trouble_ms = 0
@@ -210,6 +212,16 @@ class Acquirer:
         """Tells the ledger of locks whose time has run out unnoticed, as after a pause of this process."""
         self._member.pump()
 
+    def tell(self) -> None:
+        """Something has changed for whoever waits."""
+        self._changed.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Ends the query, with the next trigger."""
+        logger.error("The share consumer of group %s failed: %s", self._options.group, error)
+        self._error = error
+        self._changed.set()
+
     def raise_error(self) -> None:
         if self._error is not None:
             raise self._error
@@ -229,9 +241,7 @@ class Acquirer:
         except asyncio.CancelledError:
             raise
         except BaseException as error:
-            logger.error("The share consumer of group %s failed: %s", self._options.group, error)
-            self._error = error
-            self._changed.set()
+            self.fail(error)
 
     def _trouble(self, error: KafkaError) -> None:
         """Errors that pass, as when a leader moves, are borne for default.api.timeout.ms in a row."""
@@ -263,15 +273,14 @@ class Acquirer:
         self.counts.delivered += count
         self.counts.redelivered += again.record_count
         self._send(again)
+        self.arrived.set()
         self._changed.set()
 
     def _look_at_ends(self, delivered: RunSet) -> None:
         """What lies behind the ends takes no room from what does not, and does not count as an arrival."""
         if self._ends is not None:
-            waiting = self.ledger.waiting(Limits(ends=self._ends))
-            self._member.core.capacity = (
-                self._capacity + self.ledger.fresh.record_count - waiting.record_count
-            )
+            behind = self.ledger.fresh.minus(before(self._ends))
+            self._member.core.capacity = self._capacity + behind.record_count
             if not delivered.within(before(self._ends)):
                 return
         self._arrived_ms = now_ms()

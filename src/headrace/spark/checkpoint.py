@@ -69,22 +69,34 @@ def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> None:
 
 def claim(folder: Path, name: str) -> tuple[IO[str] | None, int]:
     """The lowest number that no living process has claimed under this name; it is ours until the file is closed."""
-    try:
-        import fcntl
-    except ImportError:
-        return None, 0
-    folder.mkdir(parents=True, exist_ok=True)
     for number in range(CLAIMS_MAX):
-        file = (folder / f".reader-{name[:16]}-{number}").open("a")
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.close()
-        else:
+        file = lock_file(folder / f".reader-{name[:16]}-{number}")
+        if file is not None:
             return file, number
     raise CheckpointError(
         f"{CLAIMS_MAX} readers have {folder} already; give each query a checkpointLocation of its own."
     )
+
+
+def lock_file(path: Path, wait_s: float = 0.0) -> IO[str] | None:
+    """Locked for this process until it is closed; None when another one has it. (Where files have no locks: never.)"""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("a")
+    try:
+        import fcntl
+    except ImportError:
+        return file
+    deadline = time.monotonic() + wait_s
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            if time.monotonic() >= deadline:
+                file.close()
+                return None
+            time.sleep(0.05)
+        else:
+            return file
 
 
 def _soon(condition: Callable[[], bool]) -> bool:

@@ -25,6 +25,7 @@ from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import Acquirer
+from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import claim, is_committed, require_committed, require_logged, require_own
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -54,6 +55,8 @@ class Driver:
             if options.outcomes_path is None
             else OutcomeLog(options.outcomes_path, reader=",".join(options.topics))
         )
+        self._ahead = None if options.outcomes_path is None else Ahead(options, self._ledger)
+        self._taking: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
         self._look: asyncio.Task[None] | None = None
         """Waits for Spark's commit of the micro-batch that runs."""
@@ -134,6 +137,7 @@ class Driver:
         return {
             "lag": acquirer.lag,
             "held": ledger.fresh.record_count + ledger.held.record_count,
+            "ahead": ledger.taken.record_count,
             "unconfirmed": ledger.processed.record_count,
             "delivered": counts.delivered,
             "redelivered": counts.redelivered,
@@ -155,11 +159,16 @@ class Driver:
             self._loop.close()
             if self._claim is not None:
                 self._claim.close()
+            if self._ahead is not None:
+                self._ahead.close()
 
     async def _close(self, acquirer: Acquirer) -> None:
         if self._look is not None:
             self._look.cancel()
-            await asyncio.gather(self._look, return_exceptions=True)
+        if self._ahead is not None:
+            self._ahead.stop(acquirer)
+        tasks = [task for task in (self._look, self._taking) if task is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
         await acquirer.close()
 
     def _open(self, offset: AcquiredOffset) -> Acquirer:
@@ -170,22 +179,33 @@ class Driver:
             self._ledger.recover(offset)
         elif self._options.checkpoint_path is not None:
             require_own(self._options.checkpoint_path, offset.to_json())
+        before = None if self._ahead is None else self._ahead.open()
+        if before is not None:
+            self._ledger.recover_taken(self._read(before.to_json()).batch)
         if self._outcomes is not None:
             self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
-        self._acquirer = self._run(self._start(offset))
+        self._acquirer = self._run(self._start(offset, {} if before is None else before.topic_ids))
         return self._acquirer
 
-    async def _start(self, offset: AcquiredOffset) -> Acquirer:
+    async def _start(self, offset: AcquiredOffset, topic_ids: Mapping[str, str]) -> Acquirer:
         acquirer = Acquirer(self._options, self._ledger, member_id=offset.member or self._first_member_id())
-        acquirer.topic_ids.update(offset.topic_ids)
+        acquirer.topic_ids.update({**topic_ids, **offset.topic_ids})
         try:
             await acquirer.start(is_new=not offset.sequence)
             if self._wants_ends:
                 self._ends = await acquirer.end_offsets()
+            if self._ahead is not None and self._ledger.takes_ahead:
+                self._taking = asyncio.create_task(self._take_ahead(self._ahead, acquirer))
         except BaseException:
             await acquirer.close()
             raise
         return acquirer
+
+    async def _take_ahead(self, ahead: Ahead, acquirer: Acquirer) -> None:
+        try:
+            await ahead.run(acquirer, Limits(ends=self._ends))
+        except Exception as error:
+            acquirer.fail(error)
 
     def _first_member_id(self) -> str | None:
         """For a query that has no offset yet: the same whenever it starts from the same checkpoint.
@@ -256,6 +276,8 @@ class Driver:
 
     async def _hand_off(self, acquirer: Acquirer, batch: Path | None) -> None:
         acquirer.acknowledge(self._ledger.hand_off())
+        if self._ahead is not None:
+            await self._ahead.logged(acquirer)
         if self._look is not None:
             self._look.cancel()
         if batch is not None:

@@ -73,6 +73,13 @@ class SourceOptions:
         "takes, or what the group's window allows.",
         minimum=1,
     )
+    records_ahead: int = option(
+        "maxRecordsAhead",
+        0,
+        "With acknowledge=handoff: how many records to accept before a micro-batch has them, kept in a log beside the "
+        "checkpoint, so that the group's window does not bound a micro-batch. Other members do not get them.",
+        maximum=100_000_000,
+    )
     partitions_min: int | None = option(
         "minPartitions",
         None,
@@ -170,6 +177,11 @@ class SourceOptions:
             raise OptionError(
                 f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe: what is rejected would "
                 "come back as a new record, again and again. Name another topic."
+            )
+        if self.records_ahead and (self.acknowledge is not Acknowledge.HANDOFF or self.checkpoint is None):
+            raise OptionError(
+                f"maxRecordsAhead={self.records_ahead} needs acknowledge=handoff, since it accepts records before the "
+                "work is done, and checkpointLocation in readStream, where they are written down first."
             )
         if self.dead_letter_topic is not None and self.checkpoint is None:
             raise OptionError(

@@ -105,15 +105,8 @@ class OutcomeLog:
 
     def write(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
         """Replaces what was said of this micro-batch before. Durable when it returns."""
-        self.path.mkdir(parents=True, exist_ok=True)
         text = json.dumps({"v": VERSION, "outcomes": [list(each) for each in join(outcomes)]})
-        temporary = self.path / f".{batch_id}.{os.getpid()}.tmp"
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.rename(self.path / f"{batch_id}.json")
-        _sync_folder(self.path)
+        write_durably(self.path / f"{batch_id}.json", text)
 
     def read(self) -> list[Outcome]:
         """Of all files that are there, the later micro-batches last."""
@@ -150,6 +143,18 @@ class OutcomeLog:
             *self.path.glob(f"{self._copied}-*"),
         ]:
             path.unlink(missing_ok=True)
+
+
+def write_durably(path: Path, text: str) -> None:
+    """Whole or not at all, and on disk when it returns."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.parent / f".{path.stem}.{os.getpid()}.tmp"
+    with temporary.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.rename(path)
+    _sync_folder(path.parent)
 
 
 def _outcome(

@@ -5,6 +5,7 @@ Theory of operation. The `Ledger` knows, for the records that concern this query
     fresh       we hold the lock, no micro-batch has them yet
     planned     they are in the offset that `plan` gave to Spark last; Spark may have logged it, run it, committed it
     held        the locks that we hold on planned records (a lock may be lost, and the record may come again)
+    taken       accepted ahead (option maxRecordsAhead): a log of our own holds them, no micro-batch has them yet
     processed   the journal: a committed (or, with handoff, logged) micro-batch holds them, so they have had or will
                 have their effect, and the broker has not confirmed that it will not deliver them again
 
@@ -18,8 +19,9 @@ and turns each event into acknowledgements to send. Two rules carry the guarante
 
 With `commit`, planned records enter the journal when Spark has committed the micro-batch (`settle`). With `handoff`,
 when Spark's offset log durably holds it (`hand_off`): from then on Spark replays it from there, whatever becomes of
-the locks. A RELEASE gives the record back unprocessed: it never enters the journal, and if its lock was lost it has
-been given back already.
+the locks. Records that are taken ahead enter it when our own log durably holds them (`taken_over`); micro-batches are
+then planned from those. A RELEASE gives the record back unprocessed: it never enters the journal, and if its lock was
+lost it has been given back already.
 
 `fresh` and `held` describe locks and are lost with the process; `planned` and `processed` are in the offset, so
 `recover` gets them back.
@@ -68,6 +70,13 @@ class Ledger:
         self.is_settled = True
         """Whether that offset is known to be committed, and has been acted on."""
         self.is_handed_off = False
+        self.takes_ahead = False
+        """Micro-batches are planned from what was taken ahead only."""
+        self.is_from_taken = False
+        """Whether the planned micro-batch is one of those."""
+        self.taken = RunSet()
+        self.taking = RunSet()
+        """The locks on what is being written to our own log."""
         self.fresh = RunSet()
         self.planned = RunSet()
         self.held = RunSet()
@@ -77,7 +86,7 @@ class Ledger:
         """Takes over a logged offset after a restart. What is held already stays held, for whom it concerns."""
         holding = self.fresh.replaced_by(self.held)
         self.sequence = offset.sequence
-        self.is_settled = self.is_handed_off = False
+        self.is_settled = self.is_handed_off = self.is_from_taken = False
         self.planned, self.processed = offset.batch, offset.processed
         self.fresh = self.held = RunSet()
         self._sort(holding)
@@ -90,6 +99,7 @@ class Ledger:
         """Our locks on these ended, or were never there: somebody will get them again."""
         self.fresh = self.fresh.minus(runs)
         self.held = self.held.minus(runs)
+        self.taking = self.taking.minus(runs)
 
     def plan(self, limits: Limits) -> RunSet | None:
         """The records of the next micro-batch, or None when there are none. Only after the last one was settled."""
@@ -99,22 +109,59 @@ class Ledger:
             return None
         self.sequence += 1
         self.is_settled = self.is_handed_off = False
-        self.planned = self.held = taken
-        self.fresh = self.fresh.minus(taken)
+        self.planned = taken
+        self.is_from_taken = self._plans_from_taken
+        if self.is_from_taken:
+            self.held = RunSet()
+            self.taken = self.taken.minus(taken)
+        else:
+            self.held = taken
+            self.fresh = self.fresh.minus(taken)
         return taken
 
     def waiting(self, limits: Limits) -> RunSet:
-        """The fresh records that a micro-batch may have, however many."""
-        if limits.ends is None:
-            return self.fresh
-        return self.fresh.within(before(limits.ends))
+        """The records that a micro-batch may have, however many."""
+        return _limited(self.taken if self._plans_from_taken else self.fresh, limits)
+
+    @property
+    def _plans_from_taken(self) -> bool:
+        return self.takes_ahead or bool(self.taken)
+
+    # taking ahead
+
+    def begin_taking(self, limits: Limits) -> RunSet:
+        """Fresh records to write to our own log; `taken_over` or `not_taken` comes next."""
+        runs = _limited(self.fresh, limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
+        self.fresh, self.taking = self.fresh.minus(runs), runs
+        return runs
+
+    def taken_over(self, runs: RunSet) -> RunSet:
+        """Our own log durably holds them: from now on they are ours, whatever becomes of the locks."""
+        owed = self.taking.replaced_by(self.fresh.within(runs))
+        self.fresh, self.taking = self.fresh.minus(runs), RunSet()
+        self.taken = self.taken.replaced_by(runs)
+        self.processed = self.processed.replaced_by(runs)
+        return owed
+
+    def not_taken(self) -> None:
+        self.fresh, self.taking = self.fresh.replaced_by(self.taking), RunSet()
+
+    def ahead(self) -> RunSet:
+        """What our own log has to hold: what is taken, and what Spark has not logged yet."""
+        is_unlogged = self.is_from_taken and not self.is_handed_off and not self.is_settled
+        return self.taken.replaced_by(self.planned) if is_unlogged else self.taken
+
+    def recover_taken(self, runs: RunSet) -> None:
+        """What our own log held, but for what Spark's log holds; after `recover`."""
+        self.taken = runs.minus(self.planned)
+        self.processed = self.processed.replaced_by(self.taken)
 
     def hand_off(self) -> RunSet:
         """Spark's offset log durably holds the planned micro-batch."""
         if self.mode is Acknowledge.COMMIT or self.is_handed_off or self.is_settled:
             return RunSet()
         self.is_handed_off = True
-        return self._process(self.planned)
+        return RunSet() if self.is_from_taken else self._process(self.planned)
 
     def settle(self, outcomes: RunSet) -> RunSet:
         """Spark has committed the planned micro-batch. `outcomes` are those that differ from ACCEPT.
@@ -125,7 +172,8 @@ class Ledger:
             return RunSet()
         self.is_settled = True
         if self.mode is Acknowledge.HANDOFF:
-            owed = RunSet() if self.is_handed_off else self._process(self.planned)
+            is_done = self.is_handed_off or self.is_from_taken
+            owed = RunSet() if is_done else self._process(self.planned)
             self.is_handed_off = True
         else:
             decided = _decide(self.planned, outcomes)
@@ -148,13 +196,13 @@ class Ledger:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted and made again: what was known of its records is about others."""
-        for name in ("fresh", "planned", "held", "processed"):
+        for name in ("fresh", "planned", "held", "processed", "taken", "taking"):
             kept: RunSet = getattr(self, name)
             setattr(self, name, kept.only(place for place in kept.places if place[0] != topic))
 
     def _sort(self, runs: RunSet) -> RunSet:
         """Puts newly held records where they belong; returns those that were processed before."""
-        again = self.processed.within(runs)
+        again = self.processed.replaced_by(self.taken).within(runs)
         rest = runs.minus(again)
         planned = rest.within(self.planned) if not self.is_settled else RunSet()
         self.held = self.held.replaced_by(planned)
@@ -167,6 +215,10 @@ class Ledger:
         owed = runs.within(self.held)
         self.held = self.held.minus(owed)
         return owed
+
+
+def _limited(runs: RunSet, limits: Limits) -> RunSet:
+    return runs if limits.ends is None else runs.within(before(limits.ends))
 
 
 def _decide(planned: RunSet, outcomes: RunSet) -> RunSet:

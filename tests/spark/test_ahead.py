@@ -1,0 +1,133 @@
+"""Records that are accepted ahead of micro-batches: a small window, crashes, back-pressure, who may have the log."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.spark import ahead
+from headrace.spark.driver import Driver
+from headrace.spark.errors import CheckpointError
+from headrace.spark.options import SourceOptions
+from headrace.spark.settle import Limits
+from tests.spark.conftest import Queue, wait_for
+from tests.spark.test_driver import Open, drained, initial, kill, opened, queue, records, write_log
+
+pytestmark = pytest.mark.timeout(180)
+__all__ = ["opened", "queue"]
+WINDOW = 100
+"""The smallest that Kafka allows."""
+
+
+@pytest.fixture
+def small(queue: Queue) -> Queue:
+    """A queue whose group may lock few records at a time."""
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, {"share.partition.max.record.locks": WINDOW})
+    queue.send(1_000)
+    return queue
+
+
+def begin(driver: Driver, queue: Queue, taken: int) -> None:
+    """So many are accepted, and no micro-batch has any."""
+    acquirer = driver._open(driver._read(initial(queue)))
+    driver._run(acquirer.wait(Limits(), 20, taken))
+    wait_for(lambda: driver._ledger.taken.record_count == taken)
+
+
+def ahead_of(checkpoint: Path) -> int:
+    (path,) = (checkpoint / "share-outcomes").glob("ahead-*.json")
+    found: dict[str, Any] = json.loads(path.read_text())["b"]
+    return sum(
+        last - first + 1 for topic in found.values() for runs in topic.values() for first, last, _ in runs
+    )
+
+
+def test_a_micro_batch_is_larger_than_the_window(opened: Open, small: Queue, tmp_path: Path) -> None:
+    driver = opened(acknowledge="handoff", maxRecordsAhead=5_000, checkpointLocation=tmp_path)
+    begin(driver, small, 1_000)
+    end = driver.latest(initial(small), None)
+    assert records(end) == 1_000
+    assert ahead_of(tmp_path) == 1_000, "Spark has not logged them yet"
+    write_log(tmp_path, "offsets", 0, end)
+    driver.log(end)
+    assert ahead_of(tmp_path) == 0
+    wait_for(lambda: (driver.report() or {})["confirmed"] == 1_000)
+
+
+def test_no_more_is_accepted_ahead_than_asked(opened: Open, small: Queue, tmp_path: Path) -> None:
+    driver = opened(acknowledge="handoff", maxRecordsAhead=300, checkpointLocation=tmp_path, drain=True)
+    begin(driver, small, 300)
+    offsets = drained(driver, initial(small), 250, checkpoint=tmp_path)
+    assert sum(map(records, offsets)) == 1_000
+    assert max(map(records, offsets)) <= 250
+    assert small.lag() == 0
+
+
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_what_was_accepted_ahead_survives(
+    opened: Open, small: Queue, tmp_path: Path, is_killed: bool
+) -> None:
+    options = {"acknowledge": "handoff", "maxRecordsAhead": 400, "checkpointLocation": tmp_path}
+    first = opened(**options)
+    begin(first, small, 400)
+    end = first.latest(initial(small), 150)
+    write_log(tmp_path, "offsets", 0, end)
+    if is_killed:
+        kill(first)  # Spark has logged the micro-batch, and our own log still has it too
+    else:
+        first.log(end)
+        first.close()
+    second = opened(**options, drain=True)
+    assert second.log(end).batch.record_count == 150
+    write_log(tmp_path, "commits", 0, end)
+    offsets = drained(second, end, checkpoint=tmp_path)
+    places = [tuple(place) for offset in [end, *offsets] for place in _places(offset)]
+    assert len(places) == len(set(places)) == 1_000
+    assert small.lag() == 0
+
+
+def test_without_the_option_what_was_accepted_ahead_is_still_worked_off(
+    opened: Open, small: Queue, tmp_path: Path
+) -> None:
+    first = opened(acknowledge="handoff", maxRecordsAhead=400, checkpointLocation=tmp_path)
+    begin(first, small, 400)
+    first.close()
+    second = opened(acknowledge="handoff", checkpointLocation=tmp_path, drain=True)
+    offsets = drained(second, initial(small), checkpoint=tmp_path)
+    assert sum(map(records, offsets)) == 1_000
+    assert ahead_of(tmp_path) == 0
+
+
+def test_two_readers_do_not_share_the_log(
+    opened: Open, small: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ahead, "OLD_READER_S", 0.1)
+    options = {"acknowledge": "handoff", "maxRecordsAhead": 400, "checkpointLocation": tmp_path}
+    begin(opened(**options), small, 400)
+    with pytest.raises(CheckpointError, match="Another reader has had"):
+        opened(**options).latest(initial(small), None)
+
+
+def test_the_options_it_needs_are_named() -> None:
+    given = {
+        "kafka.bootstrap.servers": "x:1",
+        "subscribe": "t",
+        "kafka.group.id": "g",
+        "maxRecordsAhead": "5",
+    }
+    with pytest.raises(ValueError, match="maxRecordsAhead=5 needs acknowledge=handoff"):
+        SourceOptions.parse(given)
+    with pytest.raises(ValueError, match="and checkpointLocation"):
+        SourceOptions.parse({**given, "acknowledge": "handoff"})
+
+
+def _places(offset: dict[str, Any]) -> list[tuple[str, str, int]]:
+    return [
+        (topic, partition, at)
+        for topic, partitions in offset["b"].items()
+        for partition, runs in partitions.items()
+        for first, last, *_ in runs
+        for at in range(first, last + 1)
+    ]
