@@ -13,7 +13,7 @@ ROUNDS ?= 25
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash chaos bench docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test unit conform compat crash chaos spark bench docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -43,6 +43,10 @@ crash: $(SET_UP) ## power lost at every write in turn, on a disk in memory
 
 chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 	$(PYTEST) tests/chaos --rounds $(ROUNDS) --timeout 0
+
+spark: $(SET_UP_JVM) ## the Spark source killed at every step, in every mode, on both brokers (half an hour)
+	-@$(MAKE) --no-print-directory kafka-jars
+	$(PYTEST) tests/spark --thorough
 
 bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, alternating; prints ratios
 	$(BIN)/python -m bench

@@ -19,18 +19,26 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--rounds", type=int, default=3, help="how often a chaos test repeats itself")
+    parser.addoption(
+        "--thorough", action="store_true", help="also tests that say the same as others at more length"
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it runs in the background with Ctrl+C ignored, and children inherit that; ours are sent it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[needs.LEFT_OUT] = {}
+    config.addinivalue_line("markers", "thorough: runs only with --thorough (make spark), for its time")
     for name, (_, meaning) in needs.NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     needs.check(items)
+    if not config.getoption("--thorough"):
+        left_out = [item for item in items if item.get_closest_marker("thorough") is not None]
+        items[:] = [item for item in items if item not in left_out]
+        config.hook.pytest_deselected(items=left_out)
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -1,4 +1,4 @@
-"""`make test` in two processes: every folder runs in one of them, and a failure in either fails the whole."""
+"""`make test` in three processes: every folder runs in one of them, and a failure in any fails the whole."""
 
 import subprocess
 import sys
@@ -11,10 +11,16 @@ PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\
 
 
 @pytest.mark.parametrize(
-    ("plain", "slow", "status"), [(PASSES, PASSES, 0), (FAILS, PASSES, 1), (PASSES, FAILS, 1)]
+    ("texts", "status"),
+    [
+        ([PASSES, PASSES, PASSES], 0),
+        ([FAILS, PASSES, PASSES], 1),
+        ([PASSES, FAILS, PASSES], 1),
+        ([PASSES, PASSES, FAILS], 1),
+    ],
 )
-def test_both_halves_decide_and_both_are_shown(plain: str, slow: str, status: int, tmp_path: Path) -> None:
-    for folder, text in (("fresh", plain), ("spark", slow)):
+def test_all_parts_decide_and_all_are_shown(texts: list[str], status: int, tmp_path: Path) -> None:
+    for folder, text in zip(("fresh", "spark", "docs"), texts, strict=True):
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / "test_one.py").write_text(text)
     (tmp_path / "tools").mkdir()
@@ -25,7 +31,7 @@ def test_both_halves_decide_and_both_are_shown(plain: str, slow: str, status: in
         [sys.executable, str(tool)], cwd=tmp_path, capture_output=True, text=True, timeout=60
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
-    words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in (plain, slow)]
-    first, _, second = ran.stdout.partition("=== docs")
-    assert words[0] in first
-    assert words[1] in second
+    words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in texts]
+    first, _, others = ran.stdout.partition("=== spark")
+    second, _, third = others.partition("=== chaos")
+    assert all(word in part for word, part in zip(words, (first, second, third), strict=True)), ran.stdout

@@ -26,6 +26,7 @@ COMMIT_KILLS = [
     "unsettled@1 kept",
     "settled@2",
 ]
+THOROUGH = pytest.mark.thorough
 HANDOFF_KILLS = ["acquired@1 kept", "logged@1", "handed_off@1 kept", "task@2", "sink@2 kept", "settled@3"]
 """With locks lost and with locks kept, in turn: each is tried for every step on our broker, in test_crash.py."""
 
@@ -72,8 +73,12 @@ def test_outcomes_of_single_records_are_carried_out(
 @pytest.mark.parametrize(
     ("acknowledge", "kills", "options"),
     [
-        pytest.param("commit", COMMIT_KILLS, {"has_outcomes": True}, id="commit-with-outcomes"),
-        pytest.param("handoff", HANDOFF_KILLS, {"sink": "parquet"}, id="handoff-parquet"),
+        pytest.param(
+            "commit", COMMIT_KILLS, {"has_outcomes": True}, id="commit-with-outcomes", marks=THOROUGH
+        ),
+        pytest.param("handoff", HANDOFF_KILLS, {"sink": "parquet"}, id="handoff-parquet", marks=THOROUGH),
+        pytest.param("commit", ["acquired@1", "unsettled@1 kept"], {"has_outcomes": True}, id="commit"),
+        pytest.param("handoff", ["logged@1", "handed_off@1 kept"], {"sink": "parquet"}, id="handoff"),
     ],
 )
 def test_every_record_has_one_effect_wherever_the_query_is_killed(

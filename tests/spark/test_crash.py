@@ -27,6 +27,7 @@ RECORDS = 600
 RUN_S = 180
 LOCK_MS = 3_600_000
 COMMIT_KILLS = ["acquired@1", "logged@1", "task@1", "sink@1", "unsettled@1", "settled@2"]
+THOROUGH = pytest.mark.thorough
 AHEAD_KILLS = ["acquired@1", "logged@1", "handed_off@2", "task@2"]
 HANDOFF_KILLS = ["acquired@1", "logged@1", "handed_off@1", "task@2", "sink@2", "settled@3"]
 
@@ -132,9 +133,11 @@ class Program:
     ("acknowledge", "kills", "options"),
     [
         pytest.param("commit", COMMIT_KILLS, {"has_outcomes": True}, id="commit-with-outcomes"),
-        pytest.param("handoff", HANDOFF_KILLS, {}, id="handoff"),
+        pytest.param("handoff", HANDOFF_KILLS, {}, id="handoff", marks=THOROUGH),
         pytest.param("handoff", AHEAD_KILLS, {"ahead": 350}, id="handoff-ahead"),
-        pytest.param("commit", kept(COMMIT_KILLS), {"sink": "parquet"}, id="commit-locks-kept-parquet"),
+        pytest.param(
+            "commit", kept(COMMIT_KILLS), {"sink": "parquet"}, id="commit-locks-kept-parquet", marks=THOROUGH
+        ),
         pytest.param("handoff", kept(HANDOFF_KILLS), {"sink": "parquet"}, id="handoff-locks-kept-parquet"),
     ],
 )

@@ -74,7 +74,7 @@ def executors_started(rows: Rows) -> int:
     return len([*cluster.glob(f"*/{application.name}/[0-9]*")])
 
 
-@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+@pytest.mark.parametrize("acknowledge", ["commit", pytest.param("handoff", marks=pytest.mark.thorough)])
 def test_a_failed_task_a_killed_python_and_a_killed_executor_leave_one_effect_of_each_record(
     filled: Queue, cluster: str, python: Path, acknowledge: str
 ) -> None:

@@ -161,7 +161,9 @@ def own_broker() -> Iterator[Broker]:
         yield running
 
 
-@pytest.mark.parametrize("seed", [3, 5])
+@pytest.mark.parametrize(
+    "seed", [3, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(5, 9))]
+)
 @pytest.mark.parametrize("mode", ["commit", "handoff", "ahead"])
 def test_every_record_has_one_effect_in_a_game_of_chance(
     own_broker: Broker, unique: str, tmp_path: Path, mode: str, seed: int
