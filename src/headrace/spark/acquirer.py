@@ -392,6 +392,8 @@ class Acquirer:
         `began_ms` is when we started to wait: what we did before, such as a release, may still bring records.
         """
         assert limits.ends is not None
+        if self.ledger.is_taking(limits):
+            return False
         with contextlib.suppress(KafkaError):
             offsets = await self._look()
             if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):

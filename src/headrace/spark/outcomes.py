@@ -139,7 +139,7 @@ class OutcomeLog:
         """What the files say is in a durable offset by now, or will be written anew."""
         for path in [
             *self.path.glob("[0-9]*.json"),
-            *self.path.glob(".*.tmp"),
+            *self.path.glob(".[0-9]*.tmp"),
             *self.path.glob(f"{self._copied}-*"),
         ]:
             path.unlink(missing_ok=True)

@@ -129,6 +129,10 @@ class Ledger:
 
     # taking ahead
 
+    def is_taking(self, limits: Limits) -> bool:
+        """Whether records are on their way into our own log."""
+        return self.takes_ahead and bool(self.taking or _limited(self.fresh, limits))
+
     def begin_taking(self, limits: Limits) -> RunSet:
         """Fresh records to write to our own log; `taken_over` or `not_taken` comes next."""
         runs = _limited(self.fresh, limits).take(records_max=limits.records_max, runs_max=limits.runs_max)

@@ -86,3 +86,13 @@ def test_types_are_read_in_any_case_and_nothing_else() -> None:
     ]
     with pytest.raises(OutcomeError, match="'retry'; allowed are accept, release and reject"):
         parse_type("retry")
+
+
+def test_clearing_leaves_what_others_are_writing_in_the_folder(tmp_path: Path) -> None:
+    log = OutcomeLog(tmp_path)
+    log.write(0, [])
+    (tmp_path / ".7.123.tmp").touch()
+    for name in ("ahead-x.json", ".ahead-x.123.tmp", "source"):
+        (tmp_path / name).touch()
+    log.clear()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".ahead-x.123.tmp", "ahead-x.json", "source"]

@@ -24,7 +24,9 @@ def test_every_method_of_a_consumer_is_shown(name: str) -> None:
 
 
 def test_signatures_read_as_they_are_written_with_constants_by_their_value() -> None:
-    assert "-   `poll(timeout: float | None = 1.0, *, max_records: int | None = None) -> list[Delivery]`" in PAGE
+    assert (
+        "-   `poll(timeout: float | None = 1.0, *, max_records: int | None = None) -> list[Delivery]`" in PAGE
+    )
 
 
 def test_long_signatures_have_a_line_for_each_argument() -> None:

@@ -34,7 +34,8 @@ CLOSING = -1
 EPOCH_MAX = 2**31 - 1
 EARLY_MAX = 3
 """Fetches in a row that may come back empty before their time; then there is a wait before the next one."""
-REST_MS = 100
+REST_MS_MIN, REST_MS_MAX = 5, 100
+"""Between fetches that do not wait and bring nothing."""
 
 T = TypeVar("T")
 ShareRequest = ShareFetchRequest | ShareAcknowledgeRequest
@@ -82,6 +83,7 @@ class Session:
         self.opened_ms = 0
         self.asked_ms = 0
         """When the last fetch was sent that every partition has answered without an error."""
+        self._rest_ms = 0
         self.rest_until_ms = 0
         """The last fetch brought nothing: one that does not wait has no reason to be sent before this time."""
         self.buffered = 0
@@ -230,7 +232,11 @@ class Session:
         if not has_errors:
             self.asked_ms = sent.sent_ms
         self.was_full = 0 < sent.records_max <= records
-        self.rest_until_ms = 0 if records else now_ms + REST_MS
+        if records or sent.acks:
+            self._rest_ms = 0  # what was acknowledged makes room, on Apache Kafka a moment after its answer
+        if not records:
+            self._rest_ms = min(REST_MS_MAX, 2 * self._rest_ms or REST_MS_MIN)
+        self.rest_until_ms = 0 if records else now_ms + self._rest_ms
         if records or now_ms - sent.sent_ms >= sent.wait_ms // 2 or sent.wait_ms == 0:
             self._early = 0
             return
