@@ -6,7 +6,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import ApacheKafka
 from headrace.testing.apache_kafka import StartFailed
-from tests.compat.confluent import WAIT_S, consumer, partitions, produce, take
+from tests.compat.confluent import WAIT_S, consumer, partitions, produce, take, wait_for
 
 pytestmark = pytest.mark.needs_kafka
 
@@ -16,6 +16,9 @@ def test_three_nodes_replicate(unique: str) -> None:
         assert len(cluster.pids) == 3
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_topics([NewTopic(unique, num_partitions=1, replication_factor=3)])[unique].result(WAIT_S)
+        wait_for(
+            lambda: unique in admin.list_topics(timeout=WAIT_S).topics, "the topic on the node that is asked"
+        )
         described = admin.describe_topics(TopicCollection([unique]))[unique].result(WAIT_S)
         assert {replica.id for replica in described.partitions[0].replicas} == {1, 2, 3}
         assert len(produce(cluster.bootstrap_servers, unique, ["one", "two"], acks="all")) == 2

@@ -35,6 +35,7 @@ def admin(bootstrap_servers: str) -> AdminClient:
 @pytest.fixture
 def topic(admin: AdminClient, unique: str) -> str:
     admin.create_topics([NewTopic(unique, num_partitions=2)])[unique].result(WAIT_S)
+    wait_for(lambda: unique in admin.list_topics(timeout=WAIT_S).topics, "the topic in the metadata")
     return unique
 
 

@@ -78,7 +78,6 @@ def test_outcomes_of_single_records_are_carried_out(
         ),
         pytest.param("handoff", HANDOFF_KILLS, {"sink": "parquet"}, id="handoff-parquet", marks=THOROUGH),
         pytest.param("commit", ["acquired@1", "unsettled@1 kept"], {"has_outcomes": True}, id="commit"),
-        pytest.param("handoff", ["logged@1", "handed_off@1 kept"], {"sink": "parquet"}, id="handoff"),
     ],
 )
 def test_every_record_has_one_effect_wherever_the_query_is_killed(

@@ -104,6 +104,7 @@ def test_py_files_bring_the_package_to_executors(filled: Queue, cluster: Cluster
     assert len({row["place"] for row in rows}) == 2
 
 
+@pytest.mark.thorough
 def test_an_archive_brings_the_package_and_what_it_needs(
     filled: Queue, cluster: Cluster, package: Package
 ) -> None:

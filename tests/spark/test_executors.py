@@ -91,6 +91,7 @@ def test_a_failed_task_a_killed_python_and_a_killed_executor_leave_one_effect_of
     assert executors_started(rows) == 3, "a new executor comes for the one that was killed"
 
 
+@pytest.mark.thorough
 def test_a_speculative_copy_of_a_straggler_runs_on_the_other_host_and_adds_no_effect(
     filled: Queue, cluster: str, python: Path
 ) -> None:

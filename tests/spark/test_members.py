@@ -187,7 +187,11 @@ def flow(queue: Queue, taken: Callable[[], int]) -> Iterator[None]:
 @pytest.mark.needs_kafka
 @pytest.mark.parametrize(
     ("queue", "acknowledge"),
-    [("broker", "commit"), ("broker", "handoff"), ("apache", "commit")],
+    [
+        ("broker", "commit"),
+        pytest.param("broker", "handoff", marks=pytest.mark.thorough),
+        pytest.param("apache", "commit", marks=pytest.mark.thorough),
+    ],
     indirect=["queue"],
 )
 def test_members_of_every_kind_join_and_leave_while_micro_batches_run(

@@ -36,7 +36,7 @@ def replicated(brokers: Brokers, unique: str, tmp_path: Path) -> Queue:
     return Queue(brokers.addresses, unique, unique, tmp_path)
 
 
-@pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
+@pytest.mark.parametrize("acknowledge", ["commit", pytest.param("handoff", marks=pytest.mark.thorough)])
 def test_a_leader_killed_in_mid_batch_costs_nothing_and_doubles_nothing(
     spark: SparkSession, brokers: Brokers, replicated: Queue, effects: Effects, acknowledge: str
 ) -> None:

@@ -19,6 +19,7 @@ from headrace.web.worker_metrics import MetricsServer
 GAUGES: dict[str, str] = {
     "lag": "Records of the group that are not settled.",
     "held": "Records whose locks the source holds.",
+    "ahead": "Records that are accepted, and that no micro-batch has yet (maxRecordsAhead).",
     "unconfirmed": "Records of committed micro-batches whose acknowledgement is not confirmed yet.",
 }
 COUNTERS: dict[str, str] = {

@@ -14,8 +14,8 @@ from headrace.web.spark_metrics import COUNTERS, GAUGES, serve_metrics, spark_fa
 
 DRIVER = Path(__file__).resolve().parents[3] / "src" / "headrace" / "spark" / "driver.py"
 REPORT = {
-    "lag": 7, "held": 3, "unconfirmed": 0, "delivered": 100, "redelivered": 2, "confirmed": 90, "refused": 0,
-    "lost": 1, "member": "m1",
+    "lag": 7, "held": 3, "ahead": 0, "unconfirmed": 0, "delivered": 100, "redelivered": 2, "confirmed": 90,
+    "refused": 0, "lost": 1, "member": "m1",
 }  # fmt: skip
 PROGRESS: dict[str, Any] = {
     "id": "0f9c",
