@@ -1,4 +1,4 @@
-"""`make test` in three processes: every folder runs in one of them, and a failure in any fails the whole."""
+"""`make test` in two processes: every folder runs in one of them, and a failure in any fails the whole."""
 
 import subprocess
 import sys
@@ -13,14 +13,13 @@ PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\
 @pytest.mark.parametrize(
     ("texts", "status"),
     [
-        ([PASSES, PASSES, PASSES], 0),
-        ([FAILS, PASSES, PASSES], 1),
-        ([PASSES, FAILS, PASSES], 1),
-        ([PASSES, PASSES, FAILS], 1),
+        ([PASSES, PASSES], 0),
+        ([FAILS, PASSES], 1),
+        ([PASSES, FAILS], 1),
     ],
 )
 def test_all_parts_decide_and_all_are_shown(texts: list[str], status: int, tmp_path: Path) -> None:
-    for folder, text in zip(("fresh", "spark", "docs"), texts, strict=True):
+    for folder, text in zip(("fresh", "spark"), texts, strict=True):
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / "test_one.py").write_text(text)
     (tmp_path / "tools").mkdir()
@@ -32,6 +31,6 @@ def test_all_parts_decide_and_all_are_shown(texts: list[str], status: int, tmp_p
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
     words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in texts]
-    first, _, others = ran.stdout.partition("=== spark")
-    second, _, third = others.partition("=== chaos")
-    assert all(word in part for word, part in zip(words, (first, second, third), strict=True)), ran.stdout
+    first, _, second = ran.stdout.partition("=== docs")
+    assert words[0] in first
+    assert words[1] in second

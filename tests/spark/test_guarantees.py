@@ -373,4 +373,5 @@ def test_the_journal_does_not_grow_from_crash_to_crash(opened: Open, queue: Queu
         wait_for(lambda: driver._ledger.processed.record_count == 0)  # noqa: B023
         kill(driver)
         start = end
-    assert max(sizes) <= 100, "no more than the last micro-batch"
+    # On a busy Apache Kafka the start offset may trail by a life. A leak would be 100, 200, 300, 400, 500.
+    assert max(sizes) <= 200, sizes

@@ -24,7 +24,7 @@ from tests.spark.conftest import Effects, Queue, finish, make_queue, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 SHORT_MS = 1_000
-BACKLOG = 1_000
+BACKLOG = 1_500
 ENOUGH = 20
 """So many records show that a member takes part."""
 MODES = pytest.mark.parametrize("acknowledge", ["commit", "handoff"])
