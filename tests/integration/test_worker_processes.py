@@ -1,7 +1,5 @@
 """The pool of processes: it ends a call as far as it can be ended, and gives back what the function raised."""
 
-import asyncio
-import functools
 import os
 import signal
 import threading
@@ -11,6 +9,7 @@ import pytest
 
 from headrace.worker.outcomes import DONE, Result, Retry
 from headrace.worker.pools import ProcessPool
+from tests.unit.worker.test_pools import done, on_a_loop
 
 WAIT_S = 30.0
 
@@ -23,18 +22,6 @@ def in_another_process(number: int) -> None:
         os.kill(os.getpid(), -number)
     if number > 1:
         time.sleep(WAIT_S)  # until it is killed
-
-
-def on_a_loop(test):
-    @functools.wraps(test)
-    def runs(*args, **kwargs):
-        asyncio.run(test(*args, **kwargs))
-
-    return runs
-
-
-async def done(call):
-    return await asyncio.wait_for(call.future, WAIT_S)
 
 
 @on_a_loop
