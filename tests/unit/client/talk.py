@@ -8,6 +8,7 @@ from headrace import Broker
 from headrace.client.cluster import ANY, Cluster, Topic
 from headrace.client.settings import ClientSettings
 from headrace.wire.batches import Compression
+from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.create_topics_request import (
     CreatableTopic,
     CreatableTopicConfig,
@@ -22,6 +23,7 @@ from headrace.wire.messages.produce_request import PartitionProduceData, Produce
 from headrace.wire.records import NewRecord, build_batch
 
 T = TypeVar("T")
+NOT_YET_LED = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.NOT_LEADER_OR_FOLLOWER)
 FAST = {"retry_backoff_ms": 5, "reconnect_backoff_ms": 5, "reconnect_backoff_max_ms": 40}
 
 
@@ -85,10 +87,13 @@ async def produce(
         partition_data=[PartitionProduceData(index=partition, records=batch)],
     )
     request = ProduceRequest(acks=-1, timeout_ms=10_000, topic_data=[data])
-    answer = await cluster.send(topic.partitions[partition].leader_id, request)
-    written = answer.responses[0].partition_responses[0]
-    assert not written.error_code, written
-    return int(written.base_offset)
+    while True:
+        answer = await cluster.send(topic.partitions[partition].leader_id, request)
+        written = answer.responses[0].partition_responses[0]
+        if written.error_code not in NOT_YET_LED:
+            assert not written.error_code, written
+            return int(written.base_offset)
+        await asyncio.sleep(0.01)  # Apache names a leader a moment before it leads, and gives no signal
 
 
 async def delete_records(cluster: Cluster, topic: Topic, before: int) -> None:
