@@ -36,13 +36,17 @@ def schema_text(*, include_headers: bool) -> str:
 class ColumnBuilder:
     """Collects the wanted records of one partition; gives them as Arrow batches of about ROWS_PER_BATCH rows."""
 
-    def __init__(self, topic: str, partition: int, runs: Sequence[Run], *, include_headers: bool) -> None:
+    def __init__(self, topic: str, partition: int, *, include_headers: bool) -> None:
         self._topic = topic
         self._partition = partition
+        self._include_headers = include_headers
+        self.want(())
+        self._clear()
+
+    def want(self, runs: Sequence[Run]) -> None:
+        """From now on it takes the records in these runs."""
         self._runs = runs
         self._firsts = [run.first for run in runs]
-        self._include_headers = include_headers
-        self._clear()
 
     def add(self, header: BatchHeader, batch: Buffer) -> Iterator[pa.RecordBatch]:
         """The batch's records that are in the runs; yields what is full."""

@@ -66,10 +66,9 @@ def read_pieces(pieces: tuple[Piece, ...], reading: Reading) -> Iterator[pa.Reco
     """The records of a task, partition after partition, in order of their offsets."""
     lost: Lost = set()
     for piece in pieces:
-        builder = ColumnBuilder(
-            piece.topic, piece.partition, piece.runs, include_headers=reading.include_headers
-        )
+        builder = ColumnBuilder(piece.topic, piece.partition, include_headers=reading.include_headers)
         for hull in hulls(piece.runs):
+            builder.want(hull)  # a batch that reaches into two of them is read twice
             for header, batch in _read(piece, hull, reading, lost):
                 yield from builder.add(header, batch)
         yield from builder.rest()

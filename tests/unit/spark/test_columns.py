@@ -12,7 +12,8 @@ from headrace.wire.records import Headers, NewRecord, build_batch
 
 
 def build(runs: tuple[Run, ...], *batches: bytes, include_headers: bool = False) -> list[pa.RecordBatch]:
-    builder = ColumnBuilder("orders", 3, runs, include_headers=include_headers)
+    builder = ColumnBuilder("orders", 3, include_headers=include_headers)
+    builder.want(runs)
     built = [table for batch in batches for table in builder.add(read_header(batch), batch)]
     return [*built, *builder.rest()]
 
