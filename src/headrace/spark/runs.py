@@ -6,9 +6,10 @@ can be (neighbours that are alike are joined). So two sets of the same records a
 Every operation walks over both operands once. Nothing is changed in place.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+import heapq
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.client.delivery import AcknowledgeType
 
@@ -30,6 +31,16 @@ class Run(NamedTuple):
 
 
 Runs = tuple[Run, ...]
+
+
+class Span(Protocol):
+    """Anything that is about a stretch of offsets."""
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
 
 
 class RunSet:
@@ -140,13 +151,27 @@ class RunSet:
 
 def _normal(runs: list[Run]) -> Runs:
     """In order, without overlap (the later in the list counts), joined."""
-    ordered = sorted(runs)
-    if all(before.last < after.first for before, after in pairwise(ordered)):
-        return _joined(ordered)
-    kept: Runs = ()
-    for run in runs:
-        kept = tuple(sorted((*_minus(kept, (run,)), run)))
-    return _joined(kept)
+    return _joined(runs[index]._replace(first=first, last=last) for first, last, index in flattened(runs))
+
+
+def flattened(spans: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
+    """Stretches of offsets in order, without overlap, and which of the spans each is from: the last that has it."""
+    begins = sorted(range(len(spans)), key=lambda index: spans[index].first)
+    if all(spans[before].last < spans[after].first for before, after in pairwise(begins)):
+        yield from ((spans[index].first, spans[index].last, index) for index in begins)
+        return
+    edges = sorted({edge for span in spans for edge in (span.first, span.last + 1)})
+    begun = 0
+    latest: list[int] = []
+    """A heap of those that have begun, the last in the list on top (so they are negative)."""
+    for first, end in pairwise(edges):
+        while begun < len(begins) and spans[begins[begun]].first <= first:
+            heapq.heappush(latest, -begins[begun])
+            begun += 1
+        while latest and spans[-latest[0]].last < first:
+            heapq.heappop(latest)
+        if latest:
+            yield first, end - 1, -latest[0]
 
 
 def _joined(runs: Iterable[Run]) -> Runs:

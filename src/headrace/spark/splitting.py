@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
-from headrace.spark.runs import Run, RunSet
+from headrace.spark.runs import Run, RunSet, Span
 
 ROWS_PER_TASK = 50_000
 """Below this a task costs more to start than to run; above it another core helps."""
@@ -55,13 +55,6 @@ def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tu
                 room -= run.size
             tasks[-1].append(Piece(topic, topic_ids[topic], partition, tuple(taken)))
     return [tuple(pieces) for pieces in tasks]
-
-
-class Span(Protocol):
-    @property
-    def first(self) -> int: ...
-    @property
-    def last(self) -> int: ...
 
 
 S = TypeVar("S", bound=Span)
