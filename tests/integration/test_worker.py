@@ -153,7 +153,7 @@ class TestSettling:
 
             letters = test.dead_letters("emails.dead")
             assert [letter.headers["headrace.dlq.cause"] for letter in letters] == ["unreadable"] * 2
-            assert [letter.value for letter in letters] == [b"\xff not json", None]
+            assert {letter.value for letter in letters} == {b"\xff not json", None}  # sent at the same time
             assert seen == [Email("ada")]
             assert only(test).unreadable == 2
 
