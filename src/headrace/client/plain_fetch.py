@@ -8,7 +8,10 @@ are worked on, so about twice `max_bytes` may be in memory.
 
 A range is read to its end or there is an error: never does it end early in silence. A leader that was just elected
 may for a moment not give out the newest records (its high watermark lags), so a log that seems to end before the range
-does is asked again. Tries without progress are spaced by retry.backoff.ms and end after default.api.timeout.ms.
+does is asked again. And so is one that gives nothing although it reaches further: compaction, aborted transactions
+and control records leave batches to step over, on Kafka and on our broker, so no log is empty below its high watermark.
+Kafka answers so all the same when a record lies in tiered storage and did not come within remote.fetch.max.wait.ms.
+Tries without progress are spaced by retry.backoff.ms and end after default.api.timeout.ms.
 
 Who gives the topic's id knows that the records were there. Then that the cluster does not have them is believed only
 when it has said so, and nothing else, for the whole time: a broker that has just started may not know its topics yet.
@@ -36,6 +39,7 @@ from headrace.wire.records import read_marker
 LATEST = -1
 EARLIEST = -2
 MAX_BYTES = 8 * 1024 * 1024
+LATE_BYTES_MIN = 64 * 1024
 WAIT_MS = 500
 UNKNOWN_TRIES = 3
 """A topic made just now may be unknown to a broker for a moment; one that stays unknown is not there."""
@@ -62,9 +66,10 @@ async def read_range(
 
     `committed` leaves out aborted transactions, and waits for open ones. OffsetOutOfRangeError (with
     `log_start_offset`) when retention has taken `first` away, OffsetNotAvailableError when the log does not reach
-    `last` within `patience_ms` (default.api.timeout.ms), CorruptRecordError when a checksum does not fit. With
-    `topic_id` (as Kafka shows it) only that topic is meant: UnknownTopicIdError when it was deleted and made again,
-    UnknownTopicOrPartitionError when it stays unknown for as long.
+    `last` within `patience_ms` (default.api.timeout.ms), RequestTimeoutError when it does and gives nothing for as
+    long, CorruptRecordError when a checksum does not fit. With `topic_id` (as Kafka shows it) only that topic is meant:
+    UnknownTopicIdError when it was deleted and made again, UnknownTopicOrPartitionError when it stays unknown for as
+    long.
     """
     reader = _RangeReader(
         cluster,
@@ -81,7 +86,7 @@ async def read_range(
         while True:
             data = await upcoming
             batches = reader.whole_batches(memoryview(data.records or b""))
-            following = batches[-1][0].next_offset if batches else last + 1
+            following = batches[-1][0].next_offset
             is_last = following > last
             if not is_last:
                 upcoming = asyncio.create_task(reader.fetch(following))
@@ -201,7 +206,7 @@ class _RangeReader:
         self._aborted: set[int] = set()
 
     async def fetch(self, offset: int) -> PartitionData:
-        """What the log has from `offset` on. Without records there are none up to the end of the range."""
+        """What the log has from `offset` on: a batch at least."""
         patience = _Patience(self._cluster, self._patience_ms, is_sure=self._topic_id is not None)
         while True:
             tries_max = None
@@ -221,12 +226,16 @@ class _RangeReader:
             except KafkaError as error:
                 await patience.after(error, [self._topic], tries_max=tries_max)
                 continue
-            if not data.error_code and (data.records or end > self._last):
+            if not data.error_code and data.records:
                 return data
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
             text = f"offsets {offset} to {self._last} are wanted, and the log can be read up to {end - 1}"
-            await patience.after(
-                error_for(ErrorCode.OFFSET_NOT_AVAILABLE, text, about=self._about), [self._topic]
-            )
+            if not data.error_code and end > offset:
+                code = ErrorCode.REQUEST_TIMED_OUT
+                text += ", but nothing came: is its tiered storage slower than remote.fetch.max.wait.ms?"
+                # Kafka breaks off what is late and begins anew when asked again: with less to read it may be in time.
+                self._max_bytes = max(min(self._max_bytes, LATE_BYTES_MIN), self._max_bytes // 2)
+            await patience.after(error_for(code, text, about=self._about), [self._topic])
 
     async def _ask(
         self, topic: Topic, partition: Partition, offset: int, throttle_s_max: float

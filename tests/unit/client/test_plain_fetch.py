@@ -18,7 +18,15 @@ from headrace.client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from headrace.client.plain_fetch import EARLIEST, LATEST, UNKNOWN_TRIES, _Patience, list_offsets, read_range
+from headrace.client.plain_fetch import (
+    EARLIEST,
+    LATE_BYTES_MIN,
+    LATEST,
+    UNKNOWN_TRIES,
+    _Patience,
+    list_offsets,
+    read_range,
+)
 from headrace.wire.batches import BatchHeader, Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.ids import uuid_text
@@ -348,6 +356,85 @@ def test_a_client_over_its_quota_asks_again(unique: str) -> None:
             assert await values(read_range(cluster, unique, 0, 0, 0), 0, 0) == [b"there"]
 
     run(scenario())
+
+
+def nothing_yet(*, high_watermark: int = 1) -> FetchResponse:
+    """What Kafka says when a record is in tiered storage and does not come from there in time."""
+    partition = PartitionData(partition_index=0, high_watermark=high_watermark)
+    return FetchResponse(responses=[FetchableTopicResponse(topic_id=TOPIC_ID, partitions=[partition])])
+
+
+def test_a_log_that_gives_nothing_below_its_end_is_asked_again_for_less(unique: str) -> None:
+    async def scenario() -> None:
+        async with (
+            one_record(unique, first_answers=(nothing_yet(),) * 2) as broker,
+            Cluster(settings_for(broker.address)) as cluster,
+        ):
+            found = await values(read_range(cluster, unique, 0, 0, 0, max_bytes=200_000), 0, 0)
+            assert found == [b"there"]
+            sizes = [
+                request.topics[0].partitions[0].partition_max_bytes
+                for name, request in broker.asked
+                if name == "fetch"
+            ]
+            assert sizes == [200_000, 100_000, LATE_BYTES_MIN]
+
+    run(scenario())
+
+
+@pytest.mark.parametrize("last", [0, 5])
+def test_a_log_that_goes_on_giving_nothing_is_an_error_and_no_end_of_the_range(
+    unique: str, last: int
+) -> None:
+    """Nor is it one that failOnDataLoss=false passes over: the records may well be there."""
+
+    async def scenario() -> None:
+        async with (
+            one_record(unique, first_answers=(nothing_yet(),) * 1_000) as broker,
+            Cluster(settings_for(broker.address)) as cluster,
+        ):
+            late = read_range(cluster, unique, 0, 0, last, topic_id=uuid_text(TOPIC_ID), patience_ms=50)
+            with pytest.raises(RequestTimeoutError, match=r"up to 0, but nothing came.*remote\.fetch\.max"):
+                await values(late, 0, last)
+
+    run(scenario())
+
+
+def test_the_tail_of_a_log_that_holds_nothing_but_bare_batches_is_read_to_its_end(unique: str) -> None:
+    """The newest record of a key is followed by aborted transactions, which compaction takes away."""
+
+    async def scenario(broker: Broker) -> None:
+        async with Cluster(settings_for(broker)) as cluster:
+            configs = {
+                "cleanup.policy": "compact",
+                "segment.ms": "1",
+                "min.cleanable.dirty.ratio": "0",
+                "min.compaction.lag.ms": "0",
+                "delete.retention.ms": "0",
+            }
+            topic = await create_topic(cluster, unique, configs=configs)
+            for index in range(3):
+                await produce(cluster, topic, [b"%d" % index], key=b"same", timestamp=1_000 * index)
+            await asyncio.to_thread(abort, broker.bootstrap_servers, unique)
+            end = (await list_offsets(cluster, {(unique, 0): LATEST}))[unique, 0]
+            while b"aborted" in await values(read_range(cluster, unique, 0, 0, end - 1), 0, end - 1):
+                broker.advance(60)
+            for first in range(end):
+                read = read_range(cluster, unique, 0, first, end - 1, committed=True, patience_ms=50)
+                assert await values(read, first, end - 1) == ([b"2"] if first <= 2 else [])
+
+    with Broker() as broker:
+        run(scenario(broker))
+
+
+def abort(bootstrap_servers: str, topic: str) -> None:
+    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions()
+    for _ in range(2):
+        producer.begin_transaction()
+        producer.produce(topic, b"aborted", b"key", partition=0)
+        producer.flush()
+        producer.abort_transaction()
 
 
 def test_a_topic_that_was_there_is_asked_for_until_the_time_is_over(unique: str) -> None:
