@@ -3,8 +3,8 @@
     offset = await produce(cluster, "orders", 0, [NewRecord(b"key", b"value")])
 
 A refusal that passes (a change of leader, above all) is waited out and the batch is sent again: it was not written.
-Where the outcome is unknown (the connection broke, no answer in time) nothing is sent again; ConnectionLost or
-RequestTimeoutError says so, and the records may be there or not.
+Where the outcome is unknown (the connection broke, no answer in time) nothing is sent again, unless `is_repeatable`:
+ConnectionLost or RequestTimeoutError says so, and the records may be there or not.
 """
 
 import asyncio
@@ -23,8 +23,18 @@ ALL_IN_SYNC = -1
 UNKNOWN_OUTCOME = (ConnectionLost, RequestTimeoutError)
 
 
-async def produce(cluster: Cluster, topic: str, partition: int, records: Sequence[NewRecord]) -> int:
-    """Returns the offset of the first record. KafkaError when the broker refuses, or will not have it in time."""
+async def produce(
+    cluster: Cluster,
+    topic: str,
+    partition: int,
+    records: Sequence[NewRecord],
+    *,
+    is_repeatable: bool = False,
+) -> int:
+    """Returns the offset of the first record. KafkaError when the broker refuses, or will not have it in time.
+
+    `is_repeatable`: better written twice than not at all.
+    """
     batch = build_batch(records)
     deadline = _now() + cluster.settings.default_api_timeout_ms / 1000
     tries = 0
@@ -32,10 +42,10 @@ async def produce(cluster: Cluster, topic: str, partition: int, records: Sequenc
         try:
             found, led = await _find(cluster, topic, partition)
             response = await _send(cluster, found, led, batch)
-        except UNKNOWN_OUTCOME:
-            raise
-        except KafkaError as error:  # nothing was sent
-            refusal = error
+        except KafkaError as error:
+            if isinstance(error, UNKNOWN_OUTCOME) and not is_repeatable:
+                raise
+            refusal = error  # nothing was sent, or it may be sent again
         else:
             answer = response.responses[0].partition_responses[0]
             if not answer.error_code:

@@ -2,7 +2,8 @@
 
 The first six headers are those of KIP-1191, so `headrace dlq` and tools for a broker's own dead letters read them. The
 copy is made by the reader when it settles, before the record is acknowledged: at least one copy, and a second one only
-if the process dies between the copies and the note that they are made.
+if the process dies between the copies and the note that they are made, or if the connection breaks and nobody knows
+whether they are.
 
 No record stops a query for good. One that is too large for the dead-letter topic is copied without its value (its
 headers say where it is), and one that its own topic has lost by now is named in the log of the driver.
@@ -151,7 +152,7 @@ class _Letters:
 
     async def _produce(self, letters: list[NewRecord]) -> None:
         try:
-            await produce(self._cluster, *self._place, letters)
+            await produce(self._cluster, *self._place, letters, is_repeatable=True)
         except KafkaError as error:
             if error.code not in TOO_LARGE:
                 raise

@@ -133,6 +133,18 @@ class Relay(Service):
         for writer in self._writers:
             writer.transport.abort()
 
+    def lose_answer(self, broker: Broker, topic: str) -> None:
+        """Cuts the connections instead of answering the write of the first records of partition 0."""
+
+        def change(data: bytes) -> bytes:
+            if not broker.core.topics.require(topic, 0).log.end_offset:
+                return data
+            self.change = lambda data: data
+            self.cut()
+            return b""
+
+        self.change = change
+
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.target is None:
             return

@@ -8,11 +8,17 @@ import pytest
 
 from headrace import Broker
 from headrace.client.cluster import Cluster
-from headrace.client.errors import InvalidTopicError, RecordTooLargeError, UnknownTopicOrPartitionError
+from headrace.client.errors import (
+    ConnectionLost,
+    InvalidTopicError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.client.plain_fetch import read_range
 from headrace.client.plain_produce import produce
 from headrace.wire.records import NewRecord, read_records
-from tests.unit.client.talk import settings_for
+from tests.unit.client.misbehaving import Relay
+from tests.unit.client.talk import create_topic, settings_for
 
 T = TypeVar("T")
 
@@ -66,3 +72,26 @@ def test_what_the_broker_refuses_is_raised_with_its_place(
             await produce(cluster, topic, partition, [NewRecord(None, value)])
 
     run(broker, work)
+
+
+@pytest.mark.parametrize("is_repeatable", [False, True])
+def test_records_whose_answer_is_lost_are_sent_again_only_if_they_may_be_there_twice(
+    unique: str, is_repeatable: bool
+) -> None:
+    async def work() -> None:
+        async with Relay() as relay:
+            with relay.behind() as broker:
+                async with Cluster(settings_for(relay.address, default_api_timeout_ms=10_000)) as cluster:
+                    await create_topic(cluster, unique)
+                    relay.lose_answer(broker, unique)
+                    sent = produce(
+                        cluster, unique, 0, [NewRecord(None, b"once or twice")], is_repeatable=is_repeatable
+                    )
+                    if is_repeatable:
+                        assert await sent == 1, "the first one is at offset 0"
+                    else:
+                        with pytest.raises(ConnectionLost):
+                            await sent
+                    assert broker.core.topics.require(unique, 0).log.end_offset == 1 + is_repeatable
+
+    asyncio.run(work())

@@ -17,6 +17,7 @@ from headrace.spark.outcomes import Outcome
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.records import Record, read_records
+from tests.unit.client.misbehaving import Relay
 from tests.unit.client.talk import create_topic, delete_records, produce, run, settings_for
 
 BATCH = 10
@@ -212,6 +213,23 @@ def test_scattered_records_are_read_in_one_go(
         assert await box.sources() == list(range(5, 1_000, 10))
 
     box(scenario, count=1_000)
+
+
+def test_copies_whose_connection_breaks_are_made_again(unique: str) -> None:
+    """The broker has written them, and its answer is lost."""
+
+    async def scenario() -> None:
+        async with Relay() as relay:
+            with relay.behind() as broker:
+                async with Cluster(settings_for(relay.address, default_api_timeout_ms=10_000)) as cluster:
+                    box = Box(cluster, await create_topic(cluster, unique))
+                    await create_topic(cluster, box.letters_topic)
+                    await produce(cluster, box.topic, [b"0", b"1", b"2"])
+                    relay.lose_answer(broker, box.letters_topic)
+                    assert await box.copy(rejected(box.name, 1, 2)) == 2
+                    assert await box.sources() == [1, 2, 1, 2]
+
+    run(scenario())
 
 
 def test_a_dead_letter_topic_that_is_missing_is_named_with_the_cure(broker: Broker, unique: str) -> None:
