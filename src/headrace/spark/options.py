@@ -6,12 +6,12 @@ the reason and the cure; names of the Flink proposal (FLIP-573) are understood.
 """
 
 import difflib
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 from headrace.client.errors import ConfigError
 from headrace.client.settings import INT_MAX, ShareSettings, rule_of
@@ -19,6 +19,8 @@ from headrace.spark.errors import OptionError
 from headrace.spark.settle import Acknowledge
 
 RECORDS_MAX = 10_000_000
+LONG_MAX = 2**63 - 1
+"""What Spark's own options go up to."""
 RUNS_PER_TRIGGER = 20_000
 """A run is 20 to 25 bytes of offset text, which Spark keeps a hundred times over: 20,000 are half a megabyte."""
 
@@ -50,7 +52,7 @@ class SourceOptions:
         "share.auto.offset.reset when the query starts without a checkpoint.",
     )
     records_per_trigger: int | None = option(
-        "maxRecordsPerTrigger", None, "The most records of one micro-batch.", minimum=1
+        "maxRecordsPerTrigger", None, "The most records of one micro-batch.", minimum=1, maximum=LONG_MAX
     )
     bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
@@ -88,7 +90,7 @@ class SourceOptions:
         maximum=100_000,
     )
     records_per_partition: int | None = option(
-        "maxRecordsPerPartition", None, "The most records of one task.", minimum=1
+        "maxRecordsPerPartition", None, "The most records of one task.", minimum=1, maximum=LONG_MAX
     )
     include_headers: bool = option("includeHeaders", False, "Adds the column `headers`.")
     fails_on_data_loss: bool = option(
@@ -147,19 +149,19 @@ class SourceOptions:
             if key in rest:
                 shown = name if spelled[key].lower() == key else spelled[key]
                 raise OptionError(f"{shown}={rest[key]!r} cannot be used with kafka-share: {why}")
-        group = _only_one(rest, _GROUP_NAMES)
-        topics = _topics(_only_one(rest, ("subscribe", "topic")))
+        _, group = _only_one(rest, _GROUP_NAMES) or ("", "")
+        _, subscribed = _only_one(rest, ("subscribe", "topic")) or ("", "")
+        topics = _topics(subscribed)
         values: dict[str, Any] = {}
         for each in fields(cls):
             if "name" not in each.metadata:
                 continue
-            names = (each.metadata["name"], *_OTHER_NAMES.get(each.metadata["name"], ()))
-            text = _only_one(rest, names)
-            if text is not None:
-                values[each.name] = _convert(each.metadata, each.default, text)
+            given_as = _only_one(rest, _names_of(each.metadata["name"]))
+            if given_as is not None:
+                values[each.name] = _convert(*given_as, each.metadata, each.default)
         client = _client(rest, group)
         if rest:
-            raise OptionError(_unknown(next(iter(sorted(rest))), cls))
+            raise OptionError(_unknown(spelled[min(rest)]))
         options = cls(client=client, topics=topics, **values)
         options._check()
         return options
@@ -199,12 +201,21 @@ def option_names() -> list[str]:
 
 
 def local_path(location: str) -> Path:
-    """The folder that a checkpoint location names, when this process can reach it as a file."""
-    parts = urlsplit(location)
-    if len(parts.scheme) <= 1:
-        return Path(location)
-    if parts.scheme == "file" and parts.netloc in ("", "localhost"):
-        return Path(unquote(parts.path))
+    """The folder that a checkpoint location names, when this process can reach it as a file; read as Spark reads it.
+
+    That is: nothing is unquoted, and a relative path begins at the directory of this process. Spark's begin where its
+    driver was started; so do those of the source, since its processes are the driver's children.
+    """
+    scheme, colon, path = location.partition(":")
+    if not colon or len(scheme) <= 1 or "/" in scheme:
+        return Path(os.path.abspath(location))
+    if path.startswith("//"):
+        host, slash, path = path.removeprefix("//").partition("/")
+        path = slash + path
+    else:
+        host = ""
+    if scheme == "file" and host in ("", "localhost"):
+        return Path(os.path.abspath(path))
     raise OptionError(
         f"checkpointLocation={location!r} is not a path that Python can open. Leave the option out of readStream "
         "(then every outcome is ACCEPT), or give a mounted path. The checkpoint of writeStream may be anywhere."
@@ -266,27 +277,36 @@ _MEMBER = {
 
 
 def _spell(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """The options by name, in lower case and `properties.*` as `kafka.*`; and how each was spelled."""
+    """The options by name, in lower case and `properties.*` as `kafka.*`; and how each was spelled.
+
+    Blanks around our own are cut. `kafka.*` is the client's to read: a password may end with a blank.
+    """
     found: dict[str, str] = {}
     spelled: dict[str, str] = {}
     for spelling, text in given.items():
-        name, value = spelling.lower(), str(text).strip()
+        name, value = spelling.lower(), str(text)
         for prefix in ("properties.", "kafka."):
             if name.startswith(prefix):
                 name = "kafka." + name.removeprefix(prefix).replace("_", ".")
                 break
+        else:
+            value = value.strip()
         if found.setdefault(name, value) != value:
             raise _contradiction(spelled[name], spelling)  # the values may be passwords
         spelled.setdefault(name, spelling)
     return found, spelled
 
 
-def _only_one(rest: dict[str, str], names: tuple[str, ...]) -> str | None:
-    """Takes an option out by any of its names; two of them must not differ."""
+def _names_of(name: str) -> tuple[str, ...]:
+    return name, *_OTHER_NAMES.get(name, ())
+
+
+def _only_one(rest: dict[str, str], names: tuple[str, ...]) -> tuple[str, str] | None:
+    """Takes an option out by any of its names: the name and the value. Two of them must not differ."""
     found = {name: rest.pop(name.lower()) for name in names if name.lower() in rest}
     if len(set(found.values())) > 1:
         raise _contradiction(*(f"{name}={value!r}" for name, value in found.items()))
-    return next(iter(found.values()), None)
+    return next(iter(found.items()), None)
 
 
 def _contradiction(*given: str) -> OptionError:
@@ -295,8 +315,8 @@ def _contradiction(*given: str) -> OptionError:
     )
 
 
-def _topics(text: str | None) -> tuple[str, ...]:
-    topics = tuple(dict.fromkeys(topic.strip() for topic in (text or "").split(",") if topic.strip()))
+def _topics(text: str) -> tuple[str, ...]:
+    topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
         raise OptionError(
             'subscribe is missing. Name the topics, with commas between them: .option("subscribe", "orders")'
@@ -304,8 +324,8 @@ def _topics(text: str | None) -> tuple[str, ...]:
     return topics
 
 
-def _client(rest: dict[str, str], group: str | None) -> ShareSettings:
-    if not group:
+def _client(rest: dict[str, str], group: str) -> ShareSettings:
+    if not group.strip():
         raise OptionError(
             'kafka.group.id is missing. Name the share group: .option("kafka.group.id", "mailers")'
         )
@@ -323,11 +343,19 @@ def _client(rest: dict[str, str], group: str | None) -> ShareSettings:
     try:
         return ShareSettings.parse(given, group_id=group, share_acknowledgement_mode="explicit", **ours)
     except ConfigError as error:
-        raise OptionError(f"kafka.{error}") from None
+        raise OptionError(_prefixed(str(error))) from None
 
 
-def _convert(rule: Mapping[str, Any], default: Any, text: str) -> Any:
-    name = rule["name"]
+def _prefixed(text: str) -> str:
+    """The client's words about a setting, with the name that it has here."""
+    unknown = "unknown setting "
+    if text.startswith(unknown):
+        text = f"{unknown}kafka.{text.removeprefix(unknown)}"
+        return text.replace("; did you mean ", "; did you mean kafka.")
+    return f"kafka.{text}"
+
+
+def _convert(name: str, text: str, rule: Mapping[str, Any], default: Any) -> Any:
     if isinstance(default, bool):
         if text.lower() not in ("true", "false"):
             raise OptionError(f"{name}={text!r}; allowed are true and false.")
@@ -351,12 +379,12 @@ def _convert(rule: Mapping[str, Any], default: Any, text: str) -> Any:
     return number
 
 
-def _unknown(name: str, cls: type) -> str:
-    known = {each.lower(): each for each in [*option_names(), "kafka.bootstrap.servers", "kafka.group.id"]}
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+def _unknown(name: str) -> str:
+    kafka = ("kafka.bootstrap.servers", "kafka.group.id")
+    names = [*(each for known in option_names() for each in _names_of(known)), *kafka]
+    known = {"topic": "subscribe", **{each.lower(): each for each in names}}
+    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
     hint = (
-        f" Did you mean {known[near[0]]}?"
-        if near
-        else f" Known are {', '.join(sorted(known.values()))}, and kafka.*."
+        f" Did you mean {known[near[0]]}?" if near else f" Known are {', '.join(sorted(names))}, and kafka.*."
     )
     return f"{name} is no option of kafka-share.{hint}"

@@ -38,6 +38,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
         return "kafka-share"
 
     def schema(self) -> StructType:
+        """The columns of Spark's Kafka source, in its order, and ours after them."""
         options = SourceOptions.parse(self.options)
         metadata = {OUTCOMES: "" if options.outcomes_path is None else str(options.outcomes_path)}
         columns = [
@@ -48,11 +49,11 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
             StructField("offset", LongType()),
             StructField("timestamp", TimestampType()),
             StructField("timestampType", IntegerType()),
-            StructField("deliveryCount", IntegerType(), metadata=metadata),
         ]
         if options.include_headers:
             header = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
             columns.append(StructField("headers", ArrayType(header)))
+        columns.append(StructField("deliveryCount", IntegerType(), metadata=metadata))
         return StructType(columns)
 
     def streamReader(self, schema: StructType) -> ShareStreamReader:  # noqa: N802

@@ -4,9 +4,12 @@ from datetime import UTC, datetime
 
 import pyarrow as pa
 import pytest
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.columns import ROWS_PER_BATCH, ColumnBuilder, schema_text
+from headrace.spark.columns import ROWS_PER_BATCH, ColumnBuilder
 from headrace.spark.runs import Run
+from headrace.spark.source import KafkaShareSource
 from headrace.wire.batches import Compression, read_header, stamp_append_time
 from headrace.wire.records import Headers, NewRecord, build_batch
 
@@ -37,10 +40,22 @@ def test_a_row_has_sparks_kafka_columns_and_the_delivery_count() -> None:
             "deliveryCount": 2,
         }
     ]
-    assert table.schema.field("timestamp").type == pa.timestamp("us", tz="UTC")
-    assert table.schema.names == [
-        column.split()[0] for column in schema_text(include_headers=False).split(", ")
-    ]
+
+
+@pytest.mark.parametrize("include_headers", [False, True])
+def test_the_columns_are_those_that_the_source_declares(include_headers: bool) -> None:
+    options = {"kafka.bootstrap.servers": "h:1", "subscribe": "orders", "kafka.group.id": "g"}
+    declared = KafkaShareSource({**options, "includeHeaders": str(include_headers)}).schema()
+    (table,) = build((Run(0, 0, 1),), batch(1), include_headers=include_headers)
+    assert table.schema.names == declared.names
+    assert from_arrow_schema(table.schema) == StructType(
+        [StructField(field.name, field.dataType) for field in declared]
+    )
+
+
+def test_ours_come_after_those_of_sparks_kafka_source() -> None:
+    (table,) = build((Run(0, 0, 1),), batch(1), include_headers=True)
+    assert table.schema.names[-3:] == ["timestampType", "headers", "deliveryCount"]
 
 
 def test_only_records_of_the_runs_come_out() -> None:

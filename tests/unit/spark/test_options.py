@@ -1,5 +1,7 @@
 """The options: what is understood, what is refused, and whether the refusal says what to do."""
 
+from pathlib import Path
+
 import pytest
 
 from headrace.spark.errors import OptionError
@@ -159,16 +161,65 @@ def test_an_unknown_option_is_refused_with_the_nearest_name() -> None:
     assert "Known are" in refused(zzzz="2")
 
 
+def test_the_nearest_name_may_be_sparks_and_the_users_spelling_is_kept() -> None:
+    text = refused(maxOffsetPerTrigger="2")
+    assert text.startswith("maxOffsetPerTrigger is no option")
+    assert "Did you mean maxOffsetsPerTrigger?" in text
+    assert "Did you mean subscribe?" in refused(topics="orders")
+
+
+def test_a_bad_value_is_named_as_the_user_named_the_option() -> None:
+    assert refused(maxOffsetsPerTrigger="-1").startswith("maxOffsetsPerTrigger='-1'; allowed")
+
+
+@pytest.mark.parametrize("name", ["maxOffsetsPerTrigger", "maxRecordsPerPartition"])
+def test_what_sparks_own_source_takes_is_not_too_much(name: str) -> None:
+    most = 2**63 - 1
+    options = SourceOptions.parse({**LEAST, name: str(most)})
+    assert most in (options.records_per_trigger, options.records_per_partition)
+    assert f"to {most}" in refused(**{name: str(most + 1)})
+
+
+def test_an_unknown_client_setting_is_named_with_its_prefix_and_so_is_the_nearest() -> None:
+    assert refused(kafka__foo__bar="1").startswith("unknown setting kafka.foo.bar; ")
+    text = refused(kafka__max__poll__record="1")
+    assert text.startswith("unknown setting kafka.max.poll.record; did you mean kafka.max.poll.records?")
+
+
 def test_dead_letters_need_the_checkpoint() -> None:
     assert "deadLetterTopic='letters' needs checkpointLocation" in refused(deadLetterTopic="letters")
 
 
 @pytest.mark.parametrize(
-    "location", ["/data/check point", "file:///data/check%20point", "file:/data/check point"]
+    ("location", "folder"),
+    [
+        ("/data/check point", "/data/check point"),
+        ("file:///data/check point", "/data/check point"),
+        ("file:/data/check point", "/data/check point"),
+        ("file://localhost/data", "/data"),
+        ("/data/x/../a:b/", "/data/a:b"),
+        ("file:///data/a%20b", "/data/a%20b"),
+        ("file:///data/a#b?c", "/data/a#b?c"),
+    ],
 )
-def test_the_checkpoint_may_be_a_path_or_a_file_address(location: str) -> None:
+def test_the_checkpoint_may_be_a_path_or_a_file_address_and_is_read_as_spark_reads_it(
+    location: str, folder: str
+) -> None:
     path = SourceOptions.parse({**LEAST, "checkpointLocation": location}).outcomes_path
-    assert str(path) == "/data/check point/share-outcomes"
+    assert str(path) == f"{folder}/share-outcomes"
+
+
+def test_a_relative_checkpoint_is_made_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = SourceOptions.parse({**LEAST, "checkpointLocation": "checkpoints/fraud"})
+    assert options.checkpoint_path == tmp_path / "checkpoints" / "fraud"
+
+
+def test_blanks_around_a_password_are_part_of_it() -> None:
+    secret = {"kafka.security.protocol": " SASL_PLAINTEXT", "kafka.sasl.mechanism": "PLAIN "}
+    login = {"kafka.sasl.username": "kim", "kafka.sasl.password": " secret "}
+    options = SourceOptions.parse({**LEAST, **secret, **login, "kafka.group.id": " g "})
+    assert (options.client.sasl_password, options.group) == (" secret ", "g")
 
 
 def test_every_option_is_listed_once() -> None:
