@@ -23,7 +23,7 @@ from headrace.testing.kafka_tools import FAST_START, java_command
 from headrace.wire.errors import ErrorCode
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
-WAIT_S = 30.0
+WAIT_S = 60.0
 POLL_S = 0.2
 
 

@@ -16,7 +16,7 @@ from tests.chaos.holding_process import start_holding
 from tests.chaos.server_process import ServerProcess
 
 GROUP, TOPIC, RECORDS = "workers", "jobs", 20
-WAIT_S = 30.0
+WAIT_S = 60.0
 LOCK_MS = 60_000
 """What comes back within the time that tests wait does not owe it to the end of a lock."""
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, Message, Producer, TopicPartition
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 def produce(bootstrap_servers: str, topic: str, values: Iterable[str], **settings: Any) -> list[Message]:

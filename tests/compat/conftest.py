@@ -13,7 +13,7 @@ from headrace.testing import ApacheKafka, KafkaTools
 from headrace.testing.child_process import ChildProcess
 from tests.compat.both import Both
 
-START_TIMEOUT_S = 20
+START_TIMEOUT_S = 60
 # Both brokers get the same: groups that form and follow at once.
 QUICK_GROUPS = {
     "group.initial.rebalance.delay.ms": "0",

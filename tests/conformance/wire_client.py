@@ -17,7 +17,7 @@ from headrace.wire.codec import read_message, write_message
 from headrace.wire.message import Message
 from tests.conformance.plain import build
 
-TIMEOUT_S = 20
+TIMEOUT_S = 60
 KEYS = {name: key for key, name in NAMES.items()}
 
 

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from headrace import Broker
 from headrace.log.disk import DirectoryLocked
 
-WAIT_S = 20
+WAIT_S = 60
 
 
 def produce(broker: Broker, *values: bytes) -> None:

@@ -22,7 +22,7 @@ from headrace.cli.app import app
 from headrace.cli.failures import Refused
 from headrace.cli.state_live import live_state
 
-WAIT_S = 30
+WAIT_S = 60
 SHORT = ("-X", "default.api.timeout.ms=1000", "-X", "socket.connection.setup.timeout.ms=500")
 HEADRACE = [sys.executable, "-m", "headrace"]
 

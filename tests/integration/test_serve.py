@@ -13,7 +13,7 @@ import pytest
 from headrace.log.disk import OsDisk
 from headrace.log.layout import CLEAN_SHUTDOWN
 
-WAIT_S = 30
+WAIT_S = 60
 
 
 @contextmanager

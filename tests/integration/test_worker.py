@@ -22,7 +22,7 @@ from headrace.worker import Backoff, DeliveryFacts, Queue, Reject, Retry
 from headrace.worker.testing import QueueTest
 from tests.conformance.steps import wait_for
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @dataclass

@@ -11,7 +11,7 @@ from headrace.worker.outcomes import DONE, Result, Retry
 from headrace.worker.pools import ProcessPool
 from tests.unit.worker.test_pools import done, on_a_loop
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def in_another_process(number: int) -> None:

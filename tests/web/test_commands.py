@@ -14,7 +14,7 @@ import pytest
 
 from headrace import Broker
 
-WAIT_S = 30
+WAIT_S = 60
 MODULE = """
 from headrace import Queue
 

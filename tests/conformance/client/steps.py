@@ -6,7 +6,7 @@ from typing import Any
 from headrace.client.delivery import Delivery
 from headrace.client.sync import ShareConsumer
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 def take(consumer: ShareConsumer, count: int, *, within_s: float = WAIT_S) -> list[Delivery]:

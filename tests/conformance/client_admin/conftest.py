@@ -9,7 +9,7 @@ from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import ShareMember
 from tests.conformance.wire_client import WireClient
 
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 """A fresh Apache Kafka makes its internal topics when they are first needed; that takes it some seconds."""
 
 

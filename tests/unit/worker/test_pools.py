@@ -11,7 +11,7 @@ import pytest
 from headrace.worker.outcomes import DONE, Reject, Result
 from headrace.worker.pools import LoopPool, ThreadPool, find_function, run
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 def on_a_loop(test):
