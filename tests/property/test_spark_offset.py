@@ -97,7 +97,13 @@ def test_an_offset_survives_its_text(
     batch: list[tuple[Place, Run]], processed: list[tuple[Place, Run]], sequence: int, member: str
 ) -> None:
     offset = AcquiredOffset(
-        sequence, "group", member, {"orders": "aa", "emails": "bb"}, RunSet.of(batch), RunSet.of(processed)
+        sequence,
+        "group",
+        member,
+        {"orders": "aa", "emails": "bb"},
+        RunSet.of(batch),
+        RunSet.of(processed),
+        {place: sequence for place, _ in processed},
     )
     written = json.dumps(offset.to_json())
     again = AcquiredOffset.from_json(json.loads(written))

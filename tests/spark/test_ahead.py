@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from headrace.spark import ahead
+from headrace.spark import checkpoint
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.options import SourceOptions
+from headrace.spark.runs import RunSet
 from headrace.spark.settle import Limits
 from tests.spark.conftest import Queue, wait_for
 from tests.spark.test_driver import Open, drained, initial, kill, opened, queue, records, write_log
@@ -31,7 +32,7 @@ def small(queue: Queue) -> Queue:
 
 def begin(driver: Driver, queue: Queue, taken: int) -> None:
     """So many are accepted, and no micro-batch has any."""
-    acquirer = driver._open(driver._read(initial(queue)))
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
     driver._run(acquirer.wait(Limits(), 20, taken))
     wait_for(lambda: driver._ledger.taken.record_count == taken)
 
@@ -103,7 +104,7 @@ def test_without_the_option_what_was_accepted_ahead_is_still_worked_off(
 def test_two_readers_do_not_share_the_log(
     opened: Open, small: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ahead, "OLD_READER_S", 0.1)
+    monkeypatch.setattr(checkpoint, "OLD_READER_S", 0.1)
     options = {"acknowledge": "handoff", "maxRecordsAhead": 400, "checkpointLocation": tmp_path}
     begin(opened(**options), small, 400)
     with pytest.raises(CheckpointError, match="Another reader has had"):

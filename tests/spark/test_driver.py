@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from headrace.client.admin.results import OffsetSpec
+from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
 from headrace.client.member import Arrival, AsyncShareMember
@@ -15,6 +17,7 @@ from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome, OutcomeLog
+from headrace.spark.runs import RunSet
 from headrace.spark.settle import Limits
 from headrace.wire.errors import ErrorCode
 from tests.spark.conftest import Queue, make_queue, wait_for
@@ -81,7 +84,7 @@ def drained(
 
 def hold_all(driver: Driver, queue: Queue) -> None:
     """The member has acquired everything, and no micro-batch has any of it."""
-    acquirer = driver._open(driver._read(initial(queue)))
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
     driver._run(acquirer.wait(Limits(), JOIN_MS / 1000, queue.sent))
     wait_for(lambda: driver._ledger.fresh.record_count == queue.sent)
 
@@ -129,6 +132,30 @@ def test_an_empty_queue_gives_the_same_offset_back(opened: Open, queue: Queue) -
     start = initial(queue)
     end = opened(pollTimeoutMs=50).latest(start, None)
     assert json.dumps(end) == json.dumps(start)
+
+
+def reset(admin: Admin, group: str) -> None:
+    admin.alter_share_group_offsets(group, to=OffsetSpec.EARLIEST)
+
+
+def delete(admin: Admin, group: str) -> None:
+    admin.delete_groups([group])
+
+
+@pytest.mark.parametrize("begin_anew", [reset, delete])
+def test_a_group_that_begins_anew_has_its_records_processed_again(
+    opened: Open, queue: Queue, begin_anew: Callable[[Admin, str], None]
+) -> None:
+    queue.send(100)
+    driver = opened()
+    end = driver.latest(initial(queue), None)
+    driver.log(end)
+    driver.close()
+    assert drained(opened(drain=True), end) == []
+    with queue.admin() as admin:
+        begin_anew(admin, queue.group)
+    assert sum(map(records, drained(opened(drain=True), end))) == 100
+    assert queue.lag() == 0
 
 
 def test_asked_again_before_it_was_logged_it_gives_the_same_records(opened: Open, queue: Queue) -> None:
@@ -327,7 +354,7 @@ def test_restarts_while_a_micro_batch_fails_cost_the_records_behind_it_nothing(
 def test_draining_goes_on_where_records_behind_the_ends_fill_the_hands(opened: Open, queue: Queue) -> None:
     queue.send(20)
     driver = opened(drain=True, maxRecordsPerTrigger=10)
-    acquirer = driver._open(driver._read(initial(queue)))
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
     queue.send(200)
     end = acquirer._ends
     assert end is not None

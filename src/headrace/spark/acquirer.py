@@ -8,7 +8,7 @@ is held is bounded by the member's capacity.
 import asyncio
 import contextlib
 import logging
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +17,17 @@ from headrace.client.admin.results import OffsetSpec
 from headrace.client.core.acquired import Acquired
 from headrace.client.core.session import CLOSING
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.errors import error_for, is_retriable
+from headrace.client.errors import (
+    GroupIdNotFoundError,
+    InvalidShareSessionEpochError,
+    error_for,
+    is_retriable,
+)
 from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled, now_ms
 from headrace.share.states import FINAL
-from headrace.spark.advice import DELIVERIES, advise
+from headrace.spark.advice import DELIVERIES, RENEWS, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
+from headrace.spark.errors import CheckpointError
 from headrace.spark.holdings import Holdings
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome
@@ -51,6 +57,8 @@ JOIN_S_MAX = 60.0
 FIRST_S_MAX = 15.0
 """How long the first trigger waits for the group to give this member partitions."""
 OLD_SESSIONS_S = 3.0
+STATE_S = 5.0
+STATE_AGAIN_MS = 60_000
 CLOSE_S = 10.0
 _FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
@@ -74,6 +82,12 @@ class Acquirer:
         self.ledger = ledger
         self.counts = Counts()
         self.topic_ids: dict[str, str] = {}
+        self.reset: Collection[Place] = ()
+        """Where the group was reset before we joined: what was known of its records is of no use any more."""
+        self._state_epochs: dict[Place, int] = {}
+        """Of the group's state, where it can be read. A reset changes it, and needs a group without members."""
+        self._state_again_ms: dict[Place, int] = {}
+        """When what could not be read is tried again."""
         self.lag: int | None = None
         self.bytes_per_record = 0.0
         self.delivery_limit: int | None = None
@@ -103,7 +117,7 @@ class Acquirer:
     def member_id(self) -> str:
         return self._member.member_id
 
-    async def start(self, *, is_new: bool) -> None:
+    async def start(self, *, is_new: bool, state_epochs: Mapping[Place, int]) -> None:
         """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts.
 
         Acquires nothing before the first `wait`, so not while Spark replays a micro-batch: if that fails again and
@@ -112,6 +126,7 @@ class Acquirer:
         """
         await self._admin.start()
         await self._look_at_group(is_new=is_new)
+        await self._look_for_reset(state_epochs)
         await self._member.start()
         if self._options.dead_letter_topic is not None:
             await require_topic(self._member.cluster, self._options.dead_letter_topic)
@@ -155,8 +170,55 @@ class Acquirer:
         self._ends = {place: found.offset or 0 for place, found in offsets.items()}
         return self._ends
 
-    async def wait(self, limits: Limits, wait_s: float, wanted: int | None) -> None:
-        """Until there are records for a micro-batch, the time is over, or (with ends) the queue is drained.
+    async def state_epochs(self, places: Collection[Place]) -> dict[Place, int]:
+        """Those that are known; what is not is looked up now, and if that fails again some time later."""
+        now = now_ms()
+        unknown = [
+            place
+            for place in places
+            if place not in self._state_epochs and self._state_again_ms.get(place, now) <= now
+        ]
+        if unknown:
+            self._state_again_ms.update(dict.fromkeys(unknown, now + STATE_AGAIN_MS))
+            with contextlib.suppress(GroupIdNotFoundError):
+                self._state_epochs.update(await self._read_state_epochs(unknown))
+        return {place: self._state_epochs[place] for place in places if place in self._state_epochs}
+
+    async def _read_state_epochs(self, places: Collection[Place]) -> dict[Place, int]:
+        """What can be seen."""
+        try:
+            async with asyncio.timeout(STATE_S):
+                states = await self._admin.share_state(self._options.group, places)
+        except GroupIdNotFoundError:
+            raise  # that is an answer, too
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.warning(
+                "The state of group %s cannot be read (%s). If the group is reset, give this query a new "
+                "checkpointLocation: it would not see it.",
+                self._options.group,
+                error,
+            )
+            return {}
+        return {place: state.state_epoch for place, state in states.items()}
+
+    async def _look_for_reset(self, epochs: Mapping[Place, int]) -> None:
+        """The group was perhaps reset, or deleted, since an offset was logged with these epochs."""
+        if not epochs:
+            return
+        try:
+            found = await self._read_state_epochs(epochs)
+            self.reset = [place for place, epoch in found.items() if epoch != epochs[place]]
+        except GroupIdNotFoundError:
+            self.reset = list(epochs)
+        if self.reset:
+            logger.warning(
+                "Group %s was reset since this query ran (%s): what comes again is processed again.",
+                self._options.group,
+                ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self.reset)),
+            )
+
+    async def wait(self, limits: Limits, wait_s: float, wanted: int | None) -> bool:
+        """Until there are records for a micro-batch (True), the time is over, or (with ends) the queue is drained.
 
         Each micro-batch has a price of its own, so where records come in a stream it waits for as many as are wanted.
         """
@@ -169,15 +231,16 @@ class Acquirer:
                 left_s = wait_s - (now_ms() - began_ms) / 1000
                 if limits.ends is not None:
                     if await self._is_drained(limits, began_ms):
-                        return
+                        return False
                     left_s = 0.1
                 elif is_first and not self._answered_ms():
                     # Trigger.Once has only this trigger, and joining a group takes longer than an answer.
                     left_s = FIRST_S_MAX - (now_ms() - began_ms) / 1000
                 if left_s <= 0:
-                    return
+                    return False
                 await self._change(min(left_s, LOOK_AGAIN_S))
             await self._gather(limits, wanted)
+            return True
         finally:
             self._member.be_patient(0)  # what comes next is a micro-batch, and then its acknowledgement
 
@@ -245,6 +308,12 @@ class Acquirer:
 
     def _trouble(self, error: KafkaError) -> None:
         """Errors that pass, as when a leader moves, are borne for default.api.timeout.ms in a row."""
+        if isinstance(error, InvalidShareSessionEpochError):  # it has been borne that long
+            raise CheckpointError(
+                f"Another reader works in group {self._options.group} under this one's member id {self.member_id}, so "
+                "neither gets on: it runs from a copy of this checkpoint. Stop one of them, and give the one that "
+                "shall work beside the other a new checkpointLocation."
+            ) from error
         patience_ms, now = self._options.client.default_api_timeout_ms, now_ms()
         if self._answered_ms() >= self._trouble_ms or now - self._last_trouble_ms > patience_ms:
             self._trouble_ms = now
@@ -340,6 +409,7 @@ class Acquirer:
             config = {}
         limit = config.get(DELIVERIES)
         self.delivery_limit = int(limit) if limit else None
+        self._member.core.holdings.auto_renew = config.get(RENEWS) != "false"
         wanted = self._options.starting_offsets
         if is_new and wanted is not None and config.get("share.auto.offset.reset") != wanted:
             await self._admin.set_group_config(group, {"share.auto.offset.reset": wanted})

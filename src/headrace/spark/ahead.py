@@ -3,59 +3,87 @@
 Theory of operation. Kafka lets a member hold locks on so many records of a partition (2,000 by default), and with
 `handoff` a record is accepted when Spark's offset log holds it. So a micro-batch is never larger than the window. With
 `maxRecordsAhead` records are accepted as soon as this file durably holds them, while the micro-batch before them still
-runs; micro-batches are planned from what is in the file. It is one small file, `share-outcomes/ahead-….json`, replaced
-whole: an offset as Spark logs them, with the runs that are accepted and that Spark's log does not hold yet. After a
-crash those are taken from it that the last logged offset does not have. A reader has the file for itself: a new one
-waits until the old one has closed.
+runs; micro-batches are planned from what is in the file. It is one small file, `share-outcomes/ahead-<member id>.json`,
+replaced whole: an offset as Spark logs them, with the runs that are accepted and that Spark's log does not hold yet.
+After a crash those are taken from it that the last logged offset does not have. A reader has the file for itself: a new
+one waits until the old one has closed.
 """
 
 import asyncio
+import contextlib
 import json
+import logging
 from pathlib import Path
 from typing import IO
-from uuid import NAMESPACE_URL, uuid5
 
+from headrace.spark import checkpoint
 from headrace.spark.acquirer import Acquirer
-from headrace.spark.checkpoint import lock_file
+from headrace.spark.checkpoint import ahead_path, lock_file
 from headrace.spark.errors import CheckpointError
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import write_durably
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Ledger, Limits
 
-OLD_READER_S = 30.0
-"""How long a new reader waits for the old one of the same query to close."""
+logger = logging.getLogger("headrace.spark")
 
 
 class Ahead:
     """Moves what is acquired into our own log, then accepts it. On the acquirer's loop, but for `open` and `close`."""
 
     def __init__(self, options: SourceOptions, ledger: Ledger) -> None:
-        folder = options.outcomes_path
-        assert folder is not None
-        name = uuid5(NAMESPACE_URL, f"{options.group} {','.join(options.topics)}").hex[:16]
-        self._path: Path = folder / f"ahead-{name}.json"
         self._options = options
         self._ledger = ledger
+        self._path: Path | None = None
         self._writing = asyncio.Lock()
         self._lock: IO[str] | None = None
         self._is_stopped = False
         ledger.takes_ahead = options.records_ahead > 0
 
-    def open(self) -> AcquiredOffset | None:
-        """What an earlier life had accepted ahead, if anything."""
-        if not self._ledger.takes_ahead and not self._path.exists():
+    def open(self, folder: Path, member_id: str, before: AcquiredOffset) -> AcquiredOffset | None:
+        """What an earlier life of this reader had accepted ahead, if anything; `before` is Spark's last offset."""
+        path = ahead_path(folder, member_id)
+        if not self._ledger.takes_ahead and not path.exists() and before.accepted is not Accepted.AHEAD:
             return None
-        self._lock = lock_file(self._path.with_suffix(".lock"), OLD_READER_S)
-        if self._lock is None:
+        try:
+            self._lock = lock_file(path.with_suffix(".lock"), checkpoint.OLD_READER_S)
+            if self._lock is None:
+                raise CheckpointError(
+                    f"Another reader has had {path} for {checkpoint.OLD_READER_S:g} s. Stop the query that it belongs "
+                    "to."
+                )
+        except OSError as error:
+            logger.warning("%s cannot be locked (%s): do not start this query twice.", path, error)
+        self._path = path
+        if path.exists():
+            return AcquiredOffset.from_json(json.loads(path.read_text("utf-8")))
+        if before.accepted is Accepted.AHEAD and self._options.fails_on_data_loss:
+            self.close()
             raise CheckpointError(
-                f"Another reader has had {self._path} for {OLD_READER_S:g} s. Stop the query that it belongs to; two "
-                "sources of one query with maxRecordsAhead need different topics or groups."
+                f"{path} is not there any more. It held the records that this query had accepted and Spark had not "
+                "logged. Put it back, or set failOnDataLoss=false to go on without them."
             )
-        if not self._path.exists():
-            return None
-        return AcquiredOffset.from_json(json.loads(self._path.read_text("utf-8")))
+        return None
+
+    def require_all_opened(self, folder: Path) -> None:
+        """When every source of the query has begun: no log is left of one that the query does not have any more."""
+        for path in folder.glob("ahead-*.json"):
+            left = AcquiredOffset.from_json(json.loads(path.read_text("utf-8")))
+            if path == self._path or left.group != self._options.group or not left.batch:
+                continue
+            with contextlib.suppress(OSError):
+                lock = lock_file(path.with_suffix(".lock"))
+                if lock is None:
+                    continue  # another source's
+                lock.close()
+            if self._options.fails_on_data_loss:
+                raise CheckpointError(
+                    f"{path} has {left.batch.record_count} records of {', '.join(sorted(left.topic_ids))} that a "
+                    "source of this query accepted ahead, and the query has no such source any more. Start it with the "
+                    "`subscribe` that it had, or set failOnDataLoss=false to go on without them."
+                )
+            logger.warning("%s is not used any more, and its records are lost.", path)
 
     def close(self) -> None:
         if self._lock is not None:
@@ -77,9 +105,10 @@ class Ahead:
     async def _take(self, acquirer: Acquirer, ends: Limits) -> bool:
         async with self._writing:
             room = self._options.records_ahead - self._ledger.taken.record_count
-            if room <= 0:
+            runs_room = self._options.runs_per_trigger - self._ledger.taken.run_count
+            if room <= 0 or runs_room <= 0:
                 return False
-            runs = self._ledger.begin_taking(Limits(room, self._options.runs_per_trigger, ends.ends))
+            runs = self._ledger.begin_taking(Limits(room, runs_room, ends.ends))
             if not runs:
                 return False
             try:
@@ -93,7 +122,7 @@ class Ahead:
 
     async def logged(self, acquirer: Acquirer) -> None:
         """Spark's offset log holds the planned micro-batch: our own need not any more, and has room again."""
-        if self._lock is not None:
+        if self._path is not None:
             async with self._writing:
                 await self._write(acquirer)
             acquirer.arrived.set()
@@ -108,4 +137,13 @@ class Ahead:
             {topic: acquirer.topic_ids[topic] for topic in topics},
             runs,
         )
-        await asyncio.to_thread(write_durably, self._path, json.dumps(offset.to_json()))
+        assert self._path is not None
+        writing = asyncio.ensure_future(
+            asyncio.to_thread(write_durably, self._path, json.dumps(offset.to_json()))
+        )
+        try:
+            await asyncio.shield(writing)
+        finally:
+            await asyncio.wait(
+                [writing]
+            )  # a thread cannot be cancelled: nobody else may write before it is done

@@ -7,14 +7,22 @@ query's. So before it acknowledges, the reader looks.
 """
 
 import json
+import logging
+import os
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
+from uuid import uuid4
 
 from headrace.spark.errors import CheckpointError
+from headrace.wire.ids import uuid_text
 
+logger = logging.getLogger("headrace.spark")
 CLAIMS_MAX = 16
+MEMBER_ID_LENGTH = 22
+OLD_READER_S = 30.0
+"""How long a new reader waits for the old one of the same query to close."""
 MOUNT_S = 2.0
 _CURE = (
     "Give readStream and writeStream the same checkpointLocation, and each query one of its own; and leave "
@@ -67,34 +75,72 @@ def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> None:
         )
 
 
-def claim(folder: Path, name: str) -> tuple[IO[str] | None, int]:
-    """The lowest number that no living process has claimed under this name; it is ours until the file is closed."""
+def claim(folder: Path, name: str, *, is_alone: bool) -> tuple[IO[str] | None, str | None]:
+    """A member id for a reader of this name, which is ours until the file is closed: the same in the next life.
+
+    It is chosen at random, so that queries on different machines never have the same. Readers of the same name have
+    one each, unless they must be alone, or one that another has accepted records ahead. Without locks in the folder's
+    file system there is none to be kept.
+    """
     for number in range(CLAIMS_MAX):
-        file = lock_file(folder / f".reader-{name[:16]}-{number}")
+        path = folder / f".reader-{name[:16]}-{number}"
+        try:
+            file = lock_file(path)
+            if file is None and (is_alone or ahead_path(folder, path.read_text("utf-8")).exists()):
+                file = lock_file(path, OLD_READER_S)
+                if file is None:
+                    raise CheckpointError(
+                        f"Another reader has had {folder} for {OLD_READER_S:g} s. Stop the query that it belongs to; "
+                        "two sources of one query with maxRecordsAhead need different topics or groups."
+                    )
+        except OSError as error:
+            logger.warning("Files in %s cannot be locked (%s): a new member id is used.", folder, error)
+            return None, None
         if file is not None:
-            return file, number
+            return file, _member_id_in(file)
     raise CheckpointError(
         f"{CLAIMS_MAX} readers have {folder} already; give each query a checkpointLocation of its own."
     )
 
 
+def ahead_path(folder: Path, member_id: str) -> Path:
+    """The log of what a reader has accepted ahead (see `ahead.py`)."""
+    return folder / f"ahead-{member_id}.json"
+
+
+def _member_id_in(file: IO[str]) -> str:
+    file.seek(0)
+    found = file.read()
+    if len(found) == MEMBER_ID_LENGTH:
+        return found
+    file.truncate(0)  # a new file, or one whose writer was killed
+    member_id = uuid_text(uuid4().bytes)
+    file.write(member_id)
+    file.flush()
+    os.fsync(file.fileno())
+    return member_id
+
+
 def lock_file(path: Path, wait_s: float = 0.0) -> IO[str] | None:
-    """Locked for this process until it is closed; None when another one has it. (Where files have no locks: never.)"""
+    """Locked for this process until it is closed; None when another one has it. OSError where files have no locks."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    file = path.open("a")
     try:
         import fcntl
     except ImportError:
-        return file
+        raise OSError("this system has no flock") from None
+    file = path.open("a+", encoding="utf-8")
     deadline = time.monotonic() + wait_s
     while True:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             if time.monotonic() >= deadline:
                 file.close()
                 return None
             time.sleep(0.05)
+        except OSError:
+            file.close()
+            raise
         else:
             return file
 

@@ -19,7 +19,7 @@ import logging
 from collections.abc import Coroutine, Mapping
 from pathlib import Path
 from typing import IO, Any, TypeVar
-from uuid import NAMESPACE_URL, uuid5
+from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
@@ -27,12 +27,13 @@ from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import Acquirer
 from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import claim, is_committed, require_committed, require_logged, require_own
-from headrace.spark.errors import CheckpointError
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.errors import CheckpointError, OutcomeError
+from headrace.spark.matching import match
+from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome, OutcomeLog, to_runs
-from headrace.spark.runs import Place
-from headrace.spark.settle import Ledger, Limits, same_delivery
+from headrace.spark.runs import Place, RunSet
+from headrace.spark.settle import Acknowledge, Ledger, Limits
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -50,12 +51,8 @@ class Driver:
         self._loop = BackgroundLoop("kafka-share")
         self._ledger = Ledger(options.acknowledge)
         self._acquirer: Acquirer | None = None
-        self._outcomes = (
-            None
-            if options.outcomes_path is None
-            else OutcomeLog(options.outcomes_path, reader=",".join(options.topics))
-        )
-        self._ahead = None if options.outcomes_path is None else Ahead(options, self._ledger)
+        self._outcomes: OutcomeLog | None = None
+        self._ahead = Ahead(options, self._ledger)
         self._taking: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
         self._look: asyncio.Task[None] | None = None
@@ -71,13 +68,19 @@ class Driver:
         """The offset that was given to Spark last, until Spark has logged it."""
         self._logged: dict[str, Any] | None = None
         """The offset that Spark has logged last, as far as we were told."""
+        self._recovered = RunSet()
+        """What an earlier life had processed, until the first new micro-batch is planned."""
+        self._accepted = Accepted.WHEN_COMMITTED
+        """Of the offset that was planned or recovered last."""
+        self._is_alone = False
+        """It is known that no source of this query has left records behind."""
 
     def latest(
         self, start: Mapping[str, Any], records_max: int | None, bytes_max: int | None = None
     ) -> dict[str, Any]:
         """The end of the next micro-batch; `start` itself when there are no records."""
         given = self._read(start)
-        acquirer = self._open(given)
+        acquirer = self._open(given, processed=given.processed.replaced_by(given.batch))
         if given.sequence != self._ledger.sequence:
             if self._planned is not None and given.sequence == self._ledger.sequence - 1:
                 return self._planned  # asked again for what was given: the same records, still locked
@@ -91,11 +94,13 @@ class Driver:
             self._run(self._settle(acquirer))
         if self._is_drained:
             return dict(start)
-        wanted = [count for count in (records_max, self._last_count) if count]
-        self._run(
-            acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000, min(wanted, default=None))
-        )
-        offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
+        self._run(self._forget_what_was_reset(acquirer))
+        wanted = min((count for count in (records_max, self._last_count) if count), default=None)
+        offset = None
+        while offset is None and self._run(
+            acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000, wanted)
+        ):  # what came may have been lost by now, with a connection
+            offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
             if self._ends is not None:
                 # Leaves before Spark knows that this is the end: whoever waits for the query finds all settled.
@@ -109,10 +114,13 @@ class Driver:
     def log(self, end: Mapping[str, Any]) -> AcquiredOffset:
         """Spark's offset log durably holds `end`. May come several times for one micro-batch."""
         offset = self._read(end)
-        acquirer = self._open(offset)
+        acquirer = self._open(offset, processed=offset.processed)
         if self._logged is None or self._logged["seq"] != offset.sequence:
             checkpoint = self._options.checkpoint_path
             batch = None if checkpoint is None else require_logged(checkpoint, end)
+            if self._planned is not None and not self._is_alone and self._options.outcomes_path is not None:
+                self._ahead.require_all_opened(self._options.outcomes_path)
+                self._is_alone = True
             self._logged, self._planned = dict(end), None
             if self._outcomes is not None:
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
@@ -124,7 +132,7 @@ class Driver:
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing that `latest` would not do."""
         offset = self._read(end)
-        acquirer = self._open(offset)
+        acquirer = self._open(offset, processed=offset.processed.replaced_by(offset.batch))
         if offset.sequence == self._ledger.sequence:
             self._run(self._settle(acquirer))
 
@@ -159,51 +167,63 @@ class Driver:
             self._loop.close()
             if self._claim is not None:
                 self._claim.close()
-            if self._ahead is not None:
-                self._ahead.close()
+            self._ahead.close()
 
     async def _close(self, acquirer: Acquirer) -> None:
         if self._look is not None:
             self._look.cancel()
-        if self._ahead is not None:
-            self._ahead.stop(acquirer)
+        self._ahead.stop(acquirer)
         tasks = [task for task in (self._look, self._taking) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await acquirer.close()
 
-    def _open(self, offset: AcquiredOffset) -> Acquirer:
+    def _open(self, offset: AcquiredOffset, *, processed: RunSet) -> Acquirer:
+        """The first call of all brings what an earlier life has processed, and joins the group."""
         if self._acquirer is not None:
             self._acquirer.raise_error()
             return self._acquirer
+        folder = self._options.outcomes_path
         if offset.sequence:
             self._ledger.recover(offset)
+            self._recovered, self._accepted = processed, offset.accepted
         elif self._options.checkpoint_path is not None:
             require_own(self._options.checkpoint_path, offset.to_json())
-        before = None if self._ahead is None else self._ahead.open()
-        if before is not None:
-            self._ledger.recover_taken(self._read(before.to_json()).batch)
-        if self._outcomes is not None:
+        member_id = offset.member or self._first_member_id()
+        before = None
+        if folder is not None and member_id is not None:
+            before = self._ahead.open(folder, member_id, offset)
+            if before is not None:
+                self._ledger.recover_taken(self._read(before.to_json()).batch)
+            self._outcomes = OutcomeLog(folder, reader=member_id)
             self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
-        self._acquirer = self._run(self._start(offset, {} if before is None else before.topic_ids))
+        elif offset.accepted is Accepted.AHEAD:
+            raise CheckpointError(
+                "This query accepted records ahead, and what is left of them is in its checkpoint: give readStream the "
+                "checkpointLocation, as before. (maxRecordsAhead may be left out: they are worked off.)"
+            )
+        topic_ids = {**({} if before is None else before.topic_ids), **offset.topic_ids}
+        self._acquirer = self._run(self._start(offset, member_id, topic_ids))
         return self._acquirer
 
-    async def _start(self, offset: AcquiredOffset, topic_ids: Mapping[str, str]) -> Acquirer:
-        acquirer = Acquirer(self._options, self._ledger, member_id=offset.member or self._first_member_id())
-        acquirer.topic_ids.update({**topic_ids, **offset.topic_ids})
+    async def _start(
+        self, offset: AcquiredOffset, member_id: str | None, topic_ids: Mapping[str, str]
+    ) -> Acquirer:
+        acquirer = Acquirer(self._options, self._ledger, member_id=member_id)
+        acquirer.topic_ids.update(topic_ids)
         try:
-            await acquirer.start(is_new=not offset.sequence)
+            await acquirer.start(is_new=not offset.sequence, state_epochs=offset.state_epochs)
             if self._wants_ends:
                 self._ends = await acquirer.end_offsets()
-            if self._ahead is not None and self._ledger.takes_ahead:
-                self._taking = asyncio.create_task(self._take_ahead(self._ahead, acquirer))
+            if self._ledger.takes_ahead:
+                self._taking = asyncio.create_task(self._take_ahead(acquirer))
         except BaseException:
             await acquirer.close()
             raise
         return acquirer
 
-    async def _take_ahead(self, ahead: Ahead, acquirer: Acquirer) -> None:
+    async def _take_ahead(self, acquirer: Acquirer) -> None:
         try:
-            await ahead.run(acquirer, Limits(ends=self._ends))
+            await self._ahead.run(acquirer, Limits(ends=self._ends))
         except Exception as error:
             acquirer.fail(error)
 
@@ -216,44 +236,47 @@ class Driver:
         folder = self._options.outcomes_path
         if folder is None:
             return None
-        name = f"{self._options.group} {folder.absolute()} {','.join(self._options.topics)}"
-        self._claim, number = claim(folder, uuid5(NAMESPACE_URL, name).hex)
-        return uuid_text(uuid5(NAMESPACE_URL, f"{name} {number}").bytes)
+        name = uuid5(NAMESPACE_URL, f"{self._options.group} {','.join(sorted(self._options.topics))}").hex
+        self._claim, member_id = claim(folder, name, is_alone=self._ledger.takes_ahead)
+        return member_id or uuid_text(uuid4().bytes)
 
     async def _settle(self, acquirer: Acquirer) -> None:
         """Carries out what was decided of the micro-batch that Spark has committed, once."""
         async with self._settling:
             if self._ledger.is_settled:
                 return
-            outcomes = self._decided(acquirer.delivery_limit)
-            topic = self._options.dead_letter_topic
-            log, sequence = self._outcomes, self._ledger.sequence
-            if topic is not None and log is not None and outcomes and not log.is_copied(sequence):
-                await acquirer.copy_rejected(outcomes, topic)
-                log.mark_copied(sequence)
-            acquirer.acknowledge(self._ledger.settle(to_runs(outcomes)))
+            acquirer.acknowledge(self._ledger.settle(to_runs(await self._carry_out(acquirer))))
+
+    async def _carry_out(self, acquirer: Acquirer) -> list[Outcome]:
+        """Copies what was rejected, and returns all outcomes but ACCEPT."""
+        log, sequence, topic = self._outcomes, self._ledger.sequence, self._options.dead_letter_topic
+        if log is None:
+            return []
+        kept = log.kept(sequence)
+        outcomes, is_copied = (self._decided(acquirer.delivery_limit), False) if kept is None else kept
+        if self._accepted:
+            outcomes = [_without_release(each, topic) for each in outcomes]
+        wants_copies = topic is not None and not is_copied
+        if topic is not None and not is_copied and outcomes:
+            await acquirer.copy_rejected(outcomes, topic)
+        if outcomes and (kept is None or wants_copies):
+            log.keep(sequence, outcomes, is_copied=topic is not None)
+        return outcomes
 
     def _decided(self, delivery_limit: int | None) -> list[Outcome]:
         """The outcomes that are about this micro-batch. A release after which the broker would give up is a reject."""
         if self._outcomes is None:
             return []
-        planned = self._ledger.planned
-        places = set(planned.places)
-        found = [each for each in self._outcomes.read() if each.place in places]
-        runs = to_runs(found)
-        meant = same_delivery(runs, planned)
-        ignored = runs.minus(meant).record_count
+        own = [each for each in self._outcomes.read() if each.topic in self._options.topics]
+        meant, ignored = match(own, self._ledger.planned)
         if ignored:
             logger.warning(
-                "Outcomes of %d records say nothing about this micro-batch (another offset or deliveryCount) and are "
-                "ignored: those records are accepted. Keep topic, partition, offset and deliveryCount as they came.",
-                ignored,
+                "Outcomes of %d records say nothing about this micro-batch (another partition, offset or "
+                "deliveryCount) and are ignored: those records are accepted. Keep topic, partition, offset and "
+                "deliveryCount as they came.",
+                ignored.record_count,
             )
-        return [
-            _final(each._replace(first=run.first, last=run.last), delivery_limit)
-            for each in found
-            for _, run in to_runs([each]).within(meant)
-        ]
+        return [_final(each, delivery_limit) for each in meant]
 
     async def _settle_when_committed(self, acquirer: Acquirer, batch: Path, sequence: int) -> None:
         """`batch` is the micro-batch's file in Spark's commit log."""
@@ -276,13 +299,17 @@ class Driver:
 
     async def _hand_off(self, acquirer: Acquirer, batch: Path | None) -> None:
         acquirer.acknowledge(self._ledger.hand_off())
-        if self._ahead is not None:
-            await self._ahead.logged(acquirer)
+        await self._ahead.logged(acquirer)
         if self._look is not None:
             self._look.cancel()
         if batch is not None:
             look = self._settle_when_committed(acquirer, batch, self._ledger.sequence)
             self._look = asyncio.create_task(look)
+
+    async def _forget_what_was_reset(self, acquirer: Acquirer) -> None:
+        """After the last micro-batch of an earlier life was settled, and before anything is acquired."""
+        self._ledger.confirmed(self._recovered.only(acquirer.reset))
+        self._recovered = RunSet()
 
     async def _plan(self, acquirer: Acquirer, limits: Limits) -> AcquiredOffset | None:
         acquirer.let_go_of_ended_locks()
@@ -290,7 +317,12 @@ class Driver:
         if batch is None:
             return None
         processed = self._ledger.processed
-        topics = {topic for topic, _ in [*batch.places, *processed.places]}
+        if self._ledger.mode is Acknowledge.HANDOFF or self._ledger.is_from_taken:
+            self._accepted = Accepted.AHEAD if self._ledger.is_from_taken else Accepted.WHEN_LOGGED
+        else:
+            self._accepted = Accepted.WHEN_COMMITTED
+        places = {*batch.places, *processed.places}
+        topics = {topic for topic, _ in places}
         return AcquiredOffset(
             self._ledger.sequence,
             self._options.group,
@@ -298,6 +330,8 @@ class Driver:
             {topic: acquirer.topic_ids[topic] for topic in topics},
             batch,
             processed,
+            await acquirer.state_epochs(places),
+            self._accepted,
         )
 
     def _limits(self, acquirer: Acquirer, records_max: int | None, bytes_max: int | None) -> Limits:
@@ -325,4 +359,19 @@ def _final(outcome: Outcome, delivery_limit: int | None) -> Outcome:
     if outcome.type is AcknowledgeType.RELEASE and outcome.delivery_count >= (delivery_limit or INT_MAX):
         reason = f"released at its last delivery. {outcome.reason}"
         return outcome._replace(type=AcknowledgeType.REJECT, reason=reason)
+    return outcome
+
+
+def _without_release(outcome: Outcome, dead_letter_topic: str | None) -> Outcome:
+    """For a record that is accepted already: it cannot be given back, but copied."""
+    if outcome.type is AcknowledgeType.RELEASE:
+        outcome = outcome._replace(
+            type=AcknowledgeType.REJECT, reason=f"released when it was accepted already. {outcome.reason}"
+        )
+    if dead_letter_topic is None:
+        raise OutcomeError(
+            f"{outcome.topic}-{outcome.partition}@{outcome.first} was accepted before it was processed (handoff), so "
+            "it can only be copied to a dead-letter topic: set deadLetterTopic and start the query again. "
+            f"{outcome.reason}"
+        )
     return outcome

@@ -7,11 +7,14 @@ in it:
 
     {"v":1, "seq":17, "g":"<group>", "m":"<member id>", "t":{"<topic>":"<topic id>"},
      "b":{"<topic>":{"<partition>":[[first,last,deliveries], ...]}},       the records of this micro-batch
-     "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}}}   processed before, not confirmed yet
+     "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}},   processed before, not confirmed yet
+     "e":{"<topic>":{"<partition>":state epoch}},                          of the group's state, where it is known
+     "a":"handoff"}                    the records are accepted as soon as this is logged; "ahead": they were before
 
 The outcome is written only where it is not ACCEPT (1). `seq` counts our offsets; Spark's batch id is another number,
 because Spark also makes batches without data. Group and topic ids are there because runs mean nothing without them:
-records of a topic that was deleted and made again have the same offsets, and must not be taken for processed.
+records of a topic that was deleted and made again have the same offsets, and must not be taken for processed. Nor must
+those of a group that was reset, which gives its state a new epoch.
 
 Spark compares offsets by their text, so equal offsets must have equal text: keys are in this order, topics and
 partitions are sorted, runs are joined (see `runs.py`).
@@ -20,14 +23,25 @@ partitions are sorted, runs are joined (see `runs.py`).
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import CheckpointError
-from headrace.spark.runs import Run, RunSet
+from headrace.spark.runs import Place, Run, RunSet
 
 VERSION = 1
 _KEYS = {"v", "seq", "g", "m", "t", "b", "p"}
+_MORE_KEYS = {"e", "a"}
+"""Not in every offset."""
+
+
+class Accepted(StrEnum):
+    """When the records of an offset are accepted."""
+
+    WHEN_COMMITTED = ""
+    WHEN_LOGGED = "handoff"
+    AHEAD = "ahead"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +54,8 @@ class AcquiredOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     batch: RunSet = field(default_factory=RunSet)
     processed: RunSet = field(default_factory=RunSet)
+    state_epochs: Mapping[Place, int] = field(default_factory=dict)
+    accepted: Accepted = Accepted.WHEN_COMMITTED
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -50,6 +66,8 @@ class AcquiredOffset:
             "t": {topic: self.topic_ids[topic] for topic in sorted(self.topic_ids)},
             "b": _runs_to_json(self.batch),
             "p": _runs_to_json(self.processed),
+            "e": _epochs_to_json(self.state_epochs),
+            **({"a": str(self.accepted)} if self.accepted else {}),
         }
 
     @classmethod
@@ -61,7 +79,7 @@ class AcquiredOffset:
                 f"The checkpoint was written by a newer headrace (offset version {version}; this one reads up to "
                 f"{VERSION}). Install that version or a later one on the driver and on every executor."
             )
-        if version != VERSION or set(found) != _KEYS:
+        if version != VERSION or set(found) - _MORE_KEYS != _KEYS:
             raise CheckpointError(
                 f"The checkpoint holds an offset that is not of kafka-share: {json.dumps(found)[:200]}. A "
                 "checkpoint belongs to one kind of source: give this query a checkpointLocation of its own."
@@ -74,6 +92,8 @@ class AcquiredOffset:
                 topic_ids=dict(found["t"]),
                 batch=_runs_from_json(found["b"]),
                 processed=_runs_from_json(found["p"]),
+                state_epochs=_epochs_from_json(found.get("e", {})),
+                accepted=Accepted(found.get("a", "")),
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
@@ -107,3 +127,18 @@ def _run_from_json(entry: list[int]) -> Run:
     return Run(
         first, last, delivery_count, AcknowledgeType(outcome[0]) if outcome else AcknowledgeType.ACCEPT
     )
+
+
+def _epochs_to_json(epochs: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+    written: dict[str, dict[str, int]] = {}
+    for topic, partition in sorted(epochs):
+        written.setdefault(topic, {})[str(partition)] = epochs[topic, partition]
+    return written
+
+
+def _epochs_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
+    return {
+        (topic, int(partition)): int(epoch)
+        for topic, partitions in found.items()
+        for partition, epoch in partitions.items()
+    }

@@ -6,8 +6,9 @@ so that they say nothing about a later delivery of the same record.
 
 Who writes: the wrapper around foreachBatch (`process`) or the sink `kafka-share-ack`, on the driver, after the user's
 own work and before Spark's commit log; a replayed micro-batch replaces its file. Who reads: the reader, to settle.
-It clears the folder when the next micro-batch is durably logged (before any of its tasks run), because by then
-everything that is still owed is in that offset.
+It clears the folder when the next micro-batch is durably logged (before any of its tasks run). By then every source of
+the query has settled this one, and has written down what it did: `settled-<member id>.json`, since a source without
+records in the next micro-batch will settle this one again after a restart.
 """
 
 import json
@@ -15,7 +16,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
-from uuid import NAMESPACE_URL, uuid5
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OutcomeError
@@ -24,7 +24,6 @@ from headrace.spark.settle import Acknowledge
 
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
-COPIED = "copied"
 SOURCE = "source"
 _NAMES = {
     "accept": AcknowledgeType.ACCEPT,
@@ -87,7 +86,7 @@ class OutcomeLog:
 
     def __init__(self, path: Path, *, reader: str = "") -> None:
         self.path = path
-        self._copied = f"{COPIED}-{uuid5(NAMESPACE_URL, reader).hex[:16]}"
+        self._settled = path / f"settled-{reader}.json"
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
         """Tells whoever writes outcomes what the source can do with them."""
@@ -100,7 +99,10 @@ class OutcomeLog:
         try:
             found = json.loads((self.path / SOURCE).read_text())
         except FileNotFoundError:
-            return Acknowledge.COMMIT, None
+            raise OutcomeError(
+                f"{self.path} was not made by a kafka-share source, so nobody would carry out what is decided. Give "
+                "readStream and writeStream the same checkpointLocation, as a whole path."
+            ) from None
         return Acknowledge(found["acknowledge"]), found["deadLetterTopic"]
 
     def write(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
@@ -110,38 +112,40 @@ class OutcomeLog:
 
     def read(self) -> list[Outcome]:
         """Of all files that are there, the later micro-batches last."""
-        found: list[Outcome] = []
-        for path in sorted(self.path.glob("[0-9]*.json"), key=lambda path: int(path.stem)):
-            try:
-                content = json.loads(path.read_text(encoding="utf-8"))
-                if content["v"] > VERSION:
-                    raise OutcomeError(
-                        f"{path} was written by a newer headrace. Install that version on the driver."
-                    )
-                found += [_outcome(*entry) for entry in content["outcomes"]]
-            except (ValueError, KeyError, TypeError, IndexError) as error:
+        paths = sorted(self.path.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+        return [each for path in paths for each in self._read(path)[0]]
+
+    @staticmethod
+    def _read(path: Path) -> tuple[list[Outcome], dict[str, Any]]:
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content["v"] > VERSION:
                 raise OutcomeError(
-                    f"{path} is damaged ({error}). Which records of its micro-batch were released or rejected is not "
-                    "known any more; delete the file to have them all accepted."
-                ) from None
-        return found
+                    f"{path} was written by a newer headrace. Install that version on the driver."
+                )
+            return [_outcome(*entry) for entry in content["outcomes"]], content
+        except (ValueError, KeyError, TypeError, IndexError) as error:
+            raise OutcomeError(
+                f"{path} is damaged ({error}). Which records of its micro-batch were released or rejected is not "
+                "known any more; delete the file to have them all accepted."
+            ) from None
 
-    def is_copied(self, sequence: int) -> bool:
-        """Whether the rejected records of this offset were copied to the dead-letter topic."""
-        return (self.path / f"{self._copied}-{sequence}").exists()
+    def keep(self, sequence: int, outcomes: Iterable[Outcome], *, is_copied: bool) -> None:
+        """What this reader carries out of the micro-batch of an offset, and whether the rejected were copied."""
+        entries = [list(each) for each in outcomes]
+        text = {"v": VERSION, "seq": sequence, "copied": is_copied, "outcomes": entries}
+        write_durably(self._settled, json.dumps(text))
 
-    def mark_copied(self, sequence: int) -> None:
-        self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / f"{self._copied}-{sequence}").touch()
-        _sync_folder(self.path)
+    def kept(self, sequence: int) -> tuple[list[Outcome], bool] | None:
+        """What was kept of this offset, if anything: the files may be cleared since, by another source of the query."""
+        if not self._settled.exists():
+            return None
+        content = self._read(self._settled)
+        return (content[0], content[1]["copied"]) if content[1]["seq"] == sequence else None
 
     def clear(self) -> None:
         """What the files say is in a durable offset by now, or will be written anew."""
-        for path in [
-            *self.path.glob("[0-9]*.json"),
-            *self.path.glob(".[0-9]*.tmp"),
-            *self.path.glob(f"{self._copied}-*"),
-        ]:
+        for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".[0-9]*.tmp")]:
             path.unlink(missing_ok=True)
 
 

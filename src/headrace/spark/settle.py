@@ -162,10 +162,11 @@ class Ledger:
 
     def hand_off(self) -> RunSet:
         """Spark's offset log durably holds the planned micro-batch."""
-        if self.mode is Acknowledge.COMMIT or self.is_handed_off or self.is_settled:
+        if self.is_handed_off or self.is_settled:
             return RunSet()
         self.is_handed_off = True
-        return RunSet() if self.is_from_taken else self._process(self.planned)
+        is_done = self.mode is Acknowledge.COMMIT or self.is_from_taken
+        return RunSet() if is_done else self._process(self.planned)
 
     def settle(self, outcomes: RunSet) -> RunSet:
         """Spark has committed the planned micro-batch. `outcomes` are those that differ from ACCEPT.

@@ -1,6 +1,7 @@
 """The offset's text: what it looks like, and what a checkpoint of somebody else gets."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -16,6 +17,7 @@ OFFSET = AcquiredOffset(
     {"orders": "0a", "b": "0b"},
     RunSet.of([(("orders", 10), Run(0, 4, 1)), (("orders", 2), Run(7, 7, 2)), (("b", 0), Run(1, 2, 1))]),
     RunSet.of([(("orders", 2), Run(1, 1, 1, AcknowledgeType.REJECT)), (("orders", 2), Run(3, 5, 1))]),
+    {("orders", 10): 3, ("orders", 2): 4},
 )
 
 
@@ -23,8 +25,13 @@ def test_the_text_is_canonical_and_short() -> None:
     assert json.dumps(OFFSET.to_json(), separators=(",", ":")) == (
         '{"v":1,"seq":17,"g":"g","m":"m","t":{"b":"0b","orders":"0a"},'
         '"b":{"b":{"0":[[1,2,1]]},"orders":{"2":[[7,7,2]],"10":[[0,4,1]]}},'
-        '"p":{"orders":{"2":[[1,1,1,3],[3,5,1]]}}}'
+        '"p":{"orders":{"2":[[1,1,1,3],[3,5,1]]}},"e":{"orders":{"2":4,"10":3}}}'
     )
+
+
+def test_a_checkpoint_from_before_state_epochs_were_kept_is_read() -> None:
+    found = {key: value for key, value in OFFSET.to_json().items() if key != "e"}
+    assert AcquiredOffset.from_json(found) == replace(OFFSET, state_epochs={})
 
 
 def test_a_newer_version_is_refused_with_the_cure() -> None:

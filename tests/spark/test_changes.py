@@ -1,0 +1,282 @@
+"""A query that comes back with other options or other sources, or whose surroundings have changed: nothing is lost."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.client.cluster import Cluster
+from headrace.client.delivery import AcknowledgeType
+from headrace.spark.acquirer import Acquirer
+from headrace.spark.driver import Driver
+from headrace.spark.errors import CheckpointError, OutcomeError
+from headrace.spark.outcomes import Outcome, OutcomeLog
+from headrace.spark.runs import RunSet
+from headrace.spark.settle import Limits
+from headrace.wire.errors import ErrorCode
+from tests.spark.conftest import Queue, make_queue, wait_for
+from tests.spark.test_driver import Open, drained, initial, kill, opened, records, write_log
+from tests.spark.test_outcomes_on_spark import read_letters
+
+__all__ = ["opened"]
+AHEAD = {"acknowledge": "handoff", "maxRecordsAhead": 1_000}
+
+
+def accept_ahead(driver: Driver, queue: Queue) -> None:
+    """All records of the queue are accepted, and no micro-batch has any."""
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    driver._run(acquirer.wait(Limits(), 20, queue.sent))
+    wait_for(lambda: driver._ledger.taken.record_count == queue.sent)
+
+
+def one_micro_batch(driver: Driver, start: dict[str, Any], folder: Path, count: int) -> dict[str, Any]:
+    end = driver.latest(start, count)
+    write_log(folder, "offsets", end["seq"], end)
+    driver.log(end)
+    write_log(folder, "commits", end["seq"], end)
+    return end
+
+
+def release(queue: Queue, offset: int) -> Outcome:
+    return Outcome(queue.topic, 0, offset, offset, 1, AcknowledgeType.RELEASE, "later")
+
+
+# what was accepted ahead
+
+
+@pytest.mark.parametrize("subscribe", ["{other},{topic}", "{topic}", "{topic},{other},{third}"])
+def test_what_was_accepted_ahead_stays_when_the_topics_change(
+    opened: Open, queue: Queue, tmp_path: Path, subscribe: str
+) -> None:
+    names = {"topic": queue.topic, "other": f"{queue.topic}-2", "third": f"{queue.topic}-3"}
+    with queue.admin() as admin:
+        for name in ("other", "third"):
+            admin.create_topic(names[name], partitions=1)
+    queue.send(300)
+    first = opened(**AHEAD, checkpointLocation=tmp_path, subscribe="{topic},{other}".format(**names))
+    accept_ahead(first, queue)
+    end = one_micro_batch(first, initial(queue), tmp_path, 50)
+    first.close()
+    second = opened(**AHEAD, checkpointLocation=tmp_path, subscribe=subscribe.format(**names), drain=True)
+    assert sum(map(records, drained(second, end, checkpoint=tmp_path))) == 250
+
+
+def test_topics_that_change_before_the_first_micro_batch_leave_nothing_behind_unsaid(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    other = make_queue(queue.bootstrap_servers, f"{queue.topic}-2", tmp_path / "other")
+    for each in (queue, other):
+        each.send(100)
+    first = opened(**AHEAD, checkpointLocation=tmp_path)
+    accept_ahead(first, queue)
+    first.close()
+    second = opened(**AHEAD, checkpointLocation=tmp_path, subscribe=other.topic)
+    with pytest.raises(CheckpointError, match=rf"100 records of {queue.topic} .*the `subscribe` that it had"):
+        one_micro_batch(second, initial(queue), tmp_path, 50)
+
+
+def test_without_its_checkpoint_in_read_stream_a_query_that_accepted_ahead_is_refused(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(100)
+    first = opened(**AHEAD, checkpointLocation=tmp_path)
+    accept_ahead(first, queue)
+    end = one_micro_batch(first, initial(queue), tmp_path, 50)
+    first.close()
+    with pytest.raises(CheckpointError, match="give readStream the checkpointLocation"):
+        opened(acknowledge="handoff").latest(end, None)
+
+
+def test_a_log_of_what_was_accepted_ahead_that_is_gone_is_missed(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(100)
+    first = opened(**AHEAD, checkpointLocation=tmp_path)
+    accept_ahead(first, queue)
+    end = one_micro_batch(first, initial(queue), tmp_path, 50)
+    first.close()
+    (path,) = (tmp_path / "share-outcomes").glob("ahead-*.json")
+    path.unlink()
+    with pytest.raises(CheckpointError, match=r"is not there any more.*failOnDataLoss=false"):
+        opened(**AHEAD, checkpointLocation=tmp_path).latest(end, None)
+    last = opened(**AHEAD, checkpointLocation=tmp_path, failOnDataLoss=False, drain=True)
+    assert last.latest(end, None) == end
+
+
+def test_what_was_accepted_ahead_is_processed_once_when_the_mode_changes(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(300)
+    first = opened(**AHEAD, checkpointLocation=tmp_path)
+    accept_ahead(first, queue)
+    first.close()
+    second = opened(acknowledge="commit", checkpointLocation=tmp_path)
+    end = one_micro_batch(second, initial(queue), tmp_path, 100)
+    logged = second.latest(end, 100)
+    write_log(tmp_path, "offsets", logged["seq"], logged)
+    kill(second)
+    third = opened(acknowledge="commit", checkpointLocation=tmp_path, drain=True)
+    third.log(logged)
+    write_log(tmp_path, "commits", logged["seq"], logged)
+    assert sum(map(records, [end, logged, *drained(third, logged, 100, checkpoint=tmp_path)])) == 300
+
+
+def test_the_log_of_what_is_accepted_ahead_is_bounded_by_ranges_too(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(100)
+    driver = opened(**AHEAD, maxRunsPerTrigger=1, checkpointLocation=tmp_path)
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    driver._run(acquirer.wait(Limits(), 20, 50))
+    wait_for(lambda: driver._ledger.fresh.record_count == 50)
+    assert driver._ledger.taken.run_count == 1
+
+
+# outcomes
+
+
+@pytest.mark.parametrize("has_letters", [True, False])
+def test_a_release_of_what_was_handed_off_before_the_mode_changed_is_not_lost(
+    opened: Open, queue: Queue, tmp_path: Path, has_letters: bool
+) -> None:
+    queue.partitions = 1
+    queue.send(10)
+    first = opened(acknowledge="handoff", checkpointLocation=tmp_path)
+    end = first.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    first.log(end)
+    wait_for(lambda: (first.report() or {})["confirmed"] == 10)
+    first.close()
+    letters = f"{queue.topic}-letters"
+    with queue.admin() as admin:
+        admin.create_topic(letters, partitions=1)
+    options = {"deadLetterTopic": letters} if has_letters else {}
+    second = opened(acknowledge="commit", checkpointLocation=tmp_path, pollTimeoutMs=100, **options)
+    second.log(end)
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [release(queue, 3)])
+    write_log(tmp_path, "commits", 0, end)
+    if has_letters:
+        second.latest(end, None)
+        assert [value for value, _ in read_letters(queue, letters)] == [b"3"]
+    else:
+        with pytest.raises(OutcomeError, match=r"@3 was accepted before.*set deadLetterTopic"):
+            second.latest(end, None)
+
+
+def test_outcomes_of_a_source_stay_when_another_source_of_the_query_goes_on(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    other = make_queue(queue.bootstrap_servers, f"{queue.topic}-2", tmp_path / "other", partitions=1)
+    queue.send(10)
+    other.send(1)
+    options = {"checkpointLocation": tmp_path, "pollTimeoutMs": 2_000}
+    busy, idle = opened(**options), opened(**options, subscribe=other.topic)
+    first, single = busy.latest(initial(queue), 5), idle.latest(initial(queue), 5)
+    write_both(tmp_path, 0, first, single)
+    busy.log(first)
+    idle.log(single)
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [release(other, 0)])
+    write_log(tmp_path, "commits", 0, {})
+    wait_for(lambda: idle._ledger.is_settled)
+    second = busy.latest(first, 5)
+    write_both(tmp_path, 1, second, single)  # as if another member had the released record for now
+    busy.log(second)
+    write_log(tmp_path, "commits", 1, {})
+    busy.close()
+    idle.close()
+    assert records(opened(**options, subscribe=other.topic).latest(single, 5)) == 1
+
+
+def write_both(folder: Path, batch: int, *offsets: dict[str, Any]) -> None:
+    path = folder / "offsets" / str(batch)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("\n".join(["v1", "{}", *map(json.dumps, offsets)]))
+
+
+# member ids
+
+
+def test_queries_with_the_same_path_on_two_machines_are_two_members(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    path = tmp_path / "checkpoint"
+    ids = []
+    for machine in ("one", "two"):
+        driver = opened(checkpointLocation=path, pollTimeoutMs=10)
+        driver.latest(initial(queue), None)
+        ids.append((driver.report() or {})["member"])
+        path.rename(tmp_path / machine)
+    assert ids[0] != ids[1]
+
+
+def test_a_query_that_has_no_offset_yet_keeps_its_member_id(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    ids = set()
+    for topics in (queue.topic, f"{queue.topic},{queue.topic}"):
+        driver = opened(checkpointLocation=tmp_path, pollTimeoutMs=10, subscribe=topics)
+        driver.latest(initial(queue), None)
+        ids.add((driver.report() or {})["member"])
+        driver.close()
+    assert len(ids) == 1
+
+
+def test_a_folder_without_locks_is_no_reason_to_fail(
+    opened: Open,
+    queue: Queue,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(37, "No locks available")
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    queue.send(10)
+    offsets = drained(
+        opened(**AHEAD, checkpointLocation=tmp_path, drain=True), initial(queue), checkpoint=tmp_path
+    )
+    assert sum(map(records, offsets)) == 10
+    assert "No locks available" in caplog.text
+
+
+# the group and its brokers
+
+
+def test_a_state_topic_that_cannot_be_seen_for_a_moment_is_no_reset(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send(100)
+    first = opened()
+    end = first.latest(initial(queue), None)
+    first.log(end)
+    assert end["e"], "the state's epochs are in the offset"
+    kill(first)
+    take = Cluster._take_topic
+
+    def hide(self: Cluster, answer: Any) -> None:
+        if answer.name == "__share_group_state":
+            answer.error_code = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        take(self, answer)
+
+    monkeypatch.setattr(Cluster, "_take_topic", hide)
+    assert drained(opened(drain=True), end) == []
+
+
+def test_draining_goes_on_when_a_connection_is_lost_before_a_micro_batch_is_planned(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.send(1_000)
+    gather, cuts = Acquirer._gather, iter([True])
+
+    async def cut(self: Acquirer, limits: Limits, wanted: int | None) -> None:
+        await gather(self, limits, wanted)
+        if next(cuts, False):
+            await asyncio.gather(*(each.close() for each in self._member._connections.values()))
+            while self.ledger.fresh:  # noqa: ASYNC110 (it notices by itself)
+                await asyncio.sleep(0.01)  # the pace of looking
+
+    monkeypatch.setattr(Acquirer, "_gather", cut)
+    assert sum(map(records, drained(opened(drain=True), initial(queue), 100))) == 1_000
