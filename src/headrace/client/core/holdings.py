@@ -56,6 +56,8 @@ class Holdings:
         self.lost: list[Lost] = []
         self.lock_ms: int | None = None
         """How long the group's locks last, as brokers last said."""
+        self.auto_renew = settings.auto_renew
+        """To be switched off where the group is known to refuse it: a refused renewal costs the lock."""
         self._settings = settings
         self._sessions = sessions
         self._number = 0
@@ -279,7 +281,7 @@ class Holdings:
             return False
         if acquired.taken_ms is None:
             return not is_out
-        return self._settings.auto_renew and now_ms < acquired.taken_ms + self._settings.auto_renew_max_ms
+        return self.auto_renew and now_ms < acquired.taken_ms + self._settings.auto_renew_max_ms
 
     def _extend(
         self, acquired: Acquired, sent: Sent | None, first: int | None = None, last: int | None = None

@@ -61,6 +61,8 @@ ASK_METADATA = LOCKS_GONE | {
 PASS_OVER = {E.UNKNOWN_SERVER_ERROR, E.UNKNOWN_LEADER_EPOCH}
 LATER = {E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
 """A refused acknowledgement that may be sent again: the broker could not write it down, and has undone it."""
+CONFUSIONS_MAX = 5
+"""So many refusals of a session's epoch, over default.api.timeout.ms, are not our own doing."""
 ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
 
@@ -123,6 +125,7 @@ class MemberCore:
         self._is_awaited = False
         """A poll waits for what is in the buffer: it is as good as taken, and the next fetch need not wait for that."""
         self._turn = -1
+        self._confusions = self._confused_ms = self._confused_since_ms = 0
 
     @property
     def is_record_limited(self) -> bool:
@@ -424,6 +427,8 @@ class MemberCore:
         assert session.in_flight is not None
         is_last = session.in_flight.request.share_session_epoch == CLOSING
         if code in SESSION_CONFUSED and not is_last:
+            if code is E.INVALID_SHARE_SESSION_EPOCH:
+                self._look_for_double(session, now_ms)
             sent = session.reopen()
             assert sent is not None
             for ack in sent.acks:
@@ -447,6 +452,17 @@ class MemberCore:
             self.placement.want_metadata(now_ms=now_ms)
         session.was_full = False
         session.back_off(now_ms=now_ms)
+
+    def _look_for_double(self, session: Session, now_ms: int) -> None:
+        """A broker that restarts has no session. One that has ours with another epoch has heard from somebody else."""
+        patience_ms = self.settings.default_api_timeout_ms
+        if now_ms - self._confused_ms > patience_ms:
+            self._confusions, self._confused_since_ms = 0, now_ms
+        self._confusions, self._confused_ms = self._confusions + 1, now_ms
+        if self._confusions >= CONFUSIONS_MAX and now_ms - self._confused_since_ms >= patience_ms:
+            text = f"somebody else uses member id {self.membership.member_id} of group {self.settings.group_id!r}"
+            about = f"share session with broker {session.node_id}"
+            self._raise_later(error_for(E.INVALID_SHARE_SESSION_EPOCH, text, about=about))
 
     def _take_fetch(
         self, session: Session, sent: Sent, response: ShareFetchResponse, now_ms: int

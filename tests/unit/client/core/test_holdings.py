@@ -106,6 +106,16 @@ def test_a_refused_renewal_loses_what_is_in_hand_and_releases_what_waits() -> No
     assert [ack.mark for ack in waiting.core.sessions[1].pending] == [RELEASE]
 
 
+def test_where_auto_renew_is_switched_off_a_lock_is_used_to_its_end() -> None:
+    driver = filled((0, 4), auto_renew=True)
+    driver.core.holdings.auto_renew = False  # the group is known to refuse it
+    driver.core.take(100, now_ms=0)
+    assert driver.sends(LOCK_MS - 1) == {}
+    assert driver.core.holdings.lost == []
+    driver.sends(LOCK_MS)
+    assert [(one.first, one.last) for one in driver.core.holdings.lost] == [(0, 4)]
+
+
 def test_an_acknowledgement_that_could_not_be_written_is_sent_again_while_the_lock_lives() -> None:
     driver = filled((0, 4))
     driver.core.take(100, now_ms=0)

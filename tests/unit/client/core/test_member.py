@@ -7,7 +7,7 @@ import pytest
 from headrace.client.core.acquired import ACCEPT, RENEW
 from headrace.client.core.member import MemberCore
 from headrace.client.core.placement import TopicView
-from headrace.client.errors import error_for
+from headrace.client.errors import InvalidShareSessionEpochError, error_for
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -335,6 +335,38 @@ def test_after_a_top_level_error_the_session_starts_again(code: ErrorCode, epoch
     driver.answer(1, code=code)
     assert driver.sends(0) == {}
     assert driver.sends(100)[1].share_session_epoch == epoch
+
+
+def confuse(driver: Driver, times: int, *, every_ms: int, from_ms: int = 0) -> None:
+    """Each time a broker has another epoch of our session; the next request opens it anew, which is answered well."""
+    for now_ms in range(from_ms, from_ms + times * every_ms, every_ms):
+        for code in (E.INVALID_SHARE_SESSION_EPOCH, E.NONE):
+            driver.core.sessions[1].not_before_ms = 0
+            driver.poll(now_ms)
+            driver.answer(1, now_ms=now_ms, code=code)
+
+
+def test_a_session_that_goes_on_to_have_another_epoch_has_a_second_user_which_is_said() -> None:
+    driver = Driver(1, default_api_timeout_ms=10_000)
+    driver.poll(0)
+    driver.answer(1)
+    confuse(driver, 10, every_ms=1_000)
+    assert driver.core.errors == []
+    confuse(driver, 2, every_ms=1_000, from_ms=10_000)
+    (error,) = driver.core.errors
+    assert isinstance(error, InvalidShareSessionEpochError)
+    assert "somebody else uses member id m of group 'g'" in str(error)
+
+
+@pytest.mark.parametrize(("times", "every_ms"), [(4, 9_000), (40, 200), (20, 10_001)])
+def test_a_session_that_has_another_epoch_rarely_or_not_for_long_is_opened_again(
+    times: int, every_ms: int
+) -> None:
+    driver = Driver(1, default_api_timeout_ms=10_000)
+    driver.poll(0)
+    driver.answer(1)
+    confuse(driver, times, every_ms=every_ms, from_ms=20_000)
+    assert driver.core.errors == []
 
 
 def test_records_that_wait_are_renewed_at_half_of_their_lock() -> None:
