@@ -10,6 +10,7 @@ import pytest
 
 from headrace import Broker
 from headrace.spark.driver import Driver
+from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from tests.spark.conftest import GROUP_SETTINGS, Queue, make_queue, wait_for
@@ -93,6 +94,24 @@ def test_without_renewals_records_that_come_again_are_accepted_and_not_processed
     driver.close()
 
 
+def test_without_renewals_a_micro_batch_that_is_committed_late_in_its_locks_is_accepted(
+    own_broker: Broker, queue: Queue
+) -> None:
+    settings = {"share.renew.acknowledge.enable": "false", "share.record.lock.duration.ms": 5 * SHORT_MS}
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, settings)
+    driver = open_driver(queue, pollTimeoutMs=50)
+    end = begin(driver, queue)
+    began = time.monotonic()
+    wait_for(
+        lambda: time.monotonic() - began > 2.8 * SHORT_MS / 1000
+    )  # past half time, when a renewal would be tried
+    assert driver.latest(end, None) == end
+    wait_for(lambda: numbers(driver)["confirmed"] == queue.sent)
+    assert (numbers(driver)["lost"], numbers(driver)["delivered"]) == (0, queue.sent)
+    driver.close()
+
+
 def test_without_renewals_others_get_the_records_of_a_long_micro_batch_too(
     own_broker: Broker, queue: Queue
 ) -> None:
@@ -108,6 +127,26 @@ def test_without_renewals_others_get_the_records_of_a_long_micro_batch_too(
     assert driver.latest(end, None) == end, "for the query itself each of them was there once"
     wait_for(lambda: queue.lag() == 0)
     driver.close()
+
+
+def test_two_readers_of_one_checkpoint_are_told_instead_of_starving_both(
+    own_broker: Broker, queue: Queue
+) -> None:
+    """The copy has the member id of the first one, from the offset."""
+    options = {"pollTimeoutMs": 50, "kafka.default.api.timeout.ms": 1_000}
+    first = open_driver(queue, **options)
+    end = begin(first, queue)
+    copy = open_driver(queue, **options)
+    ends = {first: end, copy: end}
+
+    def trigger() -> None:
+        for driver in ends:
+            ends[driver] = driver.latest(ends[driver], None)
+
+    with pytest.raises(CheckpointError, match=r"under this one's member id .*Stop one of them"):
+        wait_for(trigger)
+    first.close()
+    copy.close()
 
 
 def test_another_member_may_take_over_when_the_locks_end(own_broker: Broker, queue: Queue) -> None:
