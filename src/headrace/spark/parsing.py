@@ -20,8 +20,8 @@ def parse_json(
 ) -> DataFrame:
     """Adds the JSON object in `column` as a struct, and `outcome` and `reason` for rows that cannot be read.
 
-    A value that is missing, is no JSON object, or does not fit the schema's types gets the outcome "reject". Fields
-    that the object lacks are null.
+    A value that is missing, is no JSON object (or more than one), or does not fit the schema's types gets the outcome
+    "reject". Fields that the object lacks are null.
     """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if CORRUPT in fields.names:
@@ -30,10 +30,14 @@ def parse_json(
         )
     wanted = StructType([*fields.fields]).add(CORRUPT, StringType())
     text = F.col(column).cast("string")
-    found = F.from_json(text, wanted, {"mode": "PERMISSIVE", "columnNameOfCorruptRecord": CORRUPT})
+    strict = {"mode": "PERMISSIVE", "allowSingleQuotes": "false"}
+    found = F.from_json(text, wanted, {**strict, "columnNameOfCorruptRecord": CORRUPT})
+    # Spark reads the first object and passes over what follows. In an array, what follows is an error or an element.
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", strict)
+    alone = F.coalesce(F.size(elements) == 1, F.lit(False))
     return _judged(
         df.withColumn(into, found),
-        is_unreadable=F.col(into).isNull() | F.col(f"{into}.{CORRUPT}").isNotNull(),
+        is_unreadable=F.col(into).isNull() | F.col(f"{into}.{CORRUPT}").isNotNull() | ~alone,
         column=column,
         what="a JSON object of the schema",
     ).withColumn(into, F.col(into).dropFields(CORRUPT))
