@@ -280,3 +280,19 @@ def test_draining_goes_on_when_a_connection_is_lost_before_a_micro_batch_is_plan
 
     monkeypatch.setattr(Acquirer, "_gather", cut)
     assert sum(map(records, drained(opened(drain=True), initial(queue), 100))) == 1_000
+
+
+@pytest.mark.parametrize("is_synchronous", [True, False])
+def test_asynchronous_progress_tracking_is_told_of_without_the_checkpoint_too(
+    opened: Open, queue: Queue, caplog: pytest.LogCaptureFixture, is_synchronous: bool
+) -> None:
+    queue.send(20)
+    driver = opened()
+    start = initial(queue)
+    for _ in range(2):
+        end = driver.latest(start, 10)
+        if is_synchronous and start["seq"]:
+            driver.commit(start)
+        driver.log(end)
+        start = end
+    assert ("leave asyncProgressTrackingEnabled out" in caplog.text) is not is_synchronous

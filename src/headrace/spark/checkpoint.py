@@ -24,7 +24,7 @@ MEMBER_ID_LENGTH = 22
 OLD_READER_S = 30.0
 """How long a new reader waits for the old one of the same query to close."""
 MOUNT_S = 2.0
-_CURE = (
+CURE = (
     "Give readStream and writeStream the same checkpointLocation, and each query one of its own; and leave "
     "asyncProgressTrackingEnabled out of writeStream: with asynchronous progress tracking records would be lost in a "
     "crash."
@@ -60,7 +60,7 @@ def require_logged(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
     """Spark's offset log ends with this offset. Returns the file that will be there when it is committed."""
     if not _soon(lambda: is_logged(checkpoint, offset)):
         raise CheckpointError(
-            f"Spark runs micro-batch {offset.get('seq')}, which the offset log in {checkpoint} does not hold. {_CURE}"
+            f"Spark runs micro-batch {offset.get('seq')}, which the offset log in {checkpoint} does not hold. {CURE}"
         )
     newest = _newest(checkpoint / "offsets")
     assert newest is not None
@@ -71,7 +71,7 @@ def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> None:
     if not _soon(lambda: is_committed(checkpoint, offset)):
         raise CheckpointError(
             f"Spark asks for records beyond micro-batch {offset.get('seq')}, which {checkpoint} does not show as "
-            f"committed. {_CURE}"
+            f"committed. {CURE}"
         )
 
 

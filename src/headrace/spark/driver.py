@@ -4,7 +4,8 @@ Theory of operation (the order of Spark's calls is in docs/concepts/spark-guaran
 
     latest(start)      Spark has committed the micro-batch that ends at `start`: settle it, then plan the next one
     log(end)           Spark's offset log holds the micro-batch that ends at `end`: with handoff, accept it now
-    commit(end)        comes late, twice or never; it is the same step as in `latest`, if that was not done
+    commit(end)        comes when the next micro-batch is in the offset log, before its `log`; never with asynchronous
+                       progress tracking, and for the last one; it is the same step as in `latest`, if that was not done
     (a look)           where the checkpoint is known, its commit log is looked at while the micro-batch runs: the next
                        call may come a long time after the commit
     close()            gives back what no micro-batch has; may never be called
@@ -26,7 +27,14 @@ from headrace.client.delivery import AcknowledgeType
 from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import Acquirer
 from headrace.spark.ahead import Ahead
-from headrace.spark.checkpoint import claim, is_committed, require_committed, require_logged, require_own
+from headrace.spark.checkpoint import (
+    CURE,
+    claim,
+    is_committed,
+    require_committed,
+    require_logged,
+    require_own,
+)
 from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
@@ -68,6 +76,8 @@ class Driver:
         """The offset that was given to Spark last, until Spark has logged it."""
         self._logged: dict[str, Any] | None = None
         """The offset that Spark has logged last, as far as we were told."""
+        self._committed = 0
+        """The sequence of the offset that Spark called `commit` with last."""
         self._recovered = RunSet()
         """What an earlier life had processed, until the first new micro-batch is planned."""
         self._accepted = Accepted.WHEN_COMMITTED
@@ -118,6 +128,8 @@ class Driver:
         if self._logged is None or self._logged["seq"] != offset.sequence:
             checkpoint = self._options.checkpoint_path
             batch = None if checkpoint is None else require_logged(checkpoint, end)
+            if checkpoint is None and self._planned is not None and self._committed < offset.sequence - 1:
+                logger.warning("Spark runs a micro-batch before it has committed the last one. %s", CURE)
             if self._planned is not None and not self._is_alone and self._options.outcomes_path is not None:
                 self._ahead.require_all_opened(self._options.outcomes_path)
                 self._is_alone = True
@@ -133,6 +145,7 @@ class Driver:
         """Nothing that `latest` would not do."""
         offset = self._read(end)
         acquirer = self._open(offset, processed=offset.processed.replaced_by(offset.batch))
+        self._committed = offset.sequence
         if offset.sequence == self._ledger.sequence:
             self._run(self._settle(acquirer))
 
@@ -188,6 +201,12 @@ class Driver:
             self._recovered, self._accepted = processed, offset.accepted
         elif self._options.checkpoint_path is not None:
             require_own(self._options.checkpoint_path, offset.to_json())
+        if folder is None:
+            logger.warning(
+                "readStream has no checkpointLocation, so a commit is learned of by the next trigger only: the last "
+                "micro-batch of a query that is stopped may go to other members, too. Give readStream the "
+                "checkpointLocation of writeStream."
+            )
         member_id = offset.member or self._first_member_id()
         before = None
         if folder is not None and member_id is not None:
