@@ -1,5 +1,8 @@
 """What becomes of single records: release, reject with a reason, dead letters, values that cannot be read."""
 
+import os
+from pathlib import Path
+
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -133,6 +136,66 @@ def test_values_that_cannot_be_read_are_rejected_and_the_rest_goes_on(
     run(process(orders, handle))
     assert sorted(row["id"] for row in effects.rows) == [0, 1, 2, 4, 6, 9]
     assert queue.lag() == 0
+
+
+@pytest.mark.parametrize(
+    ("column", "wrong", "said"),
+    [
+        ("offset", "CAST(offset AS STRING)", "column offset of the outcomes is string"),
+        (
+            "deliveryCount",
+            "IF(CAST(CAST(value AS STRING) AS INT) < 5, deliveryCount, NULL)",
+            "column deliveryCount of the outcomes is null where outcome is",
+        ),
+        ("topic", "'other'", "has no such delivery"),
+    ],
+    ids=["type", "null", "unknown"],
+)
+def test_outcomes_that_name_no_delivery_fail_the_micro_batch_and_it_can_be_mended(
+    spark: SparkSession, queue: Queue, column: str, wrong: str, said: str
+) -> None:
+    queue.send(10)
+    letters = make_letters(queue)
+    stream = queue.stream(spark, deadLetterTopic=letters)
+    rejected = F.lit("reject").alias("outcome")
+
+    with pytest.raises(StreamingQueryException, match=said):
+        run(process(stream, lambda batch, _: batch.withColumn(column, F.expr(wrong)).select(*KEYS, rejected)))
+    assert not list((queue.folder / "checkpoint" / "share-outcomes").glob("[0-9]*.json"))
+
+    run(process(stream, lambda batch, _: batch.select(*KEYS, rejected)))
+    assert sorted(int(value) for value, _ in read_letters(queue, letters)) == list(range(10))
+
+
+def test_blanks_around_an_outcome_do_not_keep_a_record_from_the_function(
+    spark: SparkSession, queue: Queue, effects: Effects
+) -> None:
+    queue.send(10)
+    spellings = ["accept", " Accept", "accept\t\n", "\u00a0ACCEPT", None]
+    outcome = F.element_at(F.array(*map(F.lit, spellings)), number() % len(spellings) + 1)
+    run(process(queue.stream(spark).withColumn("outcome", outcome), effects))
+    assert effects.numbers == list(range(10))
+
+
+def test_outcomes_are_found_from_any_directory_and_default_file_system(
+    spark: SparkSession, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A relative checkpoint begins where the driver's JVM was started, not where this program has gone since."""
+    queue.send(10)
+    letters = make_letters(queue)
+    folder = tmp_path / "check point%20x"
+    relative = os.path.relpath(folder, spark._jvm.System.getProperty("user.dir"))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    spark.conf.set("fs.defaultFS", "hdfs://localhost:1")
+    try:
+        stream = queue.stream(spark, checkpointLocation=relative, deadLetterTopic=letters)
+        run(process(stream, lambda batch, _: judge(batch).where("outcome = 'reject'")))
+    finally:
+        spark.conf.unset("fs.defaultFS")
+    assert [value for value, _ in read_letters(queue, letters)] == [b"3"]
+    assert (folder / "commits" / "0").exists()
+    assert list((tmp_path / "elsewhere").iterdir()) == []
 
 
 def test_avro_says_what_it_needs(spark: SparkSession, queue: Queue) -> None:

@@ -10,8 +10,8 @@ from headrace.spark.outcomes import Outcome, to_runs
 from headrace.spark.runs import Place, Run, RunSet, flattened
 
 
-def match(outcomes: Sequence[Outcome], planned: RunSet) -> tuple[list[Outcome], int]:
-    """The outcomes, cut to the planned deliveries that they name, each delivery once; and how many records are left."""
+def match(outcomes: Sequence[Outcome], planned: RunSet) -> tuple[list[Outcome], RunSet]:
+    """The outcomes, cut to the planned deliveries that they name, each delivery once; and what they name beside."""
     said: dict[tuple[Place, int], list[Outcome]] = {}
     for each in outcomes:
         said.setdefault((each.place, each.delivery_count), []).append(each)
@@ -19,7 +19,7 @@ def match(outcomes: Sequence[Outcome], planned: RunSet) -> tuple[list[Outcome], 
     for place, run in planned:
         runs.setdefault((place, run.delivery_count), []).append(run)
     meant = [each for key in said for each in _cut(said[key], runs.get(key, []))]
-    return meant, to_runs(outcomes).minus(to_runs(meant)).record_count
+    return meant, to_runs(outcomes).minus(to_runs(meant))
 
 
 def _cut(outcomes: Sequence[Outcome], runs: Iterable[Run]) -> Iterator[Outcome]:

@@ -14,13 +14,14 @@ Rows that are not returned are accepted. Outcomes are durable before Spark commi
 replaces them. Your own writes must be repeatable for one batch id, as always with foreachBatch.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.datasource import (
     DataSource,
@@ -28,18 +29,33 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 from pyspark.sql.streaming.readwriter import DataStreamWriter
-from pyspark.sql.types import StructType
+from pyspark.sql.types import IntegralType, NullType, StringType, StructType
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OptionError, OutcomeError
+from headrace.spark.matching import match
+from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import OUTCOMES_FOLDER, local_path
-from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type
+from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_runs
+from headrace.spark.runs import RunSet
 from headrace.spark.settle import Acknowledge
 
 OUTCOMES = "headrace.outcomes"
 """Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
 
 KEYS = ("topic", "partition", "offset", "deliveryCount")
+COLUMNS = {
+    "topic": (StringType, "string"),
+    "partition": (IntegralType, "int"),
+    "offset": (IntegralType, "bigint"),
+    "deliveryCount": (IntegralType, "int"),
+    "outcome": ((StringType, NullType), "string"),
+}
+"""What outcomes must have, and of which type."""
+
+BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
+"""What Python's strip cuts off, for Spark's trim."""
+
 BatchFunction = Callable[[DataFrame, int], DataFrame | None]
 
 
@@ -49,13 +65,31 @@ class OutcomeRules:
 
     path: Path
 
-    def require(self, outcomes: Iterable[Outcome]) -> list[Outcome]:
-        """Joined, and checked against the mode."""
+    def record(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
+        """Durable when it returns; OutcomeError, and nothing is written, when one of them cannot be carried out."""
         joined = join(outcomes)
+        if joined:
+            self._require_possible(joined)
+            self._require_known(batch_id, joined)
+        OutcomeLog(self.path).write(batch_id, joined)
+
+    def _require_known(self, batch_id: int, outcomes: list[Outcome]) -> None:
+        unknown = to_runs(outcomes)
+        for records in logged_records(self.path.parent, batch_id):
+            unknown = unknown.within(match(outcomes, records)[1])
+        for (topic, partition), run in unknown:
+            raise OutcomeError(
+                f"outcome {run.outcome.name.lower()} for topic {topic!r}, partition {partition}, offset {run.first}, "
+                f"deliveryCount {run.delivery_count} (and {unknown.record_count - 1} more): micro-batch {batch_id} has "
+                f"no such delivery. Keep {', '.join(KEYS)} as they came, and decide in the micro-batch that brings the "
+                "record, before joins and aggregations that hold rows back: when it is committed, they are accepted."
+            )
+
+    def _require_possible(self, outcomes: list[Outcome]) -> None:
         mode, dead_letter_topic = OutcomeLog(self.path).described()
         if mode is Acknowledge.COMMIT:
-            return joined
-        types = {each.type for each in joined}
+            return
+        types = {each.type for each in outcomes}
         if AcknowledgeType.RELEASE in types:
             raise OutcomeError(
                 "outcome release with acknowledge=handoff: the record was accepted when Spark logged the micro-batch, "
@@ -66,7 +100,30 @@ class OutcomeRules:
                 "outcome reject with acknowledge=handoff needs option deadLetterTopic: the record was accepted when "
                 "Spark logged the micro-batch, so all that can be done is to copy it there."
             )
-        return joined
+
+
+def logged_records(checkpoint: Path, batch_id: int) -> list[RunSet]:
+    """What Spark's offset log says of a micro-batch: the records of each kafka-share source of the query."""
+    path = checkpoint / "offsets" / str(batch_id)
+    try:
+        lines = path.read_text("utf-8").splitlines()
+    except FileNotFoundError:
+        raise OutcomeError(
+            f"{path}, Spark's log of the micro-batch that outcomes are about, is not there. Give readStream and "
+            "writeStream the same checkpointLocation, as a whole path."
+        ) from None
+    return [records for line in lines[2:] for records in _records_in(line)]  # Spark's own stand in two lines
+
+
+def _records_in(entry: Any) -> Iterator[RunSet]:
+    """Spark writes one line per source; newer log formats put the sources into one object, by name."""
+    if isinstance(entry, str) and entry.startswith("{"):
+        yield from _records_in(json.loads(entry))
+    elif isinstance(entry, dict) and {"seq", "g", "b"} <= entry.keys():
+        yield AcquiredOffset.from_json(entry).batch
+    elif isinstance(entry, dict):
+        for value in entry.values():
+            yield from _records_in(value)
 
 
 def process(
@@ -80,9 +137,9 @@ def process(
     needed only where `df` no longer has the source's column deliveryCount.
     """
     rules = find_rules(df.schema, checkpoint_location)
-    return df.writeStream.foreachBatch(_Recording(function, rules)).option(
-        "checkpointLocation", str(rules.path.parent)
-    )
+    # With the scheme, or Spark would look in its default file system; not as_uri, since Spark does not unquote.
+    location = f"file://{rules.path.parent}"
+    return df.writeStream.foreachBatch(_Recording(function, rules)).option("checkpointLocation", location)
 
 
 def find_rules(schema: StructType, checkpoint_location: str | None = None) -> OutcomeRules:
@@ -97,8 +154,8 @@ def find_rules(schema: StructType, checkpoint_location: str | None = None) -> Ou
         )
     if known and given is not None and known != given:
         raise OptionError(
-            f"readStream got the checkpoint {str(Path(known).parent)!r}, and writeStream {checkpoint_location!r}; "
-            "give both the same."
+            f"readStream got the checkpoint {str(Path(known).parent)!r}, and here it is {str(Path(given).parent)!r}; "
+            "give both the same, as a whole path: a relative one begins where each process runs."
         )
     return OutcomeRules(Path(known or str(given)))
 
@@ -113,13 +170,12 @@ class _Recording:
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         found: list[Outcome] = []
         if "outcome" in batch.columns:
-            is_open = F.lower(F.coalesce("outcome", F.lit("accept"))) == "accept"
-            found += collect(batch.where(~is_open))
-            batch = batch.where(is_open)
+            found += collect(batch)
+            batch = batch.where(_said() == "accept")
         returned = self._function(batch, batch_id)
         if returned is not None:
             found += collect(returned)
-        OutcomeLog(self._rules.path).write(batch_id, self._rules.require(found))
+        self._rules.record(batch_id, found)
 
 
 def collect(outcomes: DataFrame) -> list[Outcome]:
@@ -129,33 +185,54 @@ def collect(outcomes: DataFrame) -> list[Outcome]:
             f"the function returned {type(outcomes).__name__}; return None, or a DataFrame with the columns "
             f"{', '.join(KEYS)} and outcome."
         )
-    _require_columns(outcomes.columns)
+    _require_columns(outcomes.schema)
     reason = F.col("reason").cast("string") if "reason" in outcomes.columns else F.lit("")
-    rows = (
-        outcomes.where(F.lower("outcome") != "accept")
-        .select(*KEYS, "outcome", F.coalesce(reason, F.lit("")).alias("reason"))
-        .toArrow()
-    )
+    rows = outcomes.where(_said() != "accept").select(*KEYS, "outcome", reason.alias("reason")).toArrow()
     return list(_from_arrow(rows.to_batches()))
 
 
-def _require_columns(columns: Sequence[str]) -> None:
-    missing = [name for name in (*KEYS, "outcome") if name not in columns]
+def _said() -> Column:
+    """The column `outcome` as `parse_type` reads it: a row must not be open to the one and accepted by the other."""
+    return F.lower(F.trim(F.coalesce("outcome", F.lit("accept")), F.lit(BLANKS)))
+
+
+def _require_columns(schema: StructType) -> None:
+    missing = [name for name in COLUMNS if name not in schema.names]
     if missing:
         raise OutcomeError(
             f"outcomes lack the columns {', '.join(missing)}; keep {', '.join(KEYS)} of the source, which say which "
             "delivery is meant, and add outcome."
         )
+    for name, (kinds, wanted) in COLUMNS.items():
+        found = schema[name].dataType
+        if not isinstance(found, kinds):
+            raise OutcomeError(
+                f"column {name} of the outcomes is {found.simpleString()}, and must be {wanted}. Keep it as the source "
+                f'gives it, or cast it back: .withColumn("{name}", F.col("{name}").cast("{wanted}"))'
+            )
 
 
 def _from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Outcome]:
     for batch in batches:
         columns = batch.to_pydict()
-        reasons = columns.get("reason") or [""] * batch.num_rows
-        for topic, partition, offset, count, outcome, reason in zip(
-            *(columns[name] for name in KEYS), columns["outcome"], reasons, strict=True
+        reasons = columns.get("reason") or [None] * batch.num_rows
+        for outcome, reason, *key in zip(
+            columns["outcome"], reasons, *(columns[name] for name in KEYS), strict=True
         ):
-            yield Outcome(topic, partition, offset, offset, count, parse_type(outcome), reason or "")
+            type = parse_type(outcome)
+            if type is AcknowledgeType.ACCEPT:
+                continue
+            if None in key:
+                said = ", ".join(f"{name}={value!r}" for name, value in zip(KEYS, key, strict=True))
+                raise OutcomeError(
+                    f"column {KEYS[key.index(None)]} of the outcomes is null where outcome is {outcome!r} ({said}), so "
+                    "nobody knows which delivery is meant. Keep the columns as the source gives them; an outer join "
+                    "makes nulls."
+                )
+            topic, partition, offset, count = key
+            yield Outcome(
+                topic, partition, offset, offset, count, type, "" if reason is None else str(reason)
+            )
 
 
 @dataclass(frozen=True)
@@ -174,7 +251,7 @@ class _AckWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         decided = [outcome for message in messages if message is not None for outcome in message.outcomes]
-        OutcomeLog(self._rules.path).write(batchId, self._rules.require(decided))
+        self._rules.record(batchId, decided)
 
     def abort(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         """Nothing was logged, and the replay will log anew."""
@@ -188,5 +265,5 @@ class KafkaShareAckSink(DataSource):  # type: ignore[misc]
         return "kafka-share-ack"
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> _AckWriter:  # noqa: N802
-        _require_columns(schema.names)
+        _require_columns(schema)
         return _AckWriter(find_rules(schema, self.options.get("checkpointLocation")))
