@@ -49,7 +49,7 @@ LOOK_AGAIN_S = 0.1
 LOOK_S = 5.0
 """How often the group's start offsets and lag are looked up."""
 FIRST_LOOK_S = 0.5
-"""And as long as the lag is not known: a short query wants to know it, too."""
+"""And at first, until the lag is known: a short query wants to know it, too."""
 LOOKS_PER_STATE = 12
 """And every so many times also the group's state topic, when the journal is not empty."""
 IDLE_S = 1.0
@@ -431,7 +431,7 @@ class Acquirer:
             except (KafkaError, OSError, TimeoutError) as error:
                 logger.debug("How far group %s is cannot be read: %s", self._options.group, error)
             looks += 1
-            await asyncio.sleep(LOOK_S if self.lag is not None else FIRST_LOOK_S)
+            await asyncio.sleep(FIRST_LOOK_S if self.lag is None and looks < LOOKS_PER_STATE else LOOK_S)
 
     async def _look(self) -> dict[Place, Any]:
         owed = self.ledger.processed
