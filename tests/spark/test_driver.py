@@ -424,6 +424,7 @@ def test_a_release_at_the_last_delivery_becomes_a_dead_letter(
     wait_for(lambda: (driver.report() or {})["confirmed"] == 1)
     ((_, headers),) = read_letters(queue, f"{queue.topic}-letters")
     assert headers["__dlq.errors.message"] == b"released at its last delivery. no answer"
+    assert headers["headrace.dlq.cause"] == b"exhausted"
 
 
 def test_what_spark_has_committed_is_settled_without_another_trigger(

@@ -22,7 +22,7 @@ from headrace.client.plain_fetch import LATEST, list_offsets, read_range
 from headrace.client.plain_produce import produce
 from headrace.spark.errors import OutcomeError
 from headrace.spark.executor import GONE
-from headrace.spark.outcomes import Outcome
+from headrace.spark.outcomes import EXHAUSTED, Outcome
 from headrace.spark.runs import Place
 from headrace.spark.splitting import hulls
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -178,7 +178,7 @@ def _letter(record: Record, outcome: Outcome, group: str) -> NewRecord:
         KAFKA_PREFIX + "group": group,
         KAFKA_PREFIX + "delivery.count": outcome.delivery_count,
         KAFKA_PREFIX + "message": outcome.reason or "rejected by a Spark query",
-        OUR_PREFIX + "cause": "rejected",
+        OUR_PREFIX + "cause": "exhausted" if outcome.reason.startswith(EXHAUSTED) else "rejected",
         OUR_PREFIX + "timestamp": record.timestamp,
     }
     own = [header for header in record.headers if not _is_fact(header)]

@@ -39,7 +39,7 @@ from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
-from headrace.spark.outcomes import Outcome, OutcomeLog, to_runs
+from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
 from headrace.spark.runs import Place, RunSet
 from headrace.spark.settle import Acknowledge, Ledger, Limits
 from headrace.wire.ids import uuid_text
@@ -376,7 +376,7 @@ class Driver:
 
 def _final(outcome: Outcome, delivery_limit: int | None) -> Outcome:
     if outcome.type is AcknowledgeType.RELEASE and outcome.delivery_count >= (delivery_limit or INT_MAX):
-        reason = f"released at its last delivery. {outcome.reason}"
+        reason = f"{EXHAUSTED} {outcome.reason}"
         return outcome._replace(type=AcknowledgeType.REJECT, reason=reason)
     return outcome
 

@@ -25,6 +25,8 @@ from headrace.spark.settle import Acknowledge
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
 SOURCE = "source"
+EXHAUSTED = "released at its last delivery."
+"""Begins the reason of a release after which the broker would give up, and which is a reject therefore."""
 _NAMES = {
     "accept": AcknowledgeType.ACCEPT,
     "release": AcknowledgeType.RELEASE,
