@@ -17,9 +17,9 @@ from confluent_kafka import (
     TopicPartition,
 )
 
+from headrace.testing.class_archive import class_path
 from headrace.testing.java import find_java
-from headrace.testing.kafka_jars import kafka_jars
-from headrace.testing.kafka_tools import FAST_START, java_command
+from headrace.testing.kafka_tools import fast_start, java_command
 from headrace.wire.errors import ErrorCode
 
 ACCEPT, RELEASE, REJECT, RENEW = 1, 2, 3, 4
@@ -161,8 +161,8 @@ class JavaRuntime:
         self.error: type[Exception] = Py4JJavaError
         logging = [option for option in java_command("") if option.startswith("-Dlog4j2.")]
         port = java_gateway.launch_gateway(
-            classpath=f"{kafka_jars()}/*",
-            javaopts=[*FAST_START, *logging],
+            classpath=class_path(),
+            javaopts=["-Xmx256m", *fast_start(), *logging],
             java_path=str(find_java().executable),
             die_on_exit=True,
         )

@@ -24,13 +24,11 @@ SETTINGS = {
     "group.share.heartbeat.interval.ms": 500,
     "group.share.assignment.interval.ms": 0,
 }
-QUICK_JAVA = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Nodes that are started again and again must be there soon."""
 
 
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[ApacheKafka]:
-    with ApacheKafka(nodes=3, heap="256m", settings=SETTINGS, java_options=QUICK_JAVA) as cluster:
+    with ApacheKafka(nodes=3, heap="256m", settings=SETTINGS) as cluster:
         yield cluster
 
 

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headrace.client.admin.sync import Admin
 from headrace.testing import ApacheKafka
 from tests.cluster.brokers import NODES, Brokers
-from tests.cluster.conftest import QUICK_JAVA, SETTINGS
+from tests.cluster.conftest import SETTINGS
 from tests.spark.conftest import Effects, Queue, finish, wait_for
 
 pytestmark = [pytest.mark.timeout(300), pytest.mark.needs_kafka]
@@ -23,7 +23,7 @@ RECORDS = 900
 @pytest.fixture(scope="module")
 def brokers() -> Iterator[Brokers]:
     with (
-        ApacheKafka(nodes=3, heap="256m", settings=SETTINGS, java_options=QUICK_JAVA) as kafka,
+        ApacheKafka(nodes=3, heap="256m", settings=SETTINGS) as kafka,
         Admin(bootstrap_servers=kafka.bootstrap_servers) as admin,
     ):
         yield Brokers(kafka, admin)

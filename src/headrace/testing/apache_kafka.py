@@ -17,7 +17,7 @@ from types import TracebackType
 
 from headrace.log.metadata import new_cluster_id
 from headrace.testing.child_process import ChildProcess
-from headrace.testing.kafka_tools import FAST_START, java_command
+from headrace.testing.kafka_tools import fast_start, java_command
 
 STARTED = re.compile(r"Kafka Server started")
 START_TIMEOUT_S = 90
@@ -34,8 +34,9 @@ class ApacheKafka:
 
     `settings` go to every node's server.properties and win over ours. `folder` keeps the data there
     instead of in a temporary one. `fast_groups` lets classic groups form without the usual three seconds' wait.
-    `java_options` are for the JVM, beside the heap. `listeners` adds listeners beside the plain one, as names and
-    their security protocols; `address_of(name)` is where they are. `scram_users` are made before the first start.
+    `java_options` are for the JVM, beside the heap; without any it is one that starts fast and is slower later.
+    `listeners` adds listeners beside the plain one, as names and their security protocols; `address_of(name)` is where
+    they are. `scram_users` are made before the first start.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ApacheKafka:
         settings: Mapping[str, object] | None = None,
         folder: Path | None = None,
         heap: str = "512m",
-        java_options: Sequence[str] = (),
+        java_options: Sequence[str] | None = None,
         fast_groups: bool = True,
         listeners: Mapping[str, str] | None = None,
         scram_users: Mapping[str, str] | None = None,
@@ -54,7 +55,8 @@ class ApacheKafka:
         self._listeners = {"PLAINTEXT": "PLAINTEXT", **(listeners or {})}
         self._scram_users = dict(scram_users or {})
         self._nodes = nodes
-        self._java_options = (f"-Xmx{heap}", f"-Xms{heap}", *java_options)
+        self._heap = (f"-Xmx{heap}", f"-Xms{heap}")
+        self._java_options = java_options
         self._fast_groups = fast_groups
         self._is_temporary = folder is None
         self._given_folder = folder
@@ -184,7 +186,7 @@ class ApacheKafka:
         }
 
     def _format(self, home: Path, cluster_id: str) -> None:
-        command = java_command("kafka.tools.StorageTool", *FAST_START)
+        command = java_command("kafka.tools.StorageTool", "-Xmx256m", *fast_start())
         command += ["format", "--cluster-id", cluster_id, "--config", str(home / "server.properties")]
         for name, password in self._scram_users.items():
             for mechanism in ("SCRAM-SHA-256", "SCRAM-SHA-512"):
@@ -196,7 +198,8 @@ class ApacheKafka:
     def _launch(self, node: int) -> ChildProcess:
         home = self.folder / f"node-{node}"
         (home / "server.log").unlink(missing_ok=True)
-        command = java_command("kafka.Kafka", *self._java_options, "-Xshare:auto", log_level="INFO")
+        options = fast_start() if self._java_options is None else self._java_options
+        command = java_command("kafka.Kafka", *self._heap, *options, log_level="INFO")
         return ChildProcess([*command, home / "server.properties"], output=home / "server.log", cwd=home)
 
     def _remove(self) -> None:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headrace.testing.class_archive import archive_options, class_path
 from headrace.testing.java import find_java
-from headrace.testing.kafka_jars import kafka_jars
 from headrace.testing.user_cache import filled
 
 TOOLS = {
@@ -46,8 +46,6 @@ TOOLS = {
 }
 WITHOUT_SERVER = frozenset({"kafka-dump-log", "kafka-storage"})
 SUBCOMMAND_FIRST = frozenset({"kafka-cluster"})
-# The C1 compiler and the simplest collector: a tool lives for a second or two, so it never earns back more.
-FAST_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto", "-Xmx256m")
 LOGGING = """\
 <Configuration status="ERROR">
   <Appenders>
@@ -76,6 +74,11 @@ class ToolOutput:
         return [line.rstrip() for line in self.stdout.splitlines() if line.strip()]
 
 
+def fast_start() -> tuple[str, ...]:
+    """The C1 compiler and the simplest collector: who lives for seconds or minutes never earns back more."""
+    return ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archive_options())
+
+
 def java_command(main_class: str, *options: str, log_level: str = "WARN") -> list[str]:
     """The start of a command line that runs a class from Kafka's jars; `options` are the JVM's."""
     return [
@@ -83,7 +86,7 @@ def java_command(main_class: str, *options: str, log_level: str = "WARN") -> lis
         *options,
         f"-Dlog4j2.configurationFile={_logging_file(log_level)}",
         "-cp",
-        f"{kafka_jars()}/*",
+        class_path(),
         main_class,
     ]
 
@@ -133,4 +136,4 @@ class KafkaTools:
         server = [] if tool in WITHOUT_SERVER else ["--bootstrap-server", self.bootstrap_servers]
         given = [str(argument) for argument in arguments]
         ordered = given + server if tool in SUBCOMMAND_FIRST else server + given
-        return [*java_command(TOOLS[tool], *FAST_START), *ordered]
+        return [*java_command(TOOLS[tool], "-Xmx256m", *fast_start()), *ordered]
