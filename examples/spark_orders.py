@@ -1,8 +1,9 @@
 """Orders through a fraud score on Spark: JSON into columns, a pandas UDF, Parquet, and what is no order set aside.
 
-Three things can become of an order. It is scored, and its score is in the Parquet files. It cannot be read, or the
-model has no answer: then it is rejected and lies in the dead-letter topic, with the cause in its headers. Or it came
-too early: then it is released, and comes again. A micro-batch that Spark repeats after a crash replaces its files.
+Three things can become of an order. It is scored, and its score is in the Parquet files, with the outcome "accept". It
+cannot be read, or the model has no answer: then it is rejected and lies in the dead-letter topic, with the cause in its
+headers. Or it came too early: then it is released, and comes again. A micro-batch that Spark repeats after a crash
+replaces its files.
 
     pip install 'headrace[spark]'
     python examples/spark_orders.py [-b HOST:PORT]
@@ -78,13 +79,14 @@ def score_orders(spark: SparkSession, servers: str, topic: str, dead: str, folde
         scored = batch.withColumn("score", model("parsed.customer", "parsed.amount")).withColumn(
             "outcome", F.when(is_early, "release").when(F.col("score").isNull(), "reject").otherwise("accept")
         )
+        results = str(folder / "scored" / f"batch={batch_id}")
         (
-            scored.where("outcome = 'accept'")
-            .select("parsed.*", "score", "deliveryCount")
+            scored.select(*KEYS, "parsed.*", "score", "outcome")
             .write.mode("overwrite")  # a micro-batch that is repeated replaces what it wrote
-            .parquet(str(folder / "scored" / f"batch={batch_id}"))
+            .parquet(results)
         )
-        return scored.select(*KEYS, "outcome", F.lit("the model does not know the customer").alias("reason"))
+        written = batch.sparkSession.read.parquet(results)  # judged is what was written: the model runs once
+        return written.select(*KEYS, "outcome", F.lit("the model does not know the customer").alias("reason"))
 
     query = process(parse_json(orders, SCHEMA), handle).trigger(availableNow=True).start()
     query.awaitTermination()
@@ -133,7 +135,7 @@ def main() -> None:
         )
         spark = open_spark()
         score_orders(spark, servers, topic, dead, folder)
-        scored = spark.read.parquet(str(folder / "scored")).toPandas()
+        scored = spark.read.parquet(str(folder / "scored")).where("outcome = 'accept'").toPandas()
         spark.stop()
         causes = read_causes(servers, dead)
         with Admin(bootstrap_servers=servers) as admin:

@@ -24,7 +24,7 @@ GAUGES: dict[str, str] = {
 }
 COUNTERS: dict[str, str] = {
     "delivered": "Records delivered to the source.",
-    "redelivered": "Deliveries of records that had been delivered before.",
+    "redelivered": "Deliveries of records that this query had processed before: accepted again, not processed again.",
     "confirmed": "Records whose acknowledgement the broker has confirmed.",
     "refused": "Records whose acknowledgement was refused.",
     "lost": "Records whose lock ended before their micro-batch was committed.",

@@ -24,7 +24,14 @@ from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OptionError, OutcomeError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.outcomes import Outcome, OutcomeLog
-from headrace.spark.processing import OUTCOMES, OutcomeRules, _from_arrow, _require_columns, find_rules
+from headrace.spark.processing import (
+    OUTCOMES,
+    KafkaShareAckSink,
+    OutcomeRules,
+    _from_arrow,
+    _require_columns,
+    find_rules,
+)
 from headrace.spark.runs import Run, RunSet
 from headrace.spark.settle import Acknowledge
 
@@ -174,3 +181,8 @@ def test_two_checkpoints_are_refused_and_a_relative_one_is_shown_whole(
         find_rules(columns, "b")
     assert str(tmp_path / "a") in str(caught.value)
     assert str(tmp_path / "b") in str(caught.value)
+
+
+def test_the_sink_refuses_a_wrong_type_before_it_writes_anything() -> None:
+    with pytest.raises(OutcomeError, match="column offset of the outcomes is string"):
+        KafkaShareAckSink({"checkpointLocation": "/x"}).streamWriter(schema(offset=StringType()), False)
