@@ -25,6 +25,7 @@ demo: $(SET_UP_JVM) ## the whole story in under two minutes: a queue, Spark kill
 
 test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
 	-@$(MAKE) --no-print-directory kafka-jars
+	@$(BIN)/python -m tests.spark_archive
 	$(BIN)/python tools/run_tests.py
 
 unit: $(SET_UP) ## the inner loop: no processes, no JVM, under a minute
@@ -46,6 +47,7 @@ chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 
 spark: $(SET_UP_JVM) ## the Spark source killed at every step, in every mode, on both brokers (half an hour)
 	-@$(MAKE) --no-print-directory kafka-jars
+	@$(BIN)/python -m tests.spark_archive
 	$(PYTEST) tests/spark --thorough
 
 bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, alternating; prints ratios

@@ -7,7 +7,7 @@ from uuid import uuid4
 import hypothesis
 import pytest
 
-from tests import needs
+from tests import needs, spark_archive
 
 # Helpers that assert, named here because other folders import them before conformance/ is collected.
 pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
@@ -27,6 +27,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     # A shell starts what it runs in the background with Ctrl+C ignored, and children inherit that; ours are sent it.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    for process in (
+        "SUBMIT_OPTS",
+        "DAEMON_JAVA_OPTS",
+    ):  # sessions and drivers; masters, workers, Connect servers
+        os.environ.setdefault(f"SPARK_{process}", spark_archive.java_options())
     config.stash[needs.LEFT_OUT] = {}
     config.addinivalue_line("markers", "thorough: runs only with --thorough (make spark), for its time")
     for name, (_, meaning) in needs.NEEDS.items():

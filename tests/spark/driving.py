@@ -11,7 +11,8 @@ from pyarrow import parquet
 
 from headrace.testing.child_process import ChildProcess
 from tests.spark.conftest import WAIT_S, Queue
-from tests.spark.standalone import FRUGAL, HOSTS, SPARK_HOME, spark_environment
+from tests.spark.standalone import HOSTS, SPARK_HOME, spark_environment
+from tests.spark_archive import java_options
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAM = REPOSITORY / "tests/spark/cluster_program.py"
@@ -21,9 +22,8 @@ CONF = {
     "spark.log.level": "ERROR",
     "spark.driver.host": HOSTS[0],
     "spark.driver.memory": "512m",
-    "spark.driver.extraJavaOptions": FRUGAL,
     "spark.executor.memory": "512m",
-    "spark.executor.extraJavaOptions": FRUGAL,
+    "spark.executor.extraJavaOptions": java_options(),
     "spark.executor.cores": "1",
     "spark.cores.max": "2",  # one executor on each host; a Connect server may have two more
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50",

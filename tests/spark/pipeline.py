@@ -32,9 +32,6 @@ def main() -> None:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
-        .config(
-            "spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-        )  # up and running soon
         .getOrCreate()
     )
     spark.dataSource.register(KillingSource)

@@ -23,8 +23,6 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 START_S_MAX = 60
 SPARK_HOME = Path(pyspark.__file__).parent
 ADDRESS = re.compile(r"spark://[\w.\-]+:\d+")
-FRUGAL = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-"""For JVMs that live for seconds, several at a time on few cores."""
 
 OF_SPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil")
 """What Spark's Python needs anyway for sources and functions that speak Arrow."""
@@ -72,7 +70,6 @@ def spark_environment(python: Path, **more: str) -> dict[str, str]:
         "PYTHONPATH": "",
         "SPARK_LOCAL_IP": HOSTS[0],
         "SPARK_DAEMON_MEMORY": "512m",
-        "SPARK_DAEMON_JAVA_OPTS": FRUGAL,
     }
     return {**os.environ, **given, **more}
 
