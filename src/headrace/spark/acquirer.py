@@ -29,7 +29,7 @@ from headrace.spark.advice import DELIVERIES, RENEWS, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
 from headrace.spark.errors import CheckpointError
 from headrace.spark.holdings import Holdings
-from headrace.spark.options import SourceOptions
+from headrace.spark.options import RECORDS_MAX, SourceOptions
 from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits, before
@@ -104,7 +104,7 @@ class Acquirer:
         self._trouble_ms = self._last_trouble_ms = 0
         self._arrived_ms = 0
         self._ends: dict[Place, int] | None = None
-        per_trigger = options.records_per_trigger or RECORDS_HELD
+        per_trigger = min(options.records_per_trigger or RECORDS_HELD, RECORDS_MAX)
         self._capacity = per_trigger + (options.records_held or per_trigger)
         self._admin = AsyncAdmin(options.client)
         self._member = AsyncShareMember(

@@ -24,7 +24,6 @@ from headrace.spark.settle import Acknowledge
 
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
-SOURCE = "source"
 EXHAUSTED = "released at its last delivery."
 """Begins the reason of a release after which the broker would give up, and which is a reject therefore."""
 _NAMES = {
@@ -89,17 +88,16 @@ class OutcomeLog:
     def __init__(self, path: Path, *, reader: str = "") -> None:
         self.path = path
         self._settled = path / f"settled-{reader}.json"
+        self._source = path / f"source-{reader}.json"
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
         """Tells whoever writes outcomes what the source can do with them."""
         self.path.mkdir(parents=True, exist_ok=True)
-        (self.path / SOURCE).write_text(
-            json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic})
-        )
+        self._source.write_text(json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic}))
 
     def described(self) -> tuple[Acknowledge, str | None]:
         try:
-            found = json.loads((self.path / SOURCE).read_text())
+            found = json.loads(self._source.read_text())
         except FileNotFoundError:
             raise OutcomeError(
                 f"{self.path} was not made by a kafka-share source, so nobody would carry out what is decided. Give "
@@ -166,6 +164,8 @@ def write_durably(path: Path, text: str) -> None:
 def _outcome(
     topic: str, partition: int, first: int, last: int, count: int, type: int, reason: str
 ) -> Outcome:
+    if not all(isinstance(each, int) for each in (partition, first, last, count)):
+        raise TypeError(f"partition {partition!r}, offsets {first!r} to {last!r}, deliveryCount {count!r}")
     return Outcome(topic, partition, first, last, count, AcknowledgeType(type), reason)
 
 

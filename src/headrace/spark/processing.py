@@ -69,24 +69,17 @@ class OutcomeRules:
         """Durable when it returns; OutcomeError, and nothing is written, when one of them cannot be carried out."""
         joined = join(outcomes)
         if joined:
-            self._require_possible(joined)
-            self._require_known(batch_id, joined)
+            unknown = to_runs(joined)
+            for offset in logged_offsets(self.path.parent, batch_id):
+                meant, others = match(joined, offset.batch)
+                unknown = unknown.within(others)
+                if meant:
+                    self._require_possible(offset.member, meant)
+            _require_none(unknown, batch_id)
         OutcomeLog(self.path).write(batch_id, joined)
 
-    def _require_known(self, batch_id: int, outcomes: list[Outcome]) -> None:
-        unknown = to_runs(outcomes)
-        for records in logged_records(self.path.parent, batch_id):
-            unknown = unknown.within(match(outcomes, records)[1])
-        for (topic, partition), run in unknown:
-            raise OutcomeError(
-                f"outcome {run.outcome.name.lower()} for topic {topic!r}, partition {partition}, offset {run.first}, "
-                f"deliveryCount {run.delivery_count} (and {unknown.record_count - 1} more): micro-batch {batch_id} has "
-                f"no such delivery. Keep {', '.join(KEYS)} as they came, and decide in the micro-batch that brings the "
-                "record, before joins and aggregations that hold rows back: when it is committed, they are accepted."
-            )
-
-    def _require_possible(self, outcomes: list[Outcome]) -> None:
-        mode, dead_letter_topic = OutcomeLog(self.path).described()
+    def _require_possible(self, reader: str, outcomes: list[Outcome]) -> None:
+        mode, dead_letter_topic = OutcomeLog(self.path, reader=reader).described()
         if mode is Acknowledge.COMMIT:
             return
         types = {each.type for each in outcomes}
@@ -102,8 +95,18 @@ class OutcomeRules:
             )
 
 
-def logged_records(checkpoint: Path, batch_id: int) -> list[RunSet]:
-    """What Spark's offset log says of a micro-batch: the records of each kafka-share source of the query."""
+def _require_none(unknown: RunSet, batch_id: int) -> None:
+    for (topic, partition), run in unknown:
+        raise OutcomeError(
+            f"outcome {run.outcome.name.lower()} for topic {topic!r}, partition {partition}, offset {run.first}, "
+            f"deliveryCount {run.delivery_count} (and {unknown.record_count - 1} more): micro-batch {batch_id} has "
+            f"no such delivery. Keep {', '.join(KEYS)} as they came, and decide in the micro-batch that brings the "
+            "record, before joins and aggregations that hold rows back: when it is committed, they are accepted."
+        )
+
+
+def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
+    """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
     path = checkpoint / "offsets" / str(batch_id)
     try:
         lines = path.read_text("utf-8").splitlines()
@@ -112,18 +115,18 @@ def logged_records(checkpoint: Path, batch_id: int) -> list[RunSet]:
             f"{path}, Spark's log of the micro-batch that outcomes are about, is not there. Give readStream and "
             "writeStream the same checkpointLocation, as a whole path."
         ) from None
-    return [records for line in lines[2:] for records in _records_in(line)]  # Spark's own stand in two lines
+    return [offset for line in lines[2:] for offset in _offsets_in(line)]  # Spark's own stand in two lines
 
 
-def _records_in(entry: Any) -> Iterator[RunSet]:
+def _offsets_in(entry: Any) -> Iterator[AcquiredOffset]:
     """Spark writes one line per source; newer log formats put the sources into one object, by name."""
     if isinstance(entry, str) and entry.startswith("{"):
-        yield from _records_in(json.loads(entry))
+        yield from _offsets_in(json.loads(entry))
     elif isinstance(entry, dict) and {"seq", "g", "b"} <= entry.keys():
-        yield AcquiredOffset.from_json(entry).batch
+        yield AcquiredOffset.from_json(entry)
     elif isinstance(entry, dict):
         for value in entry.values():
-            yield from _records_in(value)
+            yield from _offsets_in(value)
 
 
 def process(

@@ -63,7 +63,15 @@ def test_a_long_reason_is_cut(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "{}", '{"v":1,"outcomes":[[1]]}', '{"v":1,"outcomes":[["t",0,1,1,1,9,""]]}']
+    "text",
+    [
+        "",
+        "{}",
+        '{"v":1,"outcomes":[[1]]}',
+        '{"v":1,"outcomes":[["t",0,1,1,1,9,""]]}',
+        '{"v":1,"outcomes":[["t",0,"1","1",1,3,""]]}',
+        '{"v":1,"outcomes":[["t",0,1,1,null,3,""]]}',
+    ],
 )
 def test_a_damaged_file_is_refused_with_the_cure(tmp_path: Path, text: str) -> None:
     (tmp_path / "4.json").write_text(text)

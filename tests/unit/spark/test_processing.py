@@ -46,15 +46,17 @@ def schema(**other: DataType) -> StructType:
 
 def offset(topic: str, group: str, *runs: tuple[int, int, int]) -> str:
     batch = RunSet.of([((topic, 0), Run(*run)) for run in runs])
-    return json.dumps(AcquiredOffset(1, group, "member", {topic: "id"}, batch).to_json())
+    return json.dumps(AcquiredOffset(1, group, f"reader-{group}", {topic: "id"}, batch).to_json())
 
 
 def rules(tmp_path: Path, *lines: str, mode: Acknowledge = Acknowledge.COMMIT) -> OutcomeRules:
     """Spark has logged micro-batch 7, with these sources."""
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "7").write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
-    OutcomeLog(tmp_path / "share-outcomes").describe(mode, None)
-    return OutcomeRules(tmp_path / "share-outcomes")
+    folder = tmp_path / "share-outcomes"
+    OutcomeLog(folder, reader="reader-g").describe(mode, None)
+    OutcomeLog(folder, reader="reader-h").describe(Acknowledge.COMMIT, None)
+    return OutcomeRules(folder)
 
 
 def reject(first: int, *, topic: str = "orders", partition: int = 0, count: int = 1) -> Outcome:
@@ -113,6 +115,14 @@ def test_what_handoff_cannot_do_is_refused(tmp_path: Path, type: AcknowledgeType
     given = rules(tmp_path, offset("orders", "g", (0, 9, 1)), mode=Acknowledge.HANDOFF)
     with pytest.raises(OutcomeError, match=cure):
         given.record(7, [reject(3)._replace(type=type)])
+
+
+def test_each_source_of_a_query_has_a_mode_of_its_own(tmp_path: Path) -> None:
+    sources = [offset("orders", "g", (0, 9, 1)), offset("emails", "h", (0, 9, 1))]
+    given = rules(tmp_path, *sources, mode=Acknowledge.HANDOFF)
+    given.record(7, [reject(3, topic="emails")._replace(type=RELEASE)])
+    with pytest.raises(OutcomeError, match="acknowledge=commit"):
+        given.record(7, [reject(3, topic="orders")._replace(type=RELEASE)])
 
 
 @pytest.mark.parametrize(
