@@ -11,7 +11,7 @@ import tempfile
 from contextlib import ExitStack
 from pathlib import Path
 
-BESIDE = (("docs", "integration", "spark"),)
+BESIDE = (("cluster", "integration", "spark"),)
 TESTS = Path(__file__).resolve().parents[1] / "tests"
 
 
