@@ -39,6 +39,16 @@ def one_micro_batch(driver: Driver, start: dict[str, Any], folder: Path, count: 
     return end
 
 
+def half_done(opened: Open, queue: Queue, folder: Path) -> dict[str, Any]:
+    """A query that was stopped when it had accepted 100 records ahead and processed 50; returns its offset."""
+    queue.send(100)
+    driver = opened(**AHEAD, checkpointLocation=folder)
+    accept_ahead(driver, queue)
+    end = one_micro_batch(driver, initial(queue), folder, 50)
+    driver.close()
+    return end
+
+
 def release(queue: Queue, offset: int) -> Outcome:
     return Outcome(queue.topic, 0, offset, offset, 1, AcknowledgeType.RELEASE, "later")
 
@@ -80,11 +90,7 @@ def test_topics_that_change_before_the_first_micro_batch_leave_nothing_behind_un
 def test_without_its_checkpoint_in_read_stream_a_query_that_accepted_ahead_is_refused(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
-    queue.send(100)
-    first = opened(**AHEAD, checkpointLocation=tmp_path)
-    accept_ahead(first, queue)
-    end = one_micro_batch(first, initial(queue), tmp_path, 50)
-    first.close()
+    end = half_done(opened, queue, tmp_path)
     with pytest.raises(CheckpointError, match="give readStream the checkpointLocation"):
         opened(acknowledge="handoff").latest(end, None)
 
@@ -92,11 +98,7 @@ def test_without_its_checkpoint_in_read_stream_a_query_that_accepted_ahead_is_re
 def test_a_log_of_what_was_accepted_ahead_that_is_gone_is_missed(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
-    queue.send(100)
-    first = opened(**AHEAD, checkpointLocation=tmp_path)
-    accept_ahead(first, queue)
-    end = one_micro_batch(first, initial(queue), tmp_path, 50)
-    first.close()
+    end = half_done(opened, queue, tmp_path)
     (path,) = (tmp_path / "share-outcomes").glob("ahead-*.json")
     path.unlink()
     with pytest.raises(CheckpointError, match=r"is not there any more.*failOnDataLoss=false"):
