@@ -31,6 +31,6 @@ def test_all_parts_decide_and_all_are_shown(texts: list[str], status: int, tmp_p
     )
     assert ran.returncode == status, ran.stdout + ran.stderr
     words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in texts]
-    first, _, second = ran.stdout.partition("=== docs")
+    first, _, second = ran.stdout.partition("\n=== ")
     assert words[0] in first
     assert words[1] in second
