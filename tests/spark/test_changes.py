@@ -167,6 +167,29 @@ def test_a_release_of_what_was_handed_off_before_the_mode_changed_is_not_lost(
             second.latest(end, None)
 
 
+def test_an_outcome_counts_though_its_topic_is_not_subscribed_to_any_more(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.partitions = 1
+    queue.send(10)
+    letters, other = f"{queue.topic}-letters", f"{queue.topic}-2"
+    with queue.admin() as admin:
+        for name in (letters, other):
+            admin.create_topic(name, partitions=1)
+    options = {"checkpointLocation": tmp_path, "deadLetterTopic": letters, "pollTimeoutMs": 5_000}
+    first = opened(**options)
+    end = first.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    kill(first)
+    second = opened(**options, subscribe=other)
+    second.log(end)
+    rejected = release(queue, 3)._replace(type=AcknowledgeType.REJECT)
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [rejected])
+    write_log(tmp_path, "commits", 0, end)
+    wait_for(lambda: second._ledger.is_settled)
+    assert [value for value, _ in read_letters(queue, letters)] == [b"3"]
+
+
 def test_outcomes_of_a_source_stay_when_another_source_of_the_query_goes_on(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:

@@ -275,10 +275,9 @@ class Driver:
         outcomes, is_copied = (self._decided(acquirer.delivery_limit), False) if kept is None else kept
         if self._accepted:
             outcomes = [_without_release(each, topic) for each in outcomes]
-        wants_copies = topic is not None and not is_copied
-        if topic is not None and not is_copied and outcomes:
-            await acquirer.copy_rejected(outcomes, topic)
-        if outcomes and (kept is None or wants_copies):
+        if outcomes and not is_copied:
+            if topic is not None:
+                await acquirer.copy_rejected(outcomes, topic)
             log.keep(sequence, outcomes, is_copied=topic is not None)
         return outcomes
 
@@ -286,7 +285,9 @@ class Driver:
         """The outcomes that are about this micro-batch. A release after which the broker would give up is a reject."""
         if self._outcomes is None:
             return []
-        own = [each for each in self._outcomes.read() if each.topic in self._options.topics]
+        # A micro-batch that is replayed may have records of a topic that is not subscribed to any more.
+        topics = {*self._options.topics, *(topic for topic, _ in self._ledger.planned.places)}
+        own = [each for each in self._outcomes.read() if each.topic in topics]
         meant, ignored = match(own, self._ledger.planned)
         if ignored:
             logger.warning(
