@@ -149,20 +149,27 @@ def test_a_range_is_waited_for_where_a_new_leader_does_not_give_it_out_yet(
     run(scenario())
 
 
+async def copies_of_one_key(cluster: Cluster, name: str) -> Topic:
+    """Three of them, in a topic that is compacted as soon as its time moves on."""
+    configs = {
+        "cleanup.policy": "compact",
+        "segment.ms": "1",
+        "min.cleanable.dirty.ratio": "0",
+        "min.compaction.lag.ms": "0",
+        "delete.retention.ms": "0",
+    }
+    topic = await create_topic(cluster, name, configs=configs)
+    for index in range(3):
+        await produce(cluster, topic, [b"%d" % index], key=b"same", timestamp=1_000 * index)
+    return topic
+
+
 def test_records_compacted_away_at_the_end_of_a_range_are_not_waited_for(unique: str) -> None:
     """All copies of the key but the newest go; a later record of another key keeps the log longer than the range."""
 
     async def scenario(broker: Broker) -> None:
         async with Cluster(settings_for(broker)) as cluster:
-            configs = {
-                "cleanup.policy": "compact",
-                "segment.ms": "1",
-                "min.cleanable.dirty.ratio": "0",
-                "min.compaction.lag.ms": "0",
-            }
-            topic = await create_topic(cluster, unique, configs=configs)
-            for index in range(3):
-                await produce(cluster, topic, [b"%d" % index], key=b"same", timestamp=1_000 * index)
+            topic = await copies_of_one_key(cluster, unique)
             await produce(cluster, topic, [b"other"], key=b"other", timestamp=9_000)
             while await values(read_range(cluster, unique, 0, 0, 3), 0, 3) != [b"2", b"other"]:
                 broker.advance(60)
@@ -405,16 +412,7 @@ def test_the_tail_of_a_log_that_holds_nothing_but_bare_batches_is_read_to_its_en
 
     async def scenario(broker: Broker) -> None:
         async with Cluster(settings_for(broker)) as cluster:
-            configs = {
-                "cleanup.policy": "compact",
-                "segment.ms": "1",
-                "min.cleanable.dirty.ratio": "0",
-                "min.compaction.lag.ms": "0",
-                "delete.retention.ms": "0",
-            }
-            topic = await create_topic(cluster, unique, configs=configs)
-            for index in range(3):
-                await produce(cluster, topic, [b"%d" % index], key=b"same", timestamp=1_000 * index)
+            await copies_of_one_key(cluster, unique)
             await asyncio.to_thread(abort, broker.bootstrap_servers, unique)
             end = (await list_offsets(cluster, {(unique, 0): LATEST}))[unique, 0]
             while b"aborted" in await values(read_range(cluster, unique, 0, 0, end - 1), 0, end - 1):
