@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.share.changes import Span
-from headrace.wire.batches import ATTRIBUTES_AT, CONTROL, FRAME_SIZE, TRANSACTIONAL, read_header
+from headrace.wire.batches import ATTRIBUTES_AT, CONTROL, FRAME_SIZE, LENGTH_MIN, TRANSACTIONAL, read_header
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_marker
 
 if TYPE_CHECKING:
@@ -42,7 +43,10 @@ _LAST = 1 << 63
 def read_slice(
     log: "PartitionLog", offset: int, *, records_max: int, max_bytes: int, committed: bool
 ) -> Slice | None:
-    """Whole batches from the one that holds `offset` on; None where there is nothing to read yet."""
+    """Whole batches from the one that holds `offset` on; None where there is nothing to read yet.
+
+    Every turn of the loop either notes a batch behind those it has, or is the last one.
+    """
     chunks: list[bytes] = []
     batches: list[Span] = []
     positions: list[int] = []
@@ -58,10 +62,12 @@ def read_slice(
         if not read.data:
             break
         used = _walk(read.data, size, batches, positions, offset + records_max)
+        if not used:  # compaction has left a hole, and what follows it begins after the last wanted offset
+            break
         chunks.append(read.data if used == len(read.data) else read.data[:used])
         aborted.update(dict.fromkeys(read.aborted))
         size += used
-        at = batches[-1][1] + 1
+        at = max(at + 1, batches[-1][1] + 1)
         if at >= offset + records_max or size >= max_bytes or at >= log.end_offset:
             break
     if not chunks:
@@ -77,12 +83,16 @@ def _guess(log: "PartitionLog", records: int) -> int:
 
 
 def _walk(data: bytes, base: int, batches: list[Span], positions: list[int], end_offset: int) -> int:
-    """Notes the batches that begin before `end_offset`, at least one; where they end in `data`."""
+    """Notes the batches that begin before `end_offset`, at least one in all; where they end in `data`."""
     position, end, unpack = 0, len(data), _SPAN.unpack_from
     while position < end:
         first, length, delta = unpack(data, position)
         if first >= end_offset and batches:
             break
+        if length < LENGTH_MIN:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE, f"A record batch at offset {first} has length {length}."
+            )
         batches.append((first, first + delta))
         positions.append(base + position)
         position += length + FRAME_SIZE
