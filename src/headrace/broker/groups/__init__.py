@@ -6,7 +6,7 @@ consumer.py             KIP-848 groups as the journal makes them; consumer_membe
 heartbeats.py           what a heartbeat or a leave changes; reconcile.py one member's next step to its target
 assignors.py            uniform and range; subscriptions.py topic names and patterns
 share.py                share groups (KIP-932): the engine's rules of membership (headrace.share) as one of our groups
-offsets.py              committed offsets, and those of open transactions
+offsets.py              committed offsets, and those of open transactions; mending.py sets them right after a crash
 records.py              the journal's records in Kafka's schemas; share_records.py those of share groups
 state.py                everything that the journal rebuilds
 coordinator.py          the shell around them all: journal, timers, topics that come and go

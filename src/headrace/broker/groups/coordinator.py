@@ -23,6 +23,7 @@ from headrace.broker.groups.classic_rebalance import ClassicLimits
 from headrace.broker.groups.classic_requests import ClassicRequests
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_requests import ConsumerRequests
+from headrace.broker.groups.mending import ENTRIES_MAX, OffsetMending
 from headrace.broker.groups.offset_requests import OffsetRequests
 from headrace.broker.groups.records import Entry
 from headrace.broker.groups.registry import Group, GroupType, Now, Write
@@ -96,6 +97,7 @@ class GroupCoordinator:
     def load(self) -> None:
         """At start: the groups as the journal has them, and their clocks running."""
         self.replay()
+        OffsetMending(self).mend()
         now = self.now()
         for group in self.state.registry:
             if isinstance(group, ConsumerGroup):
@@ -230,7 +232,7 @@ class GroupCoordinator:
         return [*entries, *group.tombstones()] if is_nothing_left and group.is_empty else entries
 
     def _journal_quietly(self, group_id: str, entries: Sequence[Entry]) -> None:
-        """For what nobody waits for: it is tried again later, or does not matter any more after a restart."""
+        """For what nobody waits for: it is tried again later, or put right by the next start."""
         try:
             self.journal(group_id, entries)
         except KafkaError as error:
@@ -245,10 +247,23 @@ class GroupCoordinator:
         for group in self.state.registry:
             if isinstance(group, ShareGroup):
                 self.share.forget_topic(group, topic.id)
+        unidentified: dict[int, None] = {}
         for group_id in self.state.offsets.groups_reading(topic.name):
+            if self.state.offsets.has_unidentified(group_id, topic.name):
+                unidentified[self.partition_of(group_id)] = None
             entries = self.state.offsets.tombstones(group_id, topic=topic.name, topic_id=topic.id)
-            if entries:
-                self._journal_quietly(group_id, entries)
+            for first in range(0, len(entries), ENTRIES_MAX):
+                self._journal_quietly(group_id, entries[first : first + ENTRIES_MAX])
+        if unidentified:
+            self._sync(unidentified)
+
+    def _sync(self, partitions: Iterable[int]) -> None:
+        """For the few offsets without a topic id: they must be gone before a topic of that name can be made again."""
+        topic = self.core.topics.internal(OFFSETS_TOPIC)
+        try:
+            self.core.logs.sync([topic.partitions[index].log for index in partitions])
+        except OSError as error:
+            self.core.fail(error)
 
     def _show_metrics(self) -> None:
         def count(kind: GroupType, state: str | None = None) -> int:

@@ -137,8 +137,7 @@ class OffsetRequests:
         partitions = []
         for partition in topic.partitions:
             index = partition.partition_index
-            # Kafka keeps no topic ids with transactional offsets.
-            offset = self.committed(partition, topic_id=ZERO_UUID, wall_ms=wall_ms)
+            offset = self.committed(partition, topic_id=topic_id, wall_ms=wall_ms)
             code = ErrorCode.OFFSET_METADATA_TOO_LARGE if offset is None else ErrorCode.NONE
             if offset is not None:
                 if check is not None:
@@ -210,7 +209,8 @@ class OffsetRequests:
         if require_stable and self._store.is_pending(group_id, topic, index):
             return _no_offset(index, ErrorCode.UNSTABLE_OFFSET_COMMIT)
         committed = self._store.get(group_id, topic, index)
-        # An offset of a topic that had this name before may be left if the disk was full when that was deleted.
+        # An offset of a topic that had this name before may be left until the next start if the disk was full when
+        # that topic was deleted.
         if committed is None or not committed.is_of(topic_id):
             return _no_offset(index, ErrorCode.NONE)
         return OffsetFetchResponsePartitions(

@@ -5,12 +5,13 @@ transaction's marker. Offsets committed inside a transaction stay pending, by th
 that holds them, until the marker in that partition commits or aborts them. A plain commit made after the pending one
 outlives it, as in Kafka: each commit remembers its place in the journal's order.
 
-Deciding is separate: `tombstones` and `expired` say what to write and change nothing.
+Deciding is separate: `tombstones`, `expired` and `corrections` say what to write and change nothing.
 """
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
+from typing import NamedTuple
 
 from headrace.broker.groups import records
 from headrace.broker.groups.records import Entry
@@ -36,7 +37,8 @@ class CommittedOffset:
             metadata=self.metadata,
             commit_timestamp=self.committed_ms,
             expire_timestamp=self.expires_ms,
-            topic_id=self.topic_id,
+            # The version of the record that has an expiry has no topic id.
+            topic_id=self.topic_id if self.expires_ms == -1 else ZERO_UUID,
         )
 
     @classmethod
@@ -57,8 +59,17 @@ class CommittedOffset:
 
 Transaction = tuple[int, int]
 """The journal partition and the producer id."""
+Place = tuple[str, int]
+"""A topic's name and a partition of it."""
 _Place = tuple[int, CommittedOffset]
 _Topics = dict[str, dict[int, _Place]]
+
+
+class Correction(NamedTuple):
+    """A record that puts a group's offset right; in a transaction if it replaces a pending one."""
+
+    entry: Entry
+    transaction: Transaction | None = None
 
 
 class OffsetStore:
@@ -141,6 +152,15 @@ class OffsetStore:
         stores = [self._committed, *self._pending.values()]
         return sorted({group_id for store in stores for group_id, topics in store.items() if topic in topics})
 
+    def has_unidentified(self, group_id: str, topic: str) -> bool:
+        """Whether an offset of this topic was written without the topic's id: its record has no room for it."""
+        stores = [self._committed, *self._pending.values()]
+        return any(
+            offset.topic_id == ZERO_UUID
+            for store in stores
+            for _, offset in store.get(group_id, {}).get(topic, {}).values()
+        )
+
     def expired(
         self,
         group_id: str,
@@ -174,6 +194,37 @@ class OffsetStore:
                     is_nothing_left = False
         return entries, is_nothing_left
 
+    def corrections(
+        self, correct: Callable[[str, int, CommittedOffset], CommittedOffset | None]
+    ) -> Iterator[tuple[str, list[Correction]]]:
+        """What to write, by group, so that every offset, committed or pending, becomes what `correct` makes of it.
+
+        `correct` returns the same object for an offset that is right, and None for one that has to go. The order of
+        the commits of a partition is kept, because it decides which of them counts in the end.
+        """
+        pending: dict[str, dict[Place, list[tuple[int, CommittedOffset, Transaction]]]] = {}
+        for transaction, groups in self._pending.items():
+            for group_id, topics in groups.items():
+                for topic, partitions in topics.items():
+                    for index, (order, offset) in partitions.items():
+                        places = pending.setdefault(group_id, {}).setdefault((topic, index), [])
+                        places.append((order, offset, transaction))
+        for group_id in [*self._committed, *(group for group in pending if group not in self._committed)]:
+            commits: dict[Place, list[tuple[int, CommittedOffset, Transaction | None]]] = {
+                (topic, index): [(*place, None)]
+                for topic, partitions in self._committed.get(group_id, {}).items()
+                for index, place in partitions.items()
+            }
+            for place, found in pending.get(group_id, {}).items():
+                commits.setdefault(place, []).extend(found)
+            needed = [
+                correction
+                for (topic, index), ones in commits.items()
+                for correction in _corrected(group_id, topic, index, ones, correct)
+            ]
+            if needed:
+                yield group_id, needed
+
     def snapshot(self) -> object:
         """Everything that a replay of the journal must bring back, for comparison."""
         pending = {
@@ -181,6 +232,31 @@ class OffsetStore:
             for transaction, groups in self._pending.items()
         }
         return {group_id: _plain(topics) for group_id, topics in self._committed.items()}, pending, self._open
+
+
+def _corrected(
+    group_id: str,
+    topic: str,
+    index: int,
+    commits: list[tuple[int, CommittedOffset, Transaction | None]],
+    correct: Callable[[str, int, CommittedOffset], CommittedOffset | None],
+) -> list[Correction]:
+    """For the commits of one partition. A tombstone removes them all, so what stays is written again after it."""
+    corrected = [
+        (offset, correct(topic, index, offset), transaction)
+        for _, offset, transaction in sorted(commits, key=lambda commit: commit[0])
+    ]
+    first = next((at for at, (before, after, _) in enumerate(corrected) if after is not before), None)
+    if first is None:
+        return []
+    has_to_go = any(after is None for _, after, _ in corrected)
+    kept = [
+        Correction(records.offset_commit(group_id, topic, index, after.as_record()), transaction)
+        for _, after, transaction in (corrected if has_to_go else corrected[first:])
+        if after is not None
+    ]
+    tombstone = Correction(records.offset_commit(group_id, topic, index, None))
+    return [tombstone, *kept] if has_to_go else kept
 
 
 def _take(store: dict[str, _Topics], group_id: str, topic: str, partition: int) -> None:

@@ -1,6 +1,7 @@
 """Just enough of a BrokerCore for the group coordinator: real settings, timers, batches; topics and logs in lists."""
 
 from collections.abc import Callable, Iterator, Sequence
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.broker.call import Call
@@ -96,6 +97,7 @@ class FakeCore:
         self.timers = Timers()
         self.metrics = Metrics()
         self.topics = FakeTopics()
+        self.logs = SimpleNamespace(was_clean=True, sync=lambda logs: None)
         self.refusal: ErrorCode | None = None
         """Set: the disk refuses every append with it."""
         self.is_synced = True

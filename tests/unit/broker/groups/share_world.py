@@ -38,9 +38,14 @@ class FrozenClock:
 
 
 class AtOnce:
-    """Syncs without a thread."""
+    """Syncs without a thread; while it is held, not at all."""
+
+    def __init__(self) -> None:
+        self.is_held = False
 
     def run(self, work: Work, done: Done) -> None:
+        if self.is_held:
+            return
         work()
         done(None)
 
@@ -53,15 +58,17 @@ class ShareWorld:
         self.disk = MemoryDisk(is_simulated=True)
         self._metadata = folder / "metadata.sqlite"
         self._given = settings
+        self.runner = AtOnce()
         self.start()
 
     def start(self) -> None:
+        self.runner.is_held = False
         self.core = BrokerCore(
             Settings(self._given),
             disk=self.disk,
             metadata_path=self._metadata,
             clock=self.clock,
-            runner=AtOnce(),
+            runner=self.runner,
             on_failure=lambda error: None,
         )
 
@@ -69,6 +76,12 @@ class ShareWorld:
         """The machine goes down and comes back with what was synced."""
         self.core.metadata.close()
         self.disk.power_cycle()
+        self.start()
+
+    def kill(self) -> None:
+        """The process is killed and started again; the operating system has all that was written."""
+        self.core.metadata.close()
+        self.disk.restart()
         self.start()
 
     def close(self) -> None:
