@@ -47,6 +47,7 @@ def main() -> int:
                 folder / contest_name,
                 rounds=1 if chosen.quick else chosen.rounds,
                 seconds=chosen.seconds,
+                before=chosen.before,
                 spins_s=results.spins_s,
                 say=say,
             )
@@ -138,6 +139,12 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--partitions", type=int, help="partitions of each topic (1)")
     parser.add_argument(
         "--data", type=Path, help="where the brokers keep their files (the system's temporary folder)"
+    )
+    parser.add_argument(
+        "--before",
+        type=Path,
+        metavar="FOLDER",
+        help="an older checkout of this repository: one more contender of the bounds",
     )
     parser.add_argument(
         "--page", type=Path, metavar="FILE", help="put the contests' tables there, each between its marks"

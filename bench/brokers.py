@@ -68,7 +68,11 @@ class BrokerProcess(Protocol):
 
     def start(self, policy: Policy) -> Running: ...
 
-    def stop(self) -> None: ...
+    def start_again(self, policy: Policy) -> Running: ...
+
+    def stop(self) -> object: ...
+
+    def kill(self) -> None: ...
 
 
 class StartFailed(Exception):
@@ -82,19 +86,39 @@ class Headrace:
     set up) would have every start compile two hundred files.
     """
 
-    name = "headrace"
-
-    def __init__(self, folder: Path, *, bytecode: Path, settings: Mapping[str, str] | None = None) -> None:
-        self._folder = folder / self.name
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        bytecode: Path,
+        settings: Mapping[str, str] | None = None,
+        name: str = "headrace",
+        env: Mapping[str, str] | None = None,
+    ) -> None:
+        self.name = name
+        self._folder = folder / name
         self._settings = {**SAME_SETTINGS, **(settings or {})}
-        self._env = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(bytecode)}
+        self._env = {
+            "PYTHONDONTWRITEBYTECODE": "",
+            "PYTHONPYCACHEPREFIX": str(bytecode / name),
+            **(env or {}),
+        }
         self._starts = 0
         self._process: ChildProcess | None = None
 
     def start(self, policy: Policy) -> Running:
         self._starts += 1
-        home = self._folder / str(self._starts)
-        home.mkdir(parents=True)
+        self.home.mkdir(parents=True)
+        return self.start_again(policy)
+
+    @property
+    def home(self) -> Path:
+        """Holds `data/` and `server.log` of the last start."""
+        return self._folder / str(self._starts)
+
+    def start_again(self, policy: Policy) -> Running:
+        """On the data of the last start."""
+        home = self.home
         address = f"127.0.0.1:{free_ports(1)[0]}"
         command: list[str | Path] = [
             sys.executable,
@@ -116,9 +140,17 @@ class Headrace:
             time.sleep(PROBE_EVERY_S)
         return Running(self.name, policy, address, process.pid, time.perf_counter() - started)
 
-    def stop(self) -> None:
+    def stop(self, timeout_s: float = START_TIMEOUT_S) -> int | None:
+        """The exit status; None where nothing ran."""
+        status = None
         if self._process is not None:
-            self._process.stop()
+            status = self._process.stop(timeout_s)
+            self._process = None
+        return status
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self._process.kill()
             self._process = None
 
 
@@ -140,6 +172,13 @@ class Apache:
             heap=APACHE_HEAP,
             java_options=APACHE_JAVA_OPTIONS,
         )
+        return self._timed(kafka, policy)
+
+    def start_again(self, policy: Policy) -> Running:
+        assert self._kafka is not None, "not started"
+        return self._timed(self._kafka, policy)
+
+    def _timed(self, kafka: ApacheKafka, policy: Policy) -> Running:
         failures: list[Exception] = []
 
         def run() -> None:
@@ -167,6 +206,10 @@ class Apache:
         return Running(self.name, policy, kafka.bootstrap_servers, kafka.pids[0], start_s)
 
     def stop(self) -> None:
+        """The data stays: `start_again` goes on with it."""
         if self._kafka is not None:
             self._kafka.stop()
-            self._kafka = None
+
+    def kill(self) -> None:
+        if self._kafka is not None:
+            self._kafka.kill()

@@ -3,26 +3,28 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import client, slow
+from bench import bounds, client, slow
 from bench.contest import Contest
 from bench.machine import spin_s
 from bench.queues import run as queues
 from bench.spark import run as spark
 
-CONTESTS = ("client", "slow", "queues", "spark")
+CONTESTS = ("bounds", "client", "slow", "queues", "spark")
 TITLES = {
+    "bounds": "Bounds: what one client costs beside many others, or after a long history.",
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Task queues: all jobs are enqueued, then a worker works them off, ten at once; each ran exactly once.",
     "spark": "Spark: kafka-share against Spark's own Kafka source, 2 partitions, 100 bytes a record, noop sink.",
 }
 REFERENCES = {
+    "bounds": bounds.REFERENCE,
     "client": client.CONFLUENT,
     "slow": slow.REFERENCE,
     "queues": queues.OURS,
     "spark": spark.REFERENCE,
 }
-ROUNDS = {"client": 2, "slow": 1, "queues": 2, "spark": 2}
+ROUNDS = {"bounds": 1, "client": 2, "slow": 1, "queues": 2, "spark": 2}
 CLIENT_S, SLOW_S = 1.5, 2.0
 
 
@@ -32,6 +34,7 @@ def run_contest(
     *,
     rounds: int | None,
     seconds: float | None,
+    before: Path | None,
     spins_s: list[float],
     say: Callable[[str], None],
 ) -> Contest:
@@ -40,7 +43,9 @@ def run_contest(
     contest = Contest(TITLES[name], reference=REFERENCES[name])
     rounds = rounds or ROUNDS[name]
     folder.mkdir()
-    if name == "client":
+    if name == "bounds":
+        bounds.run_bounds(contest, folder, rounds=rounds, before=before, say=say)
+    elif name == "client":
         client.run_clients(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
     elif name == "slow":
         slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)

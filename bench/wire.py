@@ -49,7 +49,7 @@ def request_frame(request: Message, version: int, correlation_id: int = 0) -> by
 
 
 class Connection:
-    """One connection, one request at a time."""
+    """One connection: `ask` for one request at a time, `send` and `receive_for` for more."""
 
     def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_S) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
@@ -57,7 +57,14 @@ class Connection:
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def ask(self, request: Message, version: int) -> Any:
+        self.send(request, version)
+        return self.receive_for(request, version)
+
+    def send(self, request: Message, version: int) -> None:
         self.socket.sendall(request_frame(request, version))
+
+    def receive_for(self, request: Message, version: int) -> Any:
+        """The response to the oldest request that has none yet, which must be this one."""
         frame = bytes(self.receive())
         _, position = read_response_header(request.API_KEY, version, frame)
         response, _ = read_message(response_class(request.API_KEY), version, frame, position)
