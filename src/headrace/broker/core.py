@@ -28,6 +28,7 @@ from headrace.broker.settings import Settings
 from headrace.broker.share.dead_letters import DeadLetters
 from headrace.broker.share.leader import ShareLeader
 from headrace.broker.share.state_store import ShareStateStore
+from headrace.broker.slices import Slices
 from headrace.broker.timers import Timers
 from headrace.broker.topics import Partition, Topics
 from headrace.broker.transactions.coordinator import TransactionCoordinator
@@ -69,6 +70,7 @@ class BrokerCore:
         self.clock = clock
         self.timers = Timers()
         self.parked = Parked()
+        self.slices = Slices()
         self.metrics = Metrics()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
         self._requests: dict[int, Counter] = {}
@@ -224,11 +226,19 @@ class BrokerCore:
             )
 
     def deadline_ms(self) -> int | None:
-        return self.timers.deadline_ms()
+        """When to call `settle` again: at once while longer work waits for its next step."""
+        return self.clock.monotonic_ms() if self.slices.is_pending else self.timers.deadline_ms()
+
+    def is_due(self) -> bool:
+        """Whether `settle` has something to do now."""
+        deadline_ms = self.timers.deadline_ms()
+        is_timer_due = deadline_ms is not None and deadline_ms <= self.clock.monotonic_ms()
+        return is_timer_due or self.slices.is_pending
 
     def settle(self) -> None:
-        """Runs what has become due: timers, and requests woken by appends."""
+        """Runs what has become due: timers, a step of longer work, and requests woken by appends."""
         self.timers.run_due(self.clock.monotonic_ms())
+        self.slices.step()
         self.parked.run_woken()
 
     def wind_down(self) -> None:

@@ -4,6 +4,7 @@ Theory of operation. Three kinds: a counter only grows, a gauge is a function th
 histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11);
 what Kafka shows as a rate is here the counter behind it. `count` and `observe` look their series up each time; a hot
 path holds on to `counter(...)` or `histogram(...)` instead, which costs an addition. Nothing here knows time.
+An index from each label to its series makes forgetting cost what is forgotten, not what there is.
 """
 
 from bisect import bisect_left
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 Labels = tuple[tuple[str, str], ...]
+Key = tuple[str, Labels]
 
 BUCKETS: tuple[float, ...] = (
     0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 50, 75, 100, 250, 500, 1000, 2500, 5000, 10_000, 30_000, 60_000,
@@ -61,6 +63,7 @@ class Metrics:
         self._counters: dict[tuple[str, Labels], Counter] = {}
         self._gauges: dict[tuple[str, Labels], Callable[[], float]] = {}
         self._histograms: dict[tuple[str, Labels], Histogram] = {}
+        self._by_label: dict[tuple[str, str], dict[Key, None]] = {}
 
     def count(self, name: str, amount: float = 1, **labels: object) -> None:
         self.counter(name, **labels).value += amount
@@ -70,7 +73,10 @@ class Metrics:
 
     def gauge(self, name: str, function: Callable[[], float], **labels: object) -> None:
         """Shows what the function returns at each snapshot; a second one of the same name and labels replaces it."""
-        self._gauges[name, _labels(labels)] = function
+        key = (name, _labels(labels))
+        if key not in self._gauges:
+            self._index(key)
+        self._gauges[key] = function
 
     def counter(self, name: str, **labels: object) -> Counter:
         """The series itself, made at 0 if it is new."""
@@ -78,6 +84,7 @@ class Metrics:
         found = self._counters.get(key)
         if found is None:
             found = self._counters[key] = Counter()
+            self._index(key)
         return found
 
     def histogram(self, name: str, **labels: object) -> Histogram:
@@ -85,14 +92,26 @@ class Metrics:
         found = self._histograms.get(key)
         if found is None:
             found = self._histograms[key] = Histogram()
+            self._index(key)
         return found
 
     def forget(self, **labels: object) -> None:
         """Drops every series that has all of these labels: the group or topic is gone."""
-        gone = set(_labels(labels))
-        for table in (self._counters, self._gauges, self._histograms):
-            for key in [key for key in table if gone.issubset(key[1])]:
-                del table[key]
+        gone = _labels(labels)
+        rarest = min((self._by_label.get(label, {}) for label in gone), key=len, default={})
+        for key in [key for key in rarest if set(gone).issubset(key[1])]:
+            self._counters.pop(key, None)
+            self._gauges.pop(key, None)
+            self._histograms.pop(key, None)
+            for label in key[1]:
+                keys = self._by_label[label]
+                del keys[key]
+                if not keys:
+                    del self._by_label[label]
+
+    def _index(self, key: Key) -> None:
+        for label in key[1]:
+            self._by_label.setdefault(label, {})[key] = None
 
     def snapshot(self) -> list[Sample]:
         """Every series, in the order of names and labels."""

@@ -7,6 +7,9 @@ from itertools import count
 
 logger = logging.getLogger("headrace.broker")
 
+ACTIONS_PER_TURN = 200
+"""What is due beyond that runs in the next turns, after what came in meanwhile."""
+
 
 class Timer:
     __slots__ = ("_timers", "action", "deadline_ms")
@@ -49,7 +52,11 @@ class Timers:
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now_ms: int) -> None:
-        while (deadline_ms := self.deadline_ms()) is not None and deadline_ms <= now_ms:
+        """At most ACTIONS_PER_TURN of what is due; while `deadline_ms` is not past `now_ms` there is more."""
+        for _ in range(ACTIONS_PER_TURN):
+            deadline_ms = self.deadline_ms()
+            if deadline_ms is None or deadline_ms > now_ms:
+                break
             _, _, timer = heapq.heappop(self._heap)
             action, timer.action = timer.action, None
             assert action is not None

@@ -1,6 +1,7 @@
 """Counters, gauges and histograms by name and labels."""
 
 from headrace.broker.metrics import BUCKETS, Metrics, Sample
+from tests.unit.work import operations
 
 
 def only(metrics: Metrics) -> Sample:
@@ -60,3 +61,28 @@ def test_what_has_all_of_the_labels_is_forgotten() -> None:
     assert [sample.name for sample in metrics.snapshot()] == ["a", "b"]
     metrics.forget(group="g")
     assert [(sample.name, sample.labels["group"]) for sample in metrics.snapshot()] == [("a", "other")]
+
+
+def test_forgetting_a_series_costs_the_same_however_many_others_there_are() -> None:
+    def cost(others: int) -> int:
+        metrics = Metrics()
+        for partition in range(others):
+            metrics.count("acks", group="g", topic="t", partition=partition)
+            metrics.gauge("in flight", lambda: 1, group="g", topic="t", partition=partition)
+        return operations(lambda: metrics.forget(group="g", topic="t", partition=5))
+
+    assert cost(1000) == cost(100)
+
+
+def test_what_was_forgotten_is_gone_from_every_table_and_may_come_again() -> None:
+    metrics = Metrics()
+    for name in ("a", "b"):
+        metrics.count("acks", group=name, topic="t")
+        metrics.observe("time", 1, group=name)
+        metrics.gauge("size", lambda: 1, group=name)
+    metrics.forget(group="a")
+    metrics.forget(group="a")
+    assert {sample.labels["group"] for sample in metrics.snapshot()} == {"b"}
+    metrics.count("acks", group="a", topic="t")
+    metrics.forget(topic="t")
+    assert {sample.name for sample in metrics.snapshot()} == {"time", "size"}

@@ -1,6 +1,6 @@
 """Timers: one heap of deadlines, run by whoever owns the clock."""
 
-from headrace.broker.timers import Timers
+from headrace.broker.timers import ACTIONS_PER_TURN, Timers
 
 
 def test_due_timers_run_in_the_order_of_their_deadlines() -> None:
@@ -48,3 +48,16 @@ def test_a_timer_that_fails_does_not_keep_the_others_waiting() -> None:
     timers.at(20, lambda: ran.append("second"))
     timers.run_due(20)
     assert ran == ["second"]
+
+
+def test_one_turn_runs_a_bounded_number_of_timers_and_the_rest_stay_due() -> None:
+    timers, ran = Timers(), []
+    for number in range(3 * ACTIONS_PER_TURN):
+        timers.at(number % 7, lambda number=number: ran.append(number))  # type: ignore[misc]
+    timers.run_due(10)
+    assert len(ran) == ACTIONS_PER_TURN
+    assert timers.deadline_ms() is not None
+    timers.run_due(10)
+    timers.run_due(10)
+    assert sorted(ran) == list(range(3 * ACTIONS_PER_TURN))
+    assert timers.deadline_ms() is None

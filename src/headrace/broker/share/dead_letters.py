@@ -61,7 +61,7 @@ class DeadLetters:
             if state is None or all(batch.state is not ARCHIVING for batch in state.merged()):
                 continue
             try:
-                leader.note_copied(leader.load(key.group_id, (key.topic_id, key.partition)))
+                leader.unload_if_idle(leader.load(key.group_id, (key.topic_id, key.partition)))
             except KafkaError as error:
                 logger.warning("%s: its dead letters have to wait: %s", key, error)
 

@@ -19,6 +19,7 @@ from headrace.broker.metrics import Histogram
 from headrace.broker.share.loaded import LoadedPartition, Stale
 from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
+from headrace.broker.slices import Steps
 from headrace.share.changes import AckBatch
 from headrace.share.errors import (
     InvalidRequest,
@@ -48,12 +49,16 @@ SESSION_ERRORS: dict[type[ShareError], ErrorCode] = {
     InvalidRequest: ErrorCode.INVALID_REQUEST,
 }
 TopicPartition = tuple[bytes, int]
+PARTITIONS_PER_STEP = 100
+"""Share-partitions that are given back or unloaded in one turn of the loop."""
 
 
 class ShareLeader:
     def __init__(self, core: "BrokerCore") -> None:
         self._core = core
         self._loaded: dict[ShareKey, LoadedPartition] = {}
+        self._by_group: dict[str, dict[ShareKey, LoadedPartition]] = {}
+        self._by_topic: dict[bytes, dict[ShareKey, LoadedPartition]] = {}
         self.sessions = ShareSessions(core.settings.int("group.share.max.share.sessions"))
         self._left: dict[str, set[str]] = {}
         """Groups whose members closed their sessions properly, by the connection they had opened them on."""
@@ -172,12 +177,14 @@ class ShareLeader:
     def load(self, group_id: str, place: TopicPartition) -> LoadedPartition:
         key = ShareKey(group_id, *place)
         loaded = self._loaded.get(key)
-        if loaded is not None and loaded.is_fenced:
+        if loaded is not None and (loaded.is_fenced or self._core.topics.by_id(place[0]) is None):
             self._unload(loaded)
             loaded = None
         if loaded is None:
             started_ms = self._core.clock.monotonic_ms()
-            loaded = self._loaded[key] = LoadedPartition(self._core, key, self.find(place))
+            loaded = LoadedPartition(self._core, key, self.find(place))
+            for index in self._indexes(key):
+                index[key] = loaded
             self._core.metrics.observe("PartitionLoadTimeMs", self._core.clock.monotonic_ms() - started_ms)
             labels = {"group": group_id, "topic": loaded.partition.topic.name, "partition": place[1]}
             self._core.metrics.gauge("InFlightMessageCount", lambda: loaded.engine.window_size, **labels)
@@ -186,7 +193,15 @@ class ShareLeader:
 
     def loaded(self, group_id: str) -> list[LoadedPartition]:
         """The group's share-partitions that are being served, for views."""
-        return [loaded for key, loaded in self._loaded.items() if key.group_id == group_id]
+        return list(self._by_group.get(group_id, {}).values())
+
+    def _indexes(self, key: ShareKey) -> tuple[dict[ShareKey, LoadedPartition], ...]:
+        """Every dictionary a loaded share-partition is in."""
+        return (
+            self._loaded,
+            self._by_group.setdefault(key.group_id, {}),
+            self._by_topic.setdefault(key.topic_id, {}),
+        )
 
     def note_fetch(self, group_id: str, percent: float, spent_ms: float) -> None:
         """How many of its partitions a fetch got records from, and how long it took to acquire them."""
@@ -205,30 +220,48 @@ class ShareLeader:
             self._unload(loaded)
 
     def _close(self, session: ShareSession) -> None:
-        """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15)."""
+        """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15).
+
+        Of many share-partitions a few a turn; whoever comes to one before its turn finds the records given back.
+        """
         self.sessions.remove(session)
         for counts in (self.handed, self.answered):
             del counts[session.group_id, session.member_id]  # a Counter does not mind if it is not there
         self._left.setdefault(session.connection_id, set()).add(session.group_id)
-        for loaded in self.loaded(session.group_id):
-            if session.member_id in loaded.engine.holders:
-                loaded.release_member(session.member_id)
+        held = [
+            loaded for loaded in self.loaded(session.group_id) if session.member_id in loaded.engine.holders
+        ]
+        for loaded in held:
+            loaded.leave(session.member_id)
+        self._core.slices.run(self._release(held))
+
+    @staticmethod
+    def _release(held: Sequence[LoadedPartition]) -> Steps:
+        for count, loaded in enumerate(held, 1):
+            loaded.release_left()
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
 
     def _disconnected(self, connection_id: int) -> None:
         for session in self.sessions.disconnected(str(connection_id)):
             self._close(session)
             self._core.metrics.count("ShareSessionEvictionsPerSec")
         for group_id in self._left.pop(str(connection_id), ()):
-            for loaded in self.loaded(group_id):
-                self._unload_if_idle(loaded)
+            self._core.slices.run(self._unload_idle(group_id))
 
-    def note_copied(self, loaded: LoadedPartition) -> None:
-        """Its dead letters are all written: there was perhaps nothing else that kept it."""
-        if self._loaded.get(loaded.key) is loaded:
-            self._unload_if_idle(loaded)
+    def _unload_idle(self, group_id: str) -> Steps:
+        for count, loaded in enumerate(self.loaded(group_id), 1):
+            self.unload_if_idle(loaded)
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
 
-    def _unload_if_idle(self, loaded: LoadedPartition) -> None:
-        if not self.sessions.has_group(loaded.key.group_id) and not loaded.is_copying:
+    def unload_if_idle(self, loaded: LoadedPartition) -> None:
+        """Unless it was unloaded before, has dead letters on their way, or somebody fetches from its group."""
+        if self._loaded.get(loaded.key) is not loaded:
+            return
+        loaded.release_left()
+        is_used = self.sessions.has_group(loaded.key.group_id) or loaded.is_copying
+        if not is_used and self._loaded.get(loaded.key) is loaded:
             self._unload(loaded)
 
     def forget_group(self, group_id: str) -> None:
@@ -252,16 +285,34 @@ class ShareLeader:
 
     def _unload(self, loaded: LoadedPartition) -> None:
         loaded.close()
-        if self._loaded.get(loaded.key) is loaded:
-            del self._loaded[loaded.key]
+        self._drop(loaded)
         self._core.metrics.forget(
             group=loaded.key.group_id, topic=loaded.partition.topic.name, partition=loaded.key.partition
         )
         self._core.parked.touch(loaded.key)
 
+    def _drop(self, loaded: LoadedPartition) -> None:
+        key = loaded.key
+        if self._loaded.get(key) is not loaded:
+            return
+        for index in self._indexes(key):
+            del index[key]
+        if not self._by_group[key.group_id]:
+            del self._by_group[key.group_id]
+        if not self._by_topic[key.topic_id]:
+            del self._by_topic[key.topic_id]
+
     def _note_topic_deleted(self, topic: "Topic") -> None:
-        for loaded in [loaded for key, loaded in self._loaded.items() if key.topic_id == topic.id]:
-            self._unload(loaded)
+        """Nobody finds them by their topic's id any more. Their metrics went with the topic's name."""
+        self._core.slices.run(self._unload_deleted(list(self._by_topic.get(topic.id, {}).values())))
+
+    def _unload_deleted(self, unloading: Sequence[LoadedPartition]) -> Steps:
+        for count, loaded in enumerate(unloading, 1):
+            loaded.close()
+            self._drop(loaded)
+            self._core.parked.touch(loaded.key)
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
 
     @property
     def core(self) -> "BrokerCore":

@@ -73,6 +73,8 @@ class LoadedPartition:
         self.is_fenced = False
         """The stored state was set anew behind our back, by an administrator."""
         self._is_closed = False
+        self._left: set[str] = set()
+        """Members whose records are to be given back before anything else is done here."""
         self._copies_pending = 0
         self._revision = -1
         self._limits = Limits()
@@ -128,6 +130,7 @@ class LoadedPartition:
 
     def readable_bytes(self, limit: int) -> int:
         """How much a fetch could read here now, up to `limit`."""
+        self.release_left()
         if not self.engine.can_acquire(self.limits()):
             return 0
         log, offset = self.partition.log, self.engine.next_fetch_offset()
@@ -140,6 +143,7 @@ class LoadedPartition:
     def acquire(
         self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int
     ) -> Handed | None:
+        self.release_left()
         limits = self.limits()
         engine, log = self.engine, self.partition.log
         if not engine.can_acquire(limits):
@@ -177,6 +181,7 @@ class LoadedPartition:
         """All of the member's answers, or KafkaError and none; Stale when this copy of the state is outdated."""
         if self.is_fenced:
             raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
+        self.release_left()
         now_ms = self._core.clock.monotonic_ms()
         deadline_ms = self.engine.deadline_ms()
         if deadline_ms is not None and deadline_ms <= now_ms:
@@ -207,9 +212,19 @@ class LoadedPartition:
             )
         return counter
 
-    def release_member(self, member: str) -> None:
+    def leave(self, member: str) -> None:
+        """The member has gone: what it holds is given back by `release_left`, at the latest before the next request."""
+        self._left.add(member)
+
+    def release_left(self) -> None:
         """What its holder gave up without an answer. The journal gets it if it can; the locks end in any case."""
-        self._change_anyway(self.engine.release_member(member, limits=self.limits()))
+        if not self._left:
+            return
+        left, self._left = self._left, set()
+        if self._is_closed:
+            return
+        for member in sorted(left):
+            self._change_anyway(self.engine.release_member(member, limits=self.limits()))
 
     @property
     def is_copying(self) -> bool:
@@ -312,7 +327,7 @@ class LoadedPartition:
             ]
             self._change_anyway(copied)
             if not self._copies_pending:
-                self._core.share_leader.note_copied(self)
+                self._core.share_leader.unload_if_idle(self)
 
         self._copies_pending += 1
         self._core.dead_letters.copy(self.key.group_id, self.partition, letters).then(archive)

@@ -1,0 +1,46 @@
+"""Work that is too long for one turn of the event loop, cut into steps.
+
+Theory of operation. Work is a generator: each `yield` is a place where the turn may end, and everything must be
+consistent there, because other requests are handled before it goes on. The first step is taken at once, so that small
+work is done when `run` returns; `BrokerCore.settle` takes one more step each time, of the works in turn. A step is
+bounded by a count of operations, not by time: the same requests give the same steps.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+
+logger = logging.getLogger("headrace.broker")
+
+Steps = Iterator[None]
+
+
+class Slices:
+    def __init__(self) -> None:
+        self._waiting: deque[Steps] = deque()
+
+    def run(self, steps: Steps) -> None:
+        """Takes the first step now and the others later, one a turn."""
+        if _step(steps):
+            self._waiting.append(steps)
+
+    @property
+    def is_pending(self) -> bool:
+        return bool(self._waiting)
+
+    def step(self) -> None:
+        """One step of the work whose turn it is."""
+        if self._waiting:
+            self.run(self._waiting.popleft())
+
+
+def _step(steps: Steps) -> bool:
+    """True when there is more to do."""
+    try:
+        next(steps)
+    except StopIteration:
+        return False
+    except Exception:  # it is one work's trouble; the turn belongs to others too
+        logger.exception("a piece of longer work failed; the rest of it is not done")
+        return False
+    return True

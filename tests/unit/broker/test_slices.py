@@ -1,0 +1,44 @@
+"""Longer work in steps: the first at once, the others one a turn."""
+
+from headrace.broker.slices import Slices, Steps
+
+
+def counting(name: str, steps: int, done: list[str]) -> Steps:
+    for number in range(steps):
+        done.append(f"{name}{number}")
+        if number < steps - 1:
+            yield
+
+
+def test_small_work_is_done_at_once() -> None:
+    slices, done = Slices(), list[str]()
+    slices.run(counting("a", 1, done))
+    assert done == ["a0"]
+    assert not slices.is_pending
+
+
+def test_works_take_turns_one_step_each() -> None:
+    slices, done = Slices(), list[str]()
+    slices.run(counting("a", 3, done))
+    slices.run(counting("b", 2, done))
+    assert done == ["a0", "b0"]
+    slices.step()
+    assert done == ["a0", "b0", "a1"]
+    while slices.is_pending:
+        slices.step()
+    assert done == ["a0", "b0", "a1", "b1", "a2"]
+    slices.step()
+
+
+def test_work_that_fails_does_not_keep_the_others_from_going_on() -> None:
+    slices, done = Slices(), list[str]()
+
+    def failing() -> Steps:
+        yield
+        raise RuntimeError("broken")
+
+    slices.run(failing())
+    slices.run(counting("a", 2, done))
+    while slices.is_pending:
+        slices.step()
+    assert done == ["a0", "a1"]
