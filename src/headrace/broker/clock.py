@@ -3,6 +3,10 @@
 import time
 from typing import Protocol
 
+BELIEVED_AFTER_MS = 3_600_000
+DRIFT_MS = 60_000
+"""Steps up to this are ordinary corrections of a clock."""
+
 
 class Clock(Protocol):
     def wall_ms(self) -> int:
@@ -18,6 +22,31 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+
+class ExpiryClock:
+    """The wall clock for what is deleted by age: a jump forward counts only when it has lasted for an hour.
+
+    A wall clock that is set wrong for a moment must not make everything look old: records, offsets, producers. A step
+    back is followed at once, because it only keeps things longer. Ask it now and then: a jump is dated when it is seen.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ahead_ms = clock.wall_ms() - clock.monotonic_ms()
+        """How far the wall clock is believed to be ahead of the monotonic one."""
+        self._jumped_ms: int | None = None
+
+    def wall_ms(self) -> int:
+        now_ms = self._clock.monotonic_ms()
+        ahead_ms = self._clock.wall_ms() - now_ms
+        if ahead_ms <= self._ahead_ms + DRIFT_MS:
+            self._ahead_ms, self._jumped_ms = ahead_ms, None
+        elif self._jumped_ms is None:
+            self._jumped_ms = now_ms
+        elif now_ms - self._jumped_ms >= BELIEVED_AFTER_MS:
+            self._ahead_ms, self._jumped_ms = ahead_ms, None
+        return now_ms + self._ahead_ms
 
 
 class ManualClock:

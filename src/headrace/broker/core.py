@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headrace.broker.call import Call, CloseConnection
-from headrace.broker.clock import Clock
+from headrace.broker.clock import Clock, ExpiryClock
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_commit import GroupCommit
 from headrace.broker.groups.coordinator import GroupCoordinator
@@ -68,6 +68,7 @@ class BrokerCore:
     ) -> None:
         self.settings = settings
         self.clock = clock
+        self.expiry_clock = ExpiryClock(clock)
         self.timers = Timers()
         self.parked = Parked()
         self.slices = Slices()

@@ -41,7 +41,7 @@ class Housekeeping:
         for topic in self._core.topics:
             for partition in topic.partitions:
                 partition.open()  # a log that was not used since the start grows old too
-        for work in self._core.logs.background_work(self._core.clock.wall_ms()):
+        for work in self._core.logs.background_work(self._core.expiry_clock.wall_ms()):
             self._start(work)
 
     def _start(self, work: Work) -> None:

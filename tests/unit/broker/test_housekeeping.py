@@ -72,3 +72,16 @@ def test_a_piece_of_work_that_fails_does_not_end_housekeeping(
         broker.advance(60)
     broker.advance(120)
     assert broker.call(lambda: log.start_offset) == 10
+
+
+def test_a_wall_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = log_of(broker, retention_ms="60000", segment_bytes="1048576")
+    append(broker, log, b"k", bytes(300_000), count=10)
+    wall_ms = broker.core.clock.wall_ms
+    monkeypatch.setattr(broker.core.clock, "wall_ms", lambda: wall_ms() + 365 * 86_400_000)
+    broker.advance(30)
+    monkeypatch.undo()
+    broker.advance(20)
+    assert broker.call(lambda: (log.start_offset, log.end_offset)) == (0, 10)

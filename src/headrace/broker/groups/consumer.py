@@ -78,7 +78,9 @@ class ConsumerGroup:
         self.metadata_hash = 0
         self.assignment_epoch = 1
         self.assigned_ms = 0
-        """When the target was computed, by the wall clock; 0: never."""
+        """When the target was computed, by the wall clock, for whoever reads the journal; 0: never."""
+        self._assigned_at_ms: int | None = None
+        """The same by the monotonic clock; None: not since the start. Intervals go by this one."""
         self.members: dict[str, ConsumerMember] = {}
         self.targets: dict[str, frozenset[TopicPartition]] = {}
         self.resolved: dict[str, frozenset[str]] = {}
@@ -234,6 +236,13 @@ class ConsumerGroup:
         names = {name for member in left.values() for name in self.names_of(member)}
         entries.append(records.group_epoch(self.group_id, self.epoch + 1, fingerprint(names, self.topics)))
         return entries
+
+    def may_assign(self, interval_ms: int, now: Now) -> bool:
+        """Whether the last assignment is old enough for another one."""
+        return self._assigned_at_ms is None or now.ms - self._assigned_at_ms >= interval_ms
+
+    def note_assigned(self, now: Now) -> None:
+        self._assigned_at_ms = now.ms
 
     def keep_session(self, member_id: str, session_ms: int, now: Now) -> None:
         self.session_ms = session_ms

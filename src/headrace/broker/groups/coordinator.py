@@ -216,15 +216,15 @@ class GroupCoordinator:
         for group in self.state.registry:
             # A share group has no offsets that could expire, and stays until somebody deletes it.
             is_kept = group.type is GroupType.SHARE
-            entries = [] if is_kept else self._expired(group, now, retention_ms)
+            entries = [] if is_kept else self._expired(group, retention_ms)
             if entries:
                 logger.info("group %s: %d records of it have expired", group.group_id, len(entries))
                 self._journal_quietly(group.group_id, entries)
 
-    def _expired(self, group: Group, now: Now, retention_ms: int) -> list[Entry]:
+    def _expired(self, group: Group, retention_ms: int) -> list[Entry]:
         entries, is_nothing_left = self.state.offsets.expired(
             group.group_id,
-            wall_ms=now.wall_ms,
+            wall_ms=self.core.expiry_clock.wall_ms(),
             retention_ms=retention_ms,
             since=group.offsets_idle_since,
             is_subscribed=group.is_subscribed_to,

@@ -76,11 +76,15 @@ class Decision:
         """Once the entries are in the journal and applied: the clocks that the heartbeat has started again."""
         if self.has_refreshed:
             group.is_stale = False
+        if any(entry.key.API_KEY == TARGET_METADATA for entry in self.entries):
+            group.note_assigned(now)
         group.keep_session(self.member.member_id, limits.session_ms, now)
         if any(entry.key.API_KEY == CURRENT_ASSIGNMENT for entry in self.entries):
             group.watch_revocation(self.member, now)
 
 
+TARGET_METADATA = 6
+"""The type of the records that say for which group epoch the target was computed."""
 CURRENT_ASSIGNMENT = 8
 """The type of the records that say what a member holds."""
 
@@ -298,8 +302,9 @@ class _Heartbeat:
     def _target(self, member: ConsumerMember, epoch: int) -> tuple[int, frozenset[TopicPartition]]:
         """The newest assignment's epoch, and the member's part in it; computed now if it is older than the group."""
         group = self.group
-        due_ms = group.assigned_ms + self.limits.assignment_interval_ms if group.assigned_ms else 0
-        if epoch <= group.assignment_epoch or self.now.wall_ms < due_ms:
+        if epoch <= group.assignment_epoch or not group.may_assign(
+            self.limits.assignment_interval_ms, self.now
+        ):
             return group.assignment_epoch, self._former_target(member)
         members = self._members_with(member)
         specs = {

@@ -120,7 +120,7 @@ class ShareOffsetRequests:
             done = tuple(result.partition_index for result in results if not result.error_code)
             if topic is not None and done:
                 altered[topic.id] = TopicState(topic.name, done)
-                self._core.share_leader.fence_partitions(group.group_id, topic.id)
+                self._core.share_leader.fence_partitions(group.group_id, topic.id, frozenset(done))
         if altered:
             changes = group.rules.initialize(altered)
             written.append(self._coordinator.share.change(group, changes, self._coordinator.now()))

@@ -9,7 +9,7 @@ comes back or frees room. Nobody asks the group coordinator: sessions work for a
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -276,12 +276,16 @@ class ShareLeader:
             if loaded.key.topic_id == topic_id:
                 self._unload(loaded)
 
-    def fence_partitions(self, group_id: str, topic_id: bytes) -> None:
-        """The stored state was set anew: who still holds records of the old is told so, and fetches load the new."""
+    def fence_partitions(self, group_id: str, topic_id: bytes, indexes: Container[int] | None = None) -> None:
+        """The stored state was set anew: who still holds records of the old is told so, and fetches load the new.
+
+        Of the partitions given, or of all that the topic has.
+        """
         for loaded in self.loaded(group_id):
-            if loaded.key.topic_id == topic_id:
+            key = loaded.key
+            if key.topic_id == topic_id and (indexes is None or key.partition in indexes):
                 loaded.is_fenced = True
-                self._core.parked.touch(loaded.key)
+                self._core.parked.touch(key)
 
     def _unload(self, loaded: LoadedPartition) -> None:
         loaded.close()

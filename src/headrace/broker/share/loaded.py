@@ -244,6 +244,8 @@ class LoadedPartition:
         write = self.engine.write_for(changes)
         if write is None:
             return
+        if self.is_fenced:  # what is stored was set anew since: this copy's view of it must not get there
+            raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
         try:
             self._core.share_state.write(
                 self.key,
@@ -266,7 +268,10 @@ class LoadedPartition:
             return
         try:
             self._journal(changes)
-        except (KafkaError, Stale) as error:
+        except Stale as error:
+            self._core.share_leader.note_unwritten(self, error)
+            return  # this copy is dropped, and the next one knows nothing of its locks
+        except KafkaError as error:
             self._core.share_leader.note_unwritten(self, error)
         self._apply(changes)
 

@@ -319,7 +319,7 @@ class TransactionCoordinator:
     def _sweep(self) -> None:
         """Forgets the transactional ids that nobody used for long."""
         self._schedule_sweep()
-        now_ms = self._core.clock.wall_ms()
+        now_ms = self._core.expiry_clock.wall_ms()
         expiration_ms = self._core.settings.int("transactional.id.expiration.ms")
         expired: dict[int, list[Transaction]] = defaultdict(list)
         for transaction in self:

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.broker.call import Call
+from headrace.broker.clock import ExpiryClock
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.later import Later
 from headrace.broker.metrics import Metrics
@@ -23,12 +24,14 @@ class FakeClock:
 
     def __init__(self) -> None:
         self.now_ms = 1_000
+        self.jump_ms = 0
+        """By how much somebody has set the wall clock forward, or back."""
 
     def monotonic_ms(self) -> int:
         return self.now_ms
 
     def wall_ms(self) -> int:
-        return self.now_ms + 1_000_000_000
+        return self.now_ms + 1_000_000_000 + self.jump_ms
 
 
 class FakeLog:
@@ -94,6 +97,7 @@ class FakeCore:
     def __init__(self, **settings: object) -> None:
         self.settings = Settings(settings)
         self.clock = FakeClock()
+        self.expiry_clock = ExpiryClock(self.clock)
         self.timers = Timers()
         self.metrics = Metrics()
         self.topics = FakeTopics()

@@ -12,6 +12,7 @@ from tests.unit.broker.groups.consumer_client import ConsumerClient, converge, g
 from tests.unit.broker.groups.fake_core import FakeCore
 
 SESSION_MS = 45_000
+HOUR_MS = 3_600_000
 
 
 @pytest.fixture(autouse=True)
@@ -67,6 +68,15 @@ def test_assignments_are_computed_at_most_once_in_the_interval(core: FakeCore) -
     assert second.epoch == 2
     core.pass_time(1)
     second.beat()
+    assert second.epoch == 3
+
+
+def test_a_wall_clock_set_back_does_not_hold_up_assignments(core: FakeCore) -> None:
+    first, second = ConsumerClient(core, "a"), ConsumerClient(core, "b")
+    first.join()
+    core.clock.jump_ms = -HOUR_MS
+    core.pass_time(1_000)
+    second.join()
     assert second.epoch == 3
 
 

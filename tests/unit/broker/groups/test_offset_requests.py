@@ -36,6 +36,7 @@ from tests.unit.broker.groups.fake_core import FakeCore
 
 PRODUCER = Producer(500, 0)
 MINUTE_MS = 60_000
+DAY_MS = 24 * 60 * MINUTE_MS
 RETENTION_MS = 7 * 24 * 60 * MINUTE_MS
 CHECK_MS = 10 * MINUTE_MS
 
@@ -458,3 +459,12 @@ def test_an_empty_consumer_group_without_offsets_is_forgotten(core: FakeCore) ->
     assert core.groups.state.registry.get("g") is not None
     core.pass_time(CHECK_MS)
     assert core.groups.state.registry.get("g") is None
+
+
+def test_a_wall_clock_that_was_wrong_for_a_while_expires_nothing(core: FakeCore) -> None:
+    commit(core, 10)
+    core.clock.jump_ms = 365 * DAY_MS
+    core.pass_time(2 * CHECK_MS)
+    core.clock.jump_ms = 0
+    core.pass_time(2 * CHECK_MS)
+    assert offsets(fetch(core, 0)) == [10]

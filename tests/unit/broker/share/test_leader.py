@@ -2,9 +2,16 @@
 
 import pytest
 
+from headrace.broker.call import Call
 from headrace.broker.later import Later
+from headrace.broker.topics import Topic
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import (
     ACCEPT,
@@ -223,6 +230,43 @@ def test_an_outdated_copy_of_the_state_is_dropped(bench: Bench) -> None:
     bench.core.share_state.initialize(ShareKey("g", topic.id, 0), state_epoch=2, start_offset=3)
     assert member.settle(topic, (0, 4, ACCEPT)) == ErrorCode.NOT_LEADER_OR_FOLLOWER
     assert member.take(topic) == [(3, 9, 1)]
+
+
+def alter(bench: Bench, topic: Topic, offset: int, index: int = 0) -> None:
+    one = AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+    asked = AlterShareGroupOffsetsRequestTopic(topic_name=topic.name, partitions=[one])
+    request = AlterShareGroupOffsetsRequest(group_id=GROUP, topics=[asked])
+    answer = bench.core.handle(request, Call(api_version=0))
+    assert isinstance(answer, Later)
+    assert answer.value.responses[0].partitions[0].error_code == 0
+
+
+@pytest.mark.parametrize("end", ["by time", "by disconnect"])
+def test_a_reset_is_not_undone_when_older_locks_end(bench: Bench, end: str) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 20)
+    alter(bench, topic, 10)
+    holder = Member(bench, "a")
+    assert holder.take(topic) == [(10, 19, 1)]
+    assert holder.settle(topic, (10, 14, ACCEPT)) == 0
+    alter(bench, topic, 0)
+    if end == "by time":
+        bench.advance(31)
+    else:
+        for disconnected in bench.core.on_disconnect:
+            disconnected(holder.connection_id)
+    stored = bench.core.share_state.read(ShareKey(GROUP, topic.id, 0), -1)
+    assert (stored.start_offset, [*stored.merged()]) == (0, [])
+    assert Member(bench, "b", connection_id=2).take(topic) == [(0, 19, 1)]
+
+
+def test_a_reset_of_one_partition_leaves_the_locks_of_the_others(bench: Bench) -> None:
+    topic = bench.topic(partitions=2)
+    bench.produce(topic, 5)
+    holder = Member(bench, "a")
+    assert holder.take(topic) == [(0, 4, 1)]
+    alter(bench, topic, 0, index=1)
+    assert holder.settle(topic, (0, 4, ACCEPT)) == 0
 
 
 def test_a_group_that_was_never_initialised_is_told_so(bench: Bench) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.broker.call import Call
+from headrace.broker.clock import ExpiryClock
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timers
 from headrace.broker.transactions.coordinator import TransactionCoordinator
@@ -194,6 +195,7 @@ class FakeCore:
     def __init__(self, clock: FakeClock | None = None, *, was_clean: bool = True) -> None:
         self.logs = FakeLogs(was_clean=was_clean)
         self.clock = clock or FakeClock()
+        self.expiry_clock = ExpiryClock(self.clock)
         self.timers = Timers()
         self.settings = FakeSettings()
         self.topics = FakeTopics(self)
