@@ -10,6 +10,7 @@ import fcntl
 import os
 import shutil
 import threading
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 Buffer = bytes | bytearray | memoryview
@@ -46,6 +47,22 @@ class File(Protocol):
     def close(self) -> None: ...
 
 
+class Folder(Protocol):
+    """A directory, whatever its name is by now: another one that has taken its name since is not touched.
+
+    For workers, while the loop's thread may rename directories. Names are of files in it.
+    """
+
+    def open(self, name: str, *, create: bool = False) -> File: ...
+    def read(self, name: str) -> bytes: ...
+    def rename(self, source: str, target: str) -> None: ...
+    def remove(self, name: str) -> None:
+        """Does nothing if there is no such file."""
+
+    def sync(self) -> None: ...
+    def close(self) -> None: ...
+
+
 class Disk(Protocol):
     @property
     def name(self) -> str:
@@ -59,6 +76,12 @@ class Disk(Protocol):
         """Makes this the only process that uses the disk, or raises DirectoryLocked."""
 
     def unlock(self) -> None: ...
+    def new_lock(self) -> AbstractContextManager[object]:
+        """To keep workers apart while they use the disk. The loop's thread never takes one."""
+
+    def open_folder(self, path: str) -> Folder:
+        """FileNotFoundError."""
+
     def open(self, path: str, *, create: bool = False) -> File: ...
     def read(self, path: str) -> bytes:
         """A whole file; FileNotFoundError."""
@@ -180,6 +203,39 @@ class OsFile:
                     os.close(self._descriptor)
 
 
+class OsFolder:
+    __slots__ = ("_descriptor",)
+
+    def __init__(self, path: str) -> None:
+        self._descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+
+    def open(self, name: str, *, create: bool = False) -> OsFile:
+        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        return OsFile(os.open(name, flags, 0o644, dir_fd=self._descriptor))
+
+    def read(self, name: str) -> bytes:
+        file = self.open(name)
+        try:
+            return file.read(0, file.size())
+        finally:
+            file.close()
+
+    def rename(self, source: str, target: str) -> None:
+        os.replace(source, target, src_dir_fd=self._descriptor, dst_dir_fd=self._descriptor)
+
+    def remove(self, name: str) -> None:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(name, dir_fd=self._descriptor)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
 class OsDisk:
     """A folder of this machine; made if missing."""
 
@@ -209,6 +265,12 @@ class OsDisk:
         if self._lock_descriptor >= 0:
             os.close(self._lock_descriptor)
             self._lock_descriptor = -1
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()
+
+    def open_folder(self, path: str) -> OsFolder:
+        return OsFolder(self._path(path))
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)

@@ -1,26 +1,46 @@
 """A disk in memory: for brokers that keep nothing, and, with `is_simulated`, for tests that lose power.
 
 A simulated disk remembers what has been synced. `power_cycle` forgets the rest, wholly or in part as a real disk
-might, and `fail_at(n, ...)` makes the n-th operation from then on lose power, find the disk full, or fail to sync.
+might: torn, or written back out of order, sector by sector. `fail_at(n, ...)` makes the n-th operation from then on
+lose power, find the disk full, or fail; `flip_bit` damages what is on the disk.
 """
 
 import errno
 import random
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Container
+from contextlib import AbstractContextManager
 
 from headrace.log.disk import Buffer, DirectoryLocked, FileClosed, PowerLost
 
 SECTOR = 512
 
+WRITE = "write"
+TRUNCATE = "truncate"
+CREATE = "create"
+MAKE_DIRECTORY = "make directory"
+RENAME = "rename"
+REMOVE = "remove"
+SYNC = "sync"
+SYNC_DIRECTORY = "sync directory"
+READ = "read"
+
+SYNCS = frozenset({SYNC, SYNC_DIRECTORY})
+CHANGES = frozenset({WRITE, TRUNCATE, CREATE, MAKE_DIRECTORY, RENAME, REMOVE})
+READS = frozenset({READ})
+"""Of a file's bytes. Reads are counted apart, so that the n-th change is the same whatever is read in between."""
+
 
 class _Content:
     """What an inode is to a file system: bytes that names point to."""
 
-    __slots__ = ("data", "synced")
+    __slots__ = ("data", "kept", "synced")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
         self.synced = data
+        self.kept = len(data)
+        """So many of the synced bytes have not been overwritten or cut since."""
 
 
 class _Directory:
@@ -36,6 +56,12 @@ class _Directory:
         _apply(self.entries, step)
         if is_simulated:
             self.pending.append(step)
+
+    def content(self, name: str) -> _Content:
+        node = self.entries.get(name)
+        if not isinstance(node, _Content):
+            raise FileNotFoundError(errno.ENOENT, "no such file", name)
+        return node
 
 
 def _apply(
@@ -57,13 +83,17 @@ class MemoryFile:
         self._is_closed = False
 
     def read(self, position: int, size: int) -> bytes:
+        if self._disk.is_simulated:
+            self._disk.operation(kind=READ)
         with memoryview(self._content.data) as view:
             return bytes(view[position : position + size])
 
     def write(self, position: int, data: Buffer) -> None:
         content = self._content.data
         if self._disk.is_simulated:
-            self._disk.operation(lambda: self._write_part(position, data))
+            self._disk.operation(
+                lambda: self._write_over(position, bytes(data)[: len(data) // 2]), kind=WRITE
+            )
         if position == len(content):
             content += data
         else:
@@ -74,16 +104,15 @@ class MemoryFile:
         if position > len(content):
             content += bytes(position - len(content))
         content[position : position + len(data)] = data
-
-    def _write_part(self, position: int, data: Buffer) -> None:
-        self._write_over(position, bytes(data)[: len(data) // 2])
+        self._content.kept = min(self._content.kept, position)
 
     def truncate(self, size: int) -> None:
         content = self._content.data
         if self._disk.is_simulated:
-            self._disk.operation()
+            self._disk.operation(kind=TRUNCATE)
         if size < len(content):
             del content[size:]
+            self._content.kept = min(self._content.kept, size)
         else:
             content += bytes(size - len(content))
 
@@ -91,14 +120,56 @@ class MemoryFile:
         if self._is_closed:
             raise FileClosed
         if self._disk.is_simulated:
-            self._disk.operation(is_sync=True)
+            self._disk.operation(kind=SYNC)
             self._content.synced = bytes(self._content.data)
+            self._content.kept = len(self._content.synced)
 
     def size(self) -> int:
         return len(self._content.data)
 
     def close(self) -> None:
         self._is_closed = True
+
+
+class MemoryFolder:
+    """A directory by what it is, not by its name: see `disk.Folder`."""
+
+    __slots__ = ("_directory", "_disk")
+
+    def __init__(self, disk: "MemoryDisk", directory: _Directory) -> None:
+        self._disk = disk
+        self._directory = directory
+
+    def _change(self, kind: str, step: "dict[str, _Content | _Directory | None]") -> None:
+        if self._disk.is_simulated:
+            self._disk.operation(kind=kind)
+        self._directory.change(step, is_simulated=self._disk.is_simulated)
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        if create and name not in self._directory.entries:
+            self._change(CREATE, {name: _Content()})
+        return MemoryFile(self._disk, self._directory.content(name))
+
+    def read(self, name: str) -> bytes:
+        content = self._directory.content(name)
+        if self._disk.is_simulated:
+            self._disk.operation(kind=READ)
+        return bytes(content.data)
+
+    def rename(self, source: str, target: str) -> None:
+        self._change(RENAME, {source: None, target: self._directory.content(source)})
+
+    def remove(self, name: str) -> None:
+        if name in self._directory.entries:
+            self._change(REMOVE, {name: None})
+
+    def sync(self) -> None:
+        if self._disk.is_simulated:
+            self._disk.operation(kind=SYNC_DIRECTORY)
+            _sync_entries(self._directory)
+
+    def close(self) -> None:
+        """Nothing is held."""
 
 
 class MemoryDisk:
@@ -108,32 +179,46 @@ class MemoryDisk:
         self.is_volatile = not is_simulated
         self.operations = 0
         """How many operations changed or synced something; counted on a simulated disk."""
+        self.reads = 0
+        """How many operations read a file's bytes; counted on a simulated disk."""
         self._root = _Directory()
         self._is_locked = False
         self._is_off = False
         self._fail_at = 0
         self._failure: BaseException | None = None
+        self._failing: Container[str] = ()
 
-    def fail_at(self, operation: int, failure: BaseException | None = None) -> None:
+    def fail_at(
+        self, operation: int, failure: BaseException | None = None, *, kinds: Container[str] | None = None
+    ) -> None:
         """The n-th operation from now fails, by a power cut if nothing else is given.
 
-        An OSError of EIO waits for the next sync from then on. After a power cut every operation fails.
+        With `kinds` it is the first operation of these kinds from the n-th on; `READS` alone counts reads. Unless
+        told otherwise, an OSError of EIO waits for the next sync. After a power cut every operation fails.
         """
         assert self.is_simulated
-        self._fail_at = self.operations + operation
         self._failure = failure or PowerLost("power lost")
+        is_bad_disk = isinstance(failure, OSError) and failure.errno == errno.EIO
+        self._failing = kinds if kinds is not None else SYNCS if is_bad_disk else SYNCS | CHANGES
+        self._fail_at = (self.reads if kinds == READS else self.operations) + operation
 
-    def operation(self, before_failing: Callable[[], None] | None = None, *, is_sync: bool = False) -> None:
-        """Counts one operation of a simulated disk, or fails it."""
+    def stop_failing(self) -> None:
+        """What `fail_at` has ordered and has not happened yet will not happen."""
+        self._failure = None
+
+    def operation(self, before_failing: Callable[[], None] | None = None, *, kind: str) -> None:
+        """Counts one operation of a simulated disk, or fails it. A simulator may let others go first here."""
         if self._is_off:
             raise PowerLost("the power is off")
-        self.operations += 1
-        if self._failure is None or self.operations < self._fail_at:
+        if kind == READ:
+            self.reads += 1
+            count = self.reads if self._failing == READS else self.operations
+        else:
+            self.operations += 1
+            count = self.operations
+        if self._failure is None or kind not in self._failing or count < self._fail_at:
             return
-        failure = self._failure
-        if isinstance(failure, OSError) and failure.errno == errno.EIO and not is_sync:
-            return
-        self._failure = None
+        failure, self._failure = self._failure, None
         self._is_off = isinstance(failure, PowerLost)
         if before_failing is not None:
             before_failing()
@@ -149,6 +234,27 @@ class MemoryDisk:
         """The process died and the machine did not: all is as it was written."""
         self._is_locked = self._is_off = False
         self._failure = None
+
+    def flip_bit(self, path: str, bit: int) -> None:
+        """The disk has lost one bit of a file, counted from its first byte's lowest."""
+        content = self._content(path)
+        byte, shift = divmod(bit, 8)
+        content.data[byte] ^= 1 << shift
+        if byte < len(content.synced):
+            synced = bytearray(content.synced)
+            synced[byte] ^= 1 << shift
+            content.synced = bytes(synced)
+
+    def files(self, path: str = "") -> list[str]:
+        """The paths of all files below a directory, sorted: for whoever chooses one to damage."""
+        found = []
+        for name, node in sorted(self._directory(path).entries.items()):
+            below = f"{path}/{name}" if path else name
+            found += self.files(below) if isinstance(node, _Directory) else [below]
+        return found
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        return threading.Lock()
 
     def lock(self) -> None:
         if self._is_locked:
@@ -180,19 +286,25 @@ class MemoryDisk:
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         return node
 
-    def _change(self, directory: str, step: "dict[str, _Content | _Directory | None]") -> None:
+    def _change(self, kind: str, directory: str, step: "dict[str, _Content | _Directory | None]") -> None:
         if self.is_simulated:
-            self.operation()
+            self.operation(kind=kind)
         self._directory(directory).change(step, is_simulated=self.is_simulated)
+
+    def open_folder(self, path: str) -> MemoryFolder:
+        return MemoryFolder(self, self._directory(path))
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         if create and self._node(path) is None:
             parent, _, name = path.rpartition("/")
-            self._change(parent, {name: _Content()})
+            self._change(CREATE, parent, {name: _Content()})
         return MemoryFile(self, self._content(path))
 
     def read(self, path: str) -> bytes:
-        return bytes(self._content(path).data)
+        content = self._content(path)
+        if self.is_simulated:
+            self.operation(kind=READ)
+        return bytes(content.data)
 
     def size(self, path: str) -> int:
         return len(self._content(path).data)
@@ -207,7 +319,7 @@ class MemoryDisk:
     def make_directory(self, path: str) -> None:
         if not self.exists(path):
             parent, _, name = path.rpartition("/")
-            self._change(parent, {name: _Directory()})
+            self._change(MAKE_DIRECTORY, parent, {name: _Directory()})
 
     def rename(self, source: str, target: str) -> None:
         parent, _, old = source.rpartition("/")
@@ -216,12 +328,12 @@ class MemoryDisk:
         node = self._node(source)
         if node is None:
             raise FileNotFoundError(errno.ENOENT, "no such file", source)
-        self._change(parent, {old: None, new: node})
+        self._change(RENAME, parent, {old: None, new: node})
 
     def remove(self, path: str) -> None:
         if self.exists(path):
             parent, _, name = path.rpartition("/")
-            self._change(parent, {name: None})
+            self._change(REMOVE, parent, {name: None})
 
     def remove_directory(self, path: str) -> None:
         if not self.exists(path):
@@ -232,11 +344,15 @@ class MemoryDisk:
 
     def sync_directory(self, path: str = "") -> None:
         if self.is_simulated:
-            self.operation(is_sync=True)
+            self.operation(kind=SYNC_DIRECTORY)
             node = self._node(path)
             if isinstance(node, _Directory):
-                node.synced = dict(node.entries)
-                node.pending.clear()
+                _sync_entries(node)
+
+
+def _sync_entries(directory: _Directory) -> None:
+    directory.synced = dict(directory.entries)
+    directory.pending.clear()
 
 
 def _survivor(directory: _Directory, survival: random.Random | None) -> _Directory:
@@ -255,18 +371,25 @@ def _survivor(directory: _Directory, survival: random.Random | None) -> _Directo
 
 
 def _surviving_bytes(content: _Content, survival: random.Random | None) -> bytes:
-    now, synced = bytes(content.data), content.synced
+    """The synced bytes that nobody has touched since are there, whatever else is."""
+    now, synced, kept = bytes(content.data), content.synced, content.kept
     if survival is None or now == synced:
         return synced
-    if not now.startswith(synced):
-        return survival.choice([now, synced])
-    match survival.choice(["lost", "kept", "torn", "zeroed"]):
+    match survival.choice(["lost", "kept", "torn", "zeroed", "scattered"]):
         case "lost":
             return synced
         case "kept":
             return now
         case "torn":
-            return now[: survival.randint(len(synced), len(now))]
-    # The file has its new length, and the sectors after some point never reached the disk.
-    cut = min(len(now), survival.randint(len(synced), len(now)) // SECTOR * SECTOR + SECTOR)
-    return now[:cut] + bytes(len(now) - cut)
+            return now[: survival.randint(kept, len(now))]
+        case "zeroed":
+            # The file has its new length, and the sectors after some point never reached the disk.
+            cut = min(len(now), survival.randint(kept, len(now)) // SECTOR * SECTOR + SECTOR)
+            return now[:cut] + bytes(len(now) - cut)
+    # Written back in any order: of the sectors that changed, each has reached the disk or not.
+    left = bytearray(now)
+    for start in range(kept // SECTOR * SECTOR, len(now), SECTOR):
+        if survival.random() < 0.5:
+            first, end = max(start, kept), min(start + SECTOR, len(now))
+            left[first:end] = bytes(end - first)
+    return bytes(left)

@@ -2,10 +2,12 @@
 
 Theory of operation. `recovery_point` is an offset below which everything is known to be synced; segments wholly
 below it are taken as they are. From the segment that holds it on, every batch is checked. The first bytes that are
-no batch end the log, if nothing follows them: a torn tail, which is cut. If batches follow in the same segment,
-something that was written is damaged: the bytes stay, and the log refuses to serve from there on. Segments after a
-cut were never synced (a log's recovery point is recorded before anything in a new segment is acknowledged), so
-nobody was promised them; they are set aside under another name, not deleted.
+no batch end the log, if nothing follows them: a torn tail, which is cut. If batches follow in the same segment, there
+are two cases. Where sectors of the file were never written (they are zeros), power was lost while the system wrote
+the unsynced tail back out of order: that is a torn tail, too. Otherwise something that was written is damaged: the
+bytes stay, and the log refuses to serve from there on. What is cut with batches in it, and segments after a cut,
+were never synced (a log's recovery point is recorded before anything in a new segment is acknowledged), so nobody
+was promised them; they are set aside under another name, not deleted.
 
 Producers and open transactions come from the newest snapshot and the batch headers after it.
 """
@@ -53,6 +55,10 @@ logger = logging.getLogger("headrace.log")
 UNSYNCED = ".unsynced"
 """Suffix of a segment that was set aside."""
 SCAN_BYTES = 4 * 1024 * 1024
+SECTOR = 512
+"""The least that a disk writes as a whole."""
+OFFSET_SIZE = 8
+"""Of a batch's first field; its length follows and is never zero."""
 
 
 def summary_of(log: PartitionLog) -> dict[str, Any]:
@@ -216,10 +222,15 @@ class _Recovery:
             if not is_gap and stopped_at == segment.size:
                 continue
             follower = None if is_gap else self._follower(at, stopped_at)
-            if follower is not None:
-                self._refuse_from(segment, stopped_at, follower)
-            else:
+            if follower is None:
                 self._cut(at if is_gap else at + 1, segment, stopped_at)
+            elif follower[0] is segment and was_never_written(
+                segment, stopped_at, follower[1], log.end_offset
+            ):
+                self._set_tail_aside(segment, stopped_at)
+                self._cut(at + 1, segment, stopped_at)
+            else:
+                self._refuse_from(segment, stopped_at, follower)
             break
         for segment in log.segments[first_scanned:]:
             if log.damage is None:
@@ -279,6 +290,21 @@ class _Recovery:
             logger.warning(
                 "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
             )
+
+    def _set_tail_aside(self, segment: Segment, position: int) -> None:
+        """A copy of what is cut, as far as there is room for it."""
+        path = f"{segment.path}.{position}{UNSYNCED}"
+        try:
+            copy = self.disk.open(path, create=True)
+            try:
+                for start in range(position, segment.size, SCAN_BYTES):
+                    size = min(SCAN_BYTES, segment.size - start)
+                    copy.write(start - position, segment.file().read(start, size))
+            finally:
+                copy.close()
+        except OSError as error:
+            logger.warning("%s: no copy of the torn tail is kept: %s", self.log.name, error)
+            self.disk.remove(path)
 
     def _refuse_from(self, segment: Segment, position: int, follower: tuple[Segment, int]) -> None:
         log = self.log
@@ -357,6 +383,25 @@ def _valid_header(chunk: bytes, at: int, next_offset: int) -> BatchHeader | None
     if header.base_offset < next_offset or header.last_offset_delta < 0 or not is_intact(chunk, at, header):
         return None
     return header
+
+
+def was_never_written(segment: Segment, position: int, follower: int, offset: int) -> bool:
+    """Whether the bytes from `position`, where the batch of `offset` should start, to the next good batch have a hole.
+
+    A hole is a sector of zeros, or zeros up to the end of the first sector where a batch cannot have them.
+    """
+    file = segment.file()
+    sector_end = (position // SECTOR + 1) * SECTOR
+    first = file.read(position, min(sector_end, follower) - position)
+    if not any(first) and (len(first) > OFFSET_SIZE + 3 or any(offset.to_bytes(OFFSET_SIZE)[: len(first)])):
+        return True
+    empty = bytes(SECTOR)
+    for start in range(sector_end, follower, SCAN_BYTES):
+        chunk = file.read(start, min(SCAN_BYTES, follower - start))
+        for at in range(0, len(chunk) - SECTOR + 1, SECTOR):
+            if chunk[at : at + SECTOR] == empty:
+                return True
+    return False
 
 
 def next_valid(segment: Segment, position: int, next_offset: int) -> int | None:

@@ -405,3 +405,38 @@ def test_an_epoch_of_the_future_in_a_batch_is_not_believed(disk: MemoryDisk) -> 
     log = killed(disk)
     assert log.epochs.entries == [(0, 0)]
     assert log.leader_epoch == 1
+
+
+@pytest.mark.parametrize("hole", [1, 2, 3])
+def test_a_tail_that_was_written_back_out_of_order_is_cut_at_its_hole(hole: int) -> None:
+    """A power cut may lose a sector and keep a later one; nothing from there on had been synced."""
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    for number in range(8):
+        log.append(batch("x" * 300 + str(number)), now_ms=NOW)
+    manager.sync([log])
+    path = log.segments[0].path
+    file = disk.open(path)
+    file.write(hole * 512, bytes(512))
+    disk.restart()
+    _, log = open_log(disk)
+    assert log.damage is None
+    kept = [value for value in values_of(log) if value is not None]
+    assert 0 < len(kept) < 8
+    assert kept == ["x" * 300 + str(number) for number in range(len(kept))]
+    assert [name for name in disk.list("orders-0") if name.endswith(".unsynced")]
+    log.append(batch("goes on"), now_ms=NOW)
+    assert values_of(log)[-1] == "goes on"
+
+
+def test_a_flipped_bit_is_damage_and_not_a_hole() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    for number in range(8):
+        log.append(batch("x" * 300 + str(number)), now_ms=NOW)
+    manager.sync([log])
+    disk.flip_bit(log.segments[0].path, 8 * 900)
+    disk.restart()
+    _, log = open_log(disk)
+    assert log.damage is not None
+    assert log.damage.offset == 2
