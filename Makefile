@@ -10,10 +10,13 @@ SET_UP := $(VENV)/.set-up
 SET_UP_JVM := $(VENV)/.set-up-jvm
 SET_UP_DOCS := $(VENV)/.set-up-docs
 ROUNDS ?= 25
+SEEDS ?= 1000
+STEPS ?= 500
+FIRST ?= 1
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash chaos spark bench docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test unit conform compat crash simulate chaos spark bench docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +44,9 @@ compat: $(SET_UP) kcat ## foreign clients and Apache's command-line tools agains
 
 crash: $(SET_UP) ## power lost at every write in turn, on a disk in memory
 	$(PYTEST) tests/crash
+
+simulate: $(SET_UP) ## random lives of a broker on a simulated machine: make simulate SEEDS=1000 STEPS=500 FIRST=1
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
 
 chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 	$(PYTEST) tests/chaos --rounds $(ROUNDS) --timeout 0

@@ -103,7 +103,7 @@ class LogManager:
         if not self.was_clean or is_new:
             self._write_meta(leader_epoch)
         self.store = Store(disk, leader_epoch=leader_epoch, save_start_offsets=self.save_start_offsets)
-        for name in names:
+        for name in sorted(names):
             if name.endswith(DELETED_DIRECTORY):
                 self._doomed.append(Doomed(now_ms, partial(disk.remove_directory, name)))
 

@@ -1,0 +1,44 @@
+"""What every model is: it hears what happens, knows what was promised, and raises `Violation` when a promise is
+broken.
+"""
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from headrace.broker.core import BrokerCore
+from tests.simulation.environment import AppendWatcher
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class End(Enum):
+    """How a broker's process ended."""
+
+    CLEAN = "clean stop"
+    FAILED = "stop after a disk failure"
+    KILL = "kill -9"
+    POWER = "power loss"
+
+
+class Model(AppendWatcher):
+    """Override what you need. `world.core` is the running broker; models may look at it, and change nothing."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+
+    @property
+    def core(self) -> BrokerCore:
+        return self.world.core
+
+    def after_turn(self) -> None:
+        """After each turn of the loop. Keep it cheap."""
+
+    def before_end(self, how: End) -> None:
+        """The process is about to end; after KILL and POWER it may be in the middle of a turn."""
+
+    def after_start(self, how: End) -> None:
+        """A new process has started on what the old one has left, and has served nobody yet."""
+
+    def at_rest(self) -> None:
+        """Everything sent has been delivered, all tasks have ended, and all timeouts have passed."""

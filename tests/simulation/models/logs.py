@@ -1,0 +1,582 @@
+"""The promises about records: what was acknowledged is there, once, in order, with its offset, and nothing else
+is.
+
+Theory of operation. The model sees every append (`AppendWatcher`), so it knows what each log holds, by topic
+id. An answer that a client has received raises the promise: after acks=1 the records survive the process, after
+acks=all the power. After a restart each log is read from end to end and compared; what was not promised may be
+gone from the end, and is then forgotten here too. The start of a log moves only for a reason.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headrace.broker.topics import INTERNAL, Topic
+from headrace.log.config import LogConfig
+from headrace.log.partition_log import Appended, PartitionLog
+from headrace.wire.batches import BatchHeader, read_header, split
+from headrace.wire.errors import KafkaError
+from headrace.wire.records import read_marker, read_records
+from tests.simulation.model import End, Model
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+@dataclass(slots=True)
+class Entry:
+    """One record, or one transaction marker, as it was appended."""
+
+    offset: int
+    base_offset: int
+    """Of its batch."""
+    key: bytes | None
+    value: bytes | None
+    timestamp: int
+    batch_size: int
+    producer_id: int = -1
+    sequence: int = -1
+    """Of its batch; -1 without a producer."""
+    is_transactional: bool = False
+    marker: bool | None = None
+    """For a marker: whether it commits."""
+    is_committed: bool | None = None
+    """For a record of a transaction: how that was decided."""
+    wall_ms: int = 0
+    """When it was appended."""
+
+
+@dataclass(slots=True)
+class LogModel:
+    topic: str
+    topic_id: bytes
+    partition: int
+    entries: dict[int, Entry] = field(default_factory=dict)
+    end: int = 0
+    durable_end: int = 0
+    """Below it everything was acknowledged as safe from a power cut."""
+    kept_end: int = 0
+    """Below it everything was acknowledged at least as safe from kill -9."""
+    start: int = 0
+    """As last seen."""
+    deleted_before: int = 0
+    """The largest offset that a DeleteRecords which was answered has named."""
+    delete_asked: int = 0
+    """The same of those that were sent."""
+    config: LogConfig | None = None
+    was_compacted: bool = False
+    open: dict[int, int] = field(default_factory=dict)
+    """First offset of each undecided transaction, by producer id."""
+    attempt: bytes | None = None
+    """An append that is under way."""
+    is_damaged: bool = False
+
+    @property
+    def name(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @property
+    def stable(self) -> int:
+        return min(self.open.values(), default=self.end)
+
+    def add(self, entries: Iterable[Entry]) -> None:
+        for entry in entries:
+            self.entries[entry.offset] = entry
+            self.end = max(self.end, entry.offset + 1)
+            if entry.marker is not None:
+                self._decide(entry.producer_id, entry.marker)
+            elif entry.is_transactional:
+                self.open.setdefault(entry.producer_id, entry.offset)
+
+    def _decide(self, producer_id: int, is_committed: bool) -> None:
+        first = self.open.pop(producer_id, None)
+        if first is not None:
+            for entry in self.entries.values():
+                if entry.offset >= first and entry.producer_id == producer_id and entry.marker is None:
+                    entry.is_committed = is_committed
+
+    def cut(self, end: int) -> list[Entry]:
+        """What was not promised is gone from the end."""
+        gone = [entry for offset, entry in self.entries.items() if offset >= end]
+        if gone or end < self.end:
+            for entry in gone:
+                del self.entries[entry.offset]
+            self.end = end
+            self.kept_end = min(self.kept_end, end)
+            rest = sorted(self.entries.values(), key=lambda entry: entry.offset)
+            self.open.clear()
+            for entry in rest:
+                entry.is_committed = None
+            self.add(rest)
+        return gone
+
+
+def entries_of(data: bytes, base_offset: int, wall_ms: int) -> list[Entry]:
+    """The records of appended batches, from the offset that the first of them got."""
+    found = []
+    for position, header in split(data):
+        batch = data[position : position + header.size]
+        found += batch_entries(batch, header, base_offset, wall_ms)
+        base_offset += header.last_offset_delta + 1
+    return found
+
+
+def batch_entries(batch: bytes, header: BatchHeader, base_offset: int, wall_ms: int) -> list[Entry]:
+    shift = base_offset - header.base_offset
+    if header.is_control:
+        marker = read_marker(batch)
+        if marker is None:
+            return []
+        return [
+            Entry(
+                base_offset, base_offset, None, None, header.max_timestamp, header.size, header.producer_id,
+                marker=marker.is_commit, wall_ms=wall_ms,
+            )
+        ]  # fmt: skip
+    return [
+        Entry(
+            record.offset + shift, base_offset, record.key, record.value, record.timestamp, header.size,
+            header.producer_id, header.base_sequence, header.is_transactional, wall_ms=wall_ms,
+        )
+        for record in read_records(batch)
+    ]  # fmt: skip
+
+
+class Logs(Model):
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self.logs: dict[tuple[bytes, int], LogModel] = {}
+        self.topics: dict[str, bytes] = {}
+        """The topics there are, by name, as the broker has them."""
+        self.partitions: dict[bytes, int] = {}
+        self.promised: dict[str, bytes] = {}
+        """Topics that a client was told exist, and that nobody has asked to delete since."""
+        self.deleted: set[bytes] = set()
+        """Ids of topics that a client was told are gone."""
+        self.asked_to_delete: set[bytes] = set()
+        self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
+        """Where each value was appended. Values are unique."""
+
+    # Topics
+
+    def _listen(self) -> None:
+        self.core.topics.on_changed.append(self._topic_changed)
+        self.core.topics.on_deleted.append(self._topic_deleted)
+
+    def _topic_changed(self, topic: Topic) -> None:
+        self.topics[topic.name] = topic.id
+        self.partitions[topic.id] = len(topic.partitions)
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        if self.topics.get(topic.name) == topic.id:
+            del self.topics[topic.name]
+
+    def told_created(self, name: str, topic_id: bytes) -> None:
+        if topic_id not in self.asked_to_delete:
+            self.promised[name] = topic_id
+
+    def will_delete(self, name: str) -> bytes | None:
+        topic_id = self.topics.get(name)
+        if topic_id is not None:
+            self.asked_to_delete.add(topic_id)
+        if self.promised.get(name) is not None:
+            self.asked_to_delete.add(self.promised.pop(name))
+        return topic_id
+
+    def told_deleted(self, topic_id: bytes | None) -> None:
+        if topic_id is not None:
+            self.deleted.add(topic_id)
+            if topic_id in self.topics.values():
+                raise Violation(
+                    "deleted topic is there", f"{self.name_of(topic_id)} after its deletion was answered"
+                )
+
+    def name_of(self, topic_id: bytes) -> str:
+        return next((log.topic for log in self.logs.values() if log.topic_id == topic_id), topic_id.hex())
+
+    # Appends
+
+    def of(self, log: PartitionLog) -> LogModel | None:
+        if log.topic in INTERNAL:
+            return None
+        key = (log.topic_id, log.partition)
+        found = self.logs.get(key)
+        if found is None:
+            found = self.logs[key] = LogModel(log.topic, log.topic_id, log.partition)
+        return found
+
+    def appending(self, log: PartitionLog, data: bytes) -> None:
+        model = self.of(log)
+        if model is not None:
+            model.attempt = data
+
+    def refused(self, log: PartitionLog, data: bytes) -> None:
+        model = self.of(log)
+        if model is not None:
+            model.attempt = None
+
+    def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
+        model = self.of(log)
+        if model is None:
+            return
+        model.attempt = None
+        wall_ms = self.world.clock.wall_ms()
+        entries = entries_of(data, appended.base_offset, wall_ms)
+        if appended.append_time_ms >= 0:
+            for entry in entries:
+                entry.timestamp = appended.append_time_ms
+        if appended.is_duplicate:
+            self._check_duplicate(model, entries)
+            return
+        if appended.base_offset != model.end:
+            raise Violation(
+                "offsets out of order",
+                f"{model.name}: {appended.base_offset} was given, the end was {model.end}",
+            )
+        self._check_once(model, entries)
+        model.add(entries)
+        model.config = log.config
+        for entry in entries:
+            if entry.value is not None:
+                self.places.setdefault(entry.value, []).append((model, entry.offset))
+
+    def _check_duplicate(self, model: LogModel, entries: list[Entry]) -> None:
+        for entry in entries:
+            known = model.entries.get(entry.offset)
+            if known is not None and known.value != entry.value:
+                raise Violation(
+                    "new records taken for a retry",
+                    f"{model.name}: {entry.value!r} was answered with offset {entry.offset}, which is {known.value!r}",
+                )
+
+    def _check_once(self, model: LogModel, entries: list[Entry]) -> None:
+        """A batch of an idempotent producer is appended at most once, unless the producer was long silent."""
+        for entry in entries:
+            if entry.producer_id < 0 or entry.value is None:
+                continue
+            for place, offset in self.places.get(entry.value, ()):
+                known = place.entries.get(offset)
+                if place is not model or known is None or known.producer_id != entry.producer_id:
+                    continue
+                idle_ms = self.world.clock.wall_max_ms - self._last_used(model, entry.producer_id)
+                if idle_ms < self.world.scenario.producer_expiration_ms:
+                    raise Violation(
+                        "appended twice",
+                        f"{model.name}: {entry.value!r} of producer {entry.producer_id} at {offset} and {entry.offset}",
+                    )
+
+    @staticmethod
+    def _last_used(model: LogModel, producer_id: int) -> int:
+        return max(
+            (entry.wall_ms for entry in model.entries.values() if entry.producer_id == producer_id), default=0
+        )
+
+    def marking(self, log: PartitionLog, producer_id: int, commit: bool) -> None: ...
+
+    def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
+        model = self.of(log)
+        if model is not None:
+            now_ms = self.world.clock.wall_ms()
+            offset = appended.base_offset
+            model.add(
+                [Entry(offset, offset, None, None, now_ms, 78, producer_id, marker=commit, wall_ms=now_ms)]
+            )
+
+    # Promises
+
+    def acknowledged(self, values: list[bytes], partition: int, base_offset: int, *, acks: int) -> None:
+        """A client was told that its records are at this offset."""
+        for number, value in enumerate(values):
+            place = next(
+                (
+                    one
+                    for one in self.places.get(value, ())
+                    if one[1] == base_offset + number and one[0].partition == partition
+                ),
+                None,
+            )
+            if place is None:
+                raise Violation(
+                    "acknowledged, not appended",
+                    f"{value!r} at {base_offset + number} of partition {partition}",
+                )
+            model, offset = place
+            if offset not in model.entries and offset >= model.start and offset < model.end:
+                raise Violation("acknowledged, not there", f"{model.name}: {value!r} at {offset}")
+            model.kept_end = max(model.kept_end, offset + 1)
+            if acks == -1 and self.world.scenario.is_fsync:
+                model.durable_end = max(model.durable_end, offset + 1)
+
+    def will_delete_records(self, topic: str, partition: int, before: int) -> LogModel | None:
+        topic_id = self.topics.get(topic)
+        model = self.logs.get((topic_id, partition)) if topic_id is not None else None
+        if model is not None:
+            target = model.end if before == -1 else before
+            if target <= model.end:
+                model.delete_asked = max(model.delete_asked, target)
+        return model
+
+    @staticmethod
+    def told_records_deleted(model: LogModel | None, low_watermark: int) -> None:
+        if model is not None:
+            model.deleted_before = max(model.deleted_before, low_watermark)
+
+    # What the broker shows while it runs
+
+    def after_turn(self) -> None:
+        for topic in self.core.topics:
+            if topic.is_internal:
+                continue
+            for partition in topic.partitions:
+                log = partition.opened_log
+                if log is None:
+                    continue
+                model = self.of(log)
+                assert model is not None
+                if model.config is not log.config:
+                    model.config = log.config
+                if "compact" in log.config.cleanup_policy:
+                    model.was_compacted = True
+                if log.start_offset != model.start:
+                    self._check_start(model, log)
+                if log.end_offset != model.end and not model.is_damaged:
+                    raise Violation("wrong end", f"{model.name} ends at {log.end_offset}, not at {model.end}")
+                if log.stable_offset != max(model.stable, model.start) and not model.is_damaged:
+                    raise Violation(
+                        "wrong stable offset",
+                        f"{model.name}: {log.stable_offset}, but undecided are {model.open} of ..{model.end}",
+                    )
+
+    def _check_start(self, model: LogModel, log: PartitionLog) -> None:
+        """It moves forward, for a reason: somebody has asked for it, or the records were too old or too many."""
+        start = log.start_offset
+        if start < model.start:
+            raise Violation("start went back", f"{model.name}: from {model.start} to {start}")
+        if start > model.delete_asked:
+            self._check_retention(model, log, start)
+        model.start = start
+        self._forget_before(model)
+
+    def _check_retention(self, model: LogModel, log: PartitionLog, start: int) -> None:
+        config = log.config
+        dropped = [entry for entry in model.entries.values() if model.delete_asked <= entry.offset < start]
+        if "delete" not in config.cleanup_policy:
+            raise Violation(
+                "records deleted without a reason", f"{model.name}: start {start}, cleanup.policy is compact"
+            )
+        oldest_ms = self.world.clock.wall_max_ms - config.retention_ms
+        is_old = config.retention_ms >= 0 and all(entry.timestamp <= oldest_ms for entry in dropped)
+        if not is_old and config.retention_bytes < 0:
+            raise Violation(
+                "records deleted without a reason",
+                f"{model.name}: start {start} (was {model.start}, asked for {model.delete_asked}), retention.ms "
+                f"{config.retention_ms}, now {self.world.clock.wall_ms()}: {dropped[-3:]}",
+            )
+
+    @staticmethod
+    def _forget_before(model: LogModel) -> None:
+        """Kept a while: a retention that was not written down before a crash is undone by it."""
+
+    # Restarts
+
+    def before_end(self, how: End) -> None:
+        for model in self.logs.values():
+            if how in (End.CLEAN, End.FAILED):
+                model.attempt = None
+
+    def after_start(self, how: End) -> None:
+        self._listen()
+        self._check_topics(how)
+        for topic in self.core.topics:
+            if not topic.is_internal:
+                for partition in topic.partitions:
+                    self._check_log(partition.log, how)
+        known = set(self.topics.values())
+        for key in [key for key in self.logs if key[0] not in known]:
+            del self.logs[key]
+
+    def _check_topics(self, how: End) -> None:
+        found = {topic.name: topic for topic in self.core.topics if not topic.is_internal}
+        for name, topic_id in self.promised.items():
+            if name not in found or found[name].id != topic_id:
+                raise Violation("topic lost", f"{name} {topic_id.hex()} after {how.value}")
+        for topic in found.values():
+            if topic.id in self.deleted:
+                raise Violation("deleted topic is back", f"{topic.name} after {how.value}")
+        if how is not End.POWER:
+            ids = {topic.id for topic in found.values()}
+            for name, topic_id in self.topics.items():
+                if name not in INTERNAL and topic_id not in ids | self.asked_to_delete:
+                    raise Violation("topic lost", f"{name} {topic_id.hex()} after {how.value}")
+        self.topics = {name: topic.id for name, topic in found.items()}
+        self.partitions = {topic.id: len(topic.partitions) for topic in found.values()}
+
+    def _check_log(self, log: PartitionLog, how: End) -> None:
+        model = self.of(log)
+        assert model is not None
+        model.config = log.config
+        if log.damage is not None:
+            self._check_damaged(model, log, how)
+            return
+        self._check_end(model, log, how)
+        found = list(self._read(model, log))
+        self._check_start_after(model, log)
+        self._check_present(model, log, found, how)
+        model.attempt = None
+        expected = max(model.stable, model.start)
+        if log.stable_offset != expected:
+            raise Violation(
+                "wrong stable offset",
+                f"{model.name} after {how.value}: {log.stable_offset}, not {expected}: {model.open}",
+            )
+        self._check_committed(model, log)
+
+    def _check_end(self, model: LogModel, log: PartitionLog, how: End) -> None:
+        promised = model.durable_end if how is End.POWER else model.end
+        if how is End.FAILED and not self.world.scenario.is_fsync:
+            promised = model.kept_end
+        if log.end_offset < promised:
+            raise Violation(
+                "acknowledged records lost",
+                f"{model.name} ends at {log.end_offset} after {how.value}, promised were {promised} of {model.end}",
+            )
+        if log.end_offset > model.end and model.attempt is not None:
+            model.add(entries_of(model.attempt, model.end, self.world.clock.wall_ms()))
+        if log.end_offset > model.end:
+            raise Violation(
+                "records from nowhere", f"{model.name} ends at {log.end_offset}, not at {model.end}"
+            )
+        for entry in model.cut(log.end_offset):
+            if entry.value is not None:
+                self.places[entry.value] = [
+                    place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
+                ]
+
+    def _check_start_after(self, model: LogModel, log: PartitionLog) -> None:
+        start = log.start_offset
+        if start < model.deleted_before:
+            raise Violation(
+                "deleted records are back",
+                f"{model.name}: start {start}, deleted before {model.deleted_before}",
+            )
+        if start > max(model.start, model.delete_asked):
+            raise Violation(
+                "acknowledged records lost", f"{model.name}: start {start} after a restart, was {model.start}"
+            )
+        model.start = start
+
+    def _read(self, model: LogModel, log: PartitionLog) -> Iterator[Entry]:
+        offset = log.start_offset
+        while offset < log.end_offset:
+            read = log.read(offset, max_bytes=1 << 20)
+            if not read.data and read.next_offset <= offset:
+                return
+            for position, header in split(read.data):
+                yield from batch_entries(
+                    read.data[position : position + header.size], header, header.base_offset, 0
+                )
+            offset = read.next_offset
+
+    def _check_present(self, model: LogModel, log: PartitionLog, found: list[Entry], how: End) -> None:
+        last = -1
+        present = set()
+        for entry in found:
+            if entry.offset <= last:
+                raise Violation("offsets out of order", f"{model.name}: {entry.offset} after {last}")
+            last = entry.offset
+            present.add(entry.offset)
+            known = model.entries.get(entry.offset)
+            if known is None:
+                raise Violation("records from nowhere", f"{model.name}: {entry} after {how.value}")
+            if (known.key, known.value, known.marker) != (entry.key, entry.value, entry.marker):
+                raise Violation("wrong record", f"{model.name} after {how.value}: {entry} instead of {known}")
+        missing = [
+            entry
+            for offset, entry in model.entries.items()
+            if log.start_offset <= offset < log.end_offset and offset not in present
+        ]
+        if not missing:
+            return
+        if not model.was_compacted:
+            raise Violation("records missing", f"{model.name} after {how.value}: {missing[:3]}")
+        self._check_compacted(model, missing)
+
+    def _check_compacted(self, model: LogModel, missing: list[Entry]) -> None:
+        """Compaction takes only what has been replaced, tombstones, aborted records and old markers."""
+        newest: dict[bytes | None, int] = {}
+        for entry in model.entries.values():
+            if entry.marker is None and (not entry.is_transactional or entry.is_committed):
+                newest[entry.key] = max(newest.get(entry.key, -1), entry.offset)
+        for entry in missing:
+            if entry.marker is not None or entry.value is None or entry.is_committed is False:
+                continue
+            if entry.key is None:
+                continue  # refused for compacted topics; from a time when the topic was not one
+            if newest.get(entry.key) == entry.offset:
+                raise Violation("compaction lost the newest", f"{model.name}: {entry}")
+
+    def _check_committed(self, model: LogModel, log: PartitionLog) -> None:
+        """read_committed: nothing undecided, nothing aborted, all that is committed."""
+        offset = log.start_offset
+        while offset < log.stable_offset:
+            read = log.read(offset, max_bytes=1 << 20, committed=True)
+            self.check_committed_read(model, read.data, list(read.aborted), offset)
+            if read.next_offset <= offset:
+                return
+            offset = read.next_offset
+
+    def check_committed_read(
+        self, model: LogModel, data: bytes, aborted: list[tuple[int, int]], offset: int
+    ) -> None:
+        """As a client filters what it is given."""
+        waiting = sorted(aborted, key=lambda one: one[1])
+        skipped: set[int] = set()
+        for position, header in split(data):
+            while waiting and waiting[0][1] <= header.last_offset:
+                skipped.add(waiting.pop(0)[0])
+            batch = data[position : position + header.size]
+            if header.is_control:
+                marker = read_marker(batch)
+                if marker is not None and not marker.is_commit:
+                    skipped.discard(header.producer_id)
+                continue
+            is_skipped = header.is_transactional and header.producer_id in skipped
+            for entry in batch_entries(batch, header, header.base_offset, 0):
+                known = model.entries.get(entry.offset)
+                if entry.offset < offset or known is None or not known.is_transactional:
+                    continue
+                if not is_skipped and known.is_committed is not True:
+                    state = "aborted" if known.is_committed is False else "undecided"
+                    raise Violation("read_committed shows " + state, f"{model.name}: {known}")
+                if is_skipped and known.is_committed is True:
+                    raise Violation("read_committed hides committed", f"{model.name}: {known}")
+
+    def _check_damaged(self, model: LogModel, log: PartitionLog, how: End) -> None:
+        """Damaged data is never served as good; what lies before the damage is."""
+        assert log.damage is not None
+        model.is_damaged = True
+        if not self.world.was_damaged and log.damage.offset < model.durable_end:
+            raise Violation(
+                "acknowledged records lost", f"{model.name} is damaged at {log.damage} after {how.value}"
+            )
+        offset = log.start_offset
+        while offset < log.damage.offset:
+            try:
+                read = log.read(offset, max_bytes=1 << 20)
+            except KafkaError:
+                break
+            for position, header in split(read.data):
+                batch = read.data[position : position + header.size]
+                for entry in batch_entries(batch, header, header.base_offset, 0):
+                    known = model.entries.get(entry.offset)
+                    if known is not None and known.value != entry.value:
+                        raise Violation(
+                            "wrong record", f"{model.name} after {how.value}: {entry} instead of {known}"
+                        )
+            if read.next_offset <= offset:
+                break
+            offset = read.next_offset
+
+
+__all__ = ["Entry", "LogModel", "Logs", "batch_entries", "entries_of", "read_header"]

@@ -1,0 +1,31 @@
+"""The tables that the world is built from. To add an actor, a model or a kind of step, add a row."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from tests.simulation.actor import Actor
+from tests.simulation.actors.admins import Admin
+from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
+from tests.simulation.actors.readers import Reader
+from tests.simulation.model import Model
+from tests.simulation.models.logs import Logs
+from tests.simulation.scenario import Scenario, scenario
+from tests.simulation.steps import TABLE as STEPS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+__all__ = ["ACTORS", "MODELS", "STEPS", "Scenario", "scenario"]
+
+ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
+    # name: (class, least, most of them in one life)
+    "admin": (Admin, 1, 1),
+    "plain": (PlainProducer, 1, 2),
+    "idempotent": (IdempotentProducer, 1, 2),
+    "reader": (Reader, 1, 2),
+}
+
+MODELS: "dict[str, Callable[[World], Model]]" = {
+    # name: class; in the order in which they hear of things
+    "logs": Logs,
+}

@@ -1,0 +1,79 @@
+"""The circumstances of one life: few names, small segments, short times, so that rare paths are common."""
+
+from dataclasses import dataclass, field
+from itertools import accumulate
+from random import Random
+
+from tests.simulation import steps
+
+TOPICS = ("alpha", "beta", "gamma")
+GROUPS = ("g1", "g2")
+PARTITIONS_MAX = 3
+
+
+@dataclass
+class Scenario:
+    settings: dict[str, str]
+    journal_segment_bytes: int
+    is_fsync: bool
+    step_names: list[str] = field(default_factory=list)
+    step_weights: list[int] = field(default_factory=list)
+
+    @property
+    def producer_expiration_ms(self) -> int:
+        return int(self.settings["producer.id.expiration.ms"])
+
+
+def scenario(rng: Random) -> Scenario:
+    flush = "fsync" if rng.random() < 0.9 else "os"
+    settings = {
+        "headrace.flush": flush,
+        "auto.create.topics.enable": "false",
+        "offsets.topic.num.partitions": str(rng.choice((1, 2))),
+        "transaction.state.log.num.partitions": str(rng.choice((1, 2))),
+        "share.coordinator.state.topic.num.partitions": str(rng.choice((1, 2))),
+        "log.cleaner.backoff.ms": str(rng.choice((200, 1_000, 5_000))),
+        "log.retention.check.interval.ms": str(rng.choice((200, 1_000, 5_000))),
+        "producer.id.expiration.ms": str(rng.choice((60_000, 600_000, 86_400_000))),
+        "group.initial.rebalance.delay.ms": str(rng.choice((0, 500))),
+        "group.min.session.timeout.ms": "1000",
+        "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((2, 10, 100))),
+        "share.coordinator.state.topic.prune.interval.ms": str(rng.choice((1_000, 10_000, 60_000))),
+        "transaction.remove.expired.transaction.cleanup.interval.ms": "60000",
+    }
+    weights = []
+    # Each life has its own mixture: some are calm but for one kind of fault, some are not.
+    emphasis = {name: rng.choice((0, 0.5, 1, 1, 3)) for name, step in steps.TABLE.items() if step.is_fault}
+    for name, step in steps.TABLE.items():
+        weights.append(round(step.weight * 10 * emphasis.get(name, 1)))
+    return Scenario(
+        settings=settings,
+        journal_segment_bytes=rng.choice((1_000, 4_000, 100_000)),
+        is_fsync=flush == "fsync",
+        step_names=list(steps.TABLE),
+        step_weights=list(accumulate(weights)),
+    )
+
+
+def topic_configs(rng: Random) -> dict[str, str]:
+    """For a new topic, or to alter one."""
+    configs = {
+        "internal.segment.bytes": str(rng.choice((300, 600, 2_000, 100_000))),
+        "index.interval.bytes": str(rng.choice((1, 100, 4_096))),
+        "file.delete.delay.ms": str(rng.choice((0, 1_000, 60_000))),
+    }
+    policy = rng.random()
+    if policy < 0.3:
+        configs["cleanup.policy"] = "compact"
+        configs["min.cleanable.dirty.ratio"] = rng.choice(("0.0", "0.3"))
+        configs["delete.retention.ms"] = rng.choice(("0", "1000", "60000"))
+        configs["segment.ms"] = rng.choice(("1000", "60000"))
+        if rng.random() < 0.3:
+            configs["cleanup.policy"] = "compact,delete"
+    if policy > 0.6:
+        configs["retention.ms"] = str(rng.choice((1_000, 30_000, 600_000)))
+    if policy > 0.8:
+        configs["retention.bytes"] = str(rng.choice((0, 500, 3_000)))
+    if rng.random() < 0.1:
+        configs["message.timestamp.type"] = "LogAppendTime"
+    return configs

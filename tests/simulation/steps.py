@@ -1,0 +1,152 @@
+"""What a step can be: somebody acts, bytes arrive, workers get on, time passes, something breaks."""
+
+import errno
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
+
+from tests.simulation.model import End
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+WRITES = frozenset({"write", "open", "mkdir", "truncate"})
+CHANGES = WRITES | {"rename", "remove"}
+SYNCS = frozenset({"sync", "syncdir"})
+READS = frozenset({"read"})
+
+
+class Step(NamedTuple):
+    weight: int
+    take: "Callable[[World], None]"
+    is_fault: bool = False
+
+
+def act(world: "World") -> None:
+    """One of the actors that wait for nothing goes on."""
+    world.clock.advance(world.rng.choice((0, 0, 0, 1, 5)))
+    ready = [actor for actor in world.actors if actor.is_ready]
+    if ready:
+        world.rng.choice(ready).step()
+
+
+def network(world: "World") -> None:
+    """What waits on a link is delivered; a client that did not read, reads."""
+    waiting = [link for link in world.links if link.to_broker or not link.is_reading]
+    if waiting:
+        link = world.rng.choice(waiting)
+        if not link.is_reading:
+            link.read_again()
+        link.deliver()
+
+
+def work(world: "World") -> None:
+    """The workers get on."""
+    world.run_tasks(world.rng.choice((1, 3, 10, 50)))
+
+
+def rush(world: "World") -> None:
+    """The workers finish."""
+    world.run_tasks(2_000)
+
+
+def pass_time(world: "World") -> None:
+    """Up to the next alarm, or by some time."""
+    rng = world.rng
+    deadline_ms = world.loop.deadline_ms()
+    if deadline_ms is not None and rng.random() < 0.5:
+        world.advance(max(0, deadline_ms - world.clock.monotonic_ms()))
+    else:
+        world.advance(rng.choice((10, 100, 500, 1_000, 5_000)))
+
+
+def pass_long_time(world: "World") -> None:
+    world.advance(world.rng.choice((20_000, 60_000, 300_000)))
+
+
+def rest(world: "World") -> None:
+    world.rest()
+
+
+def stop(world: "World") -> None:
+    world.end(End.CLEAN)
+
+
+def kill(world: "World") -> None:
+    world.stats.faults["kill -9"] += 1
+    world.end(End.KILL)
+
+
+def kill_soon(world: "World") -> None:
+    """In the middle of whatever the broker does at one of its next disk operations."""
+    world.stats.faults["kill -9 within an operation"] += 1
+    world.crash_kind = End.KILL
+    world.disk.fail_at(world.rng.randint(1, 40))
+
+
+def lose_power(world: "World") -> None:
+    world.stats.faults["power loss"] += 1
+    world.end(End.POWER)
+
+
+def lose_power_soon(world: "World") -> None:
+    world.stats.faults["power loss within an operation"] += 1
+    world.crash_kind = End.POWER
+    world.disk.fail_at(world.rng.randint(1, 40))
+
+
+def fill_disk(world: "World") -> None:
+    rng = world.rng
+    world.stats.faults["ENOSPC"] += 1
+    count = rng.choice((1, 1, 1, 3, 10, 40))
+    world.disk.fail_soon(errno.ENOSPC, after=rng.randint(0, 15), count=count, kinds=WRITES)
+
+
+def fail_write(world: "World") -> None:
+    world.stats.faults["EIO at a write"] += 1
+    world.disk.fail_soon(errno.EIO, after=world.rng.randint(0, 15), count=1, kinds=CHANGES)
+
+
+def fail_sync(world: "World") -> None:
+    world.stats.faults["EIO at a sync"] += 1
+    world.disk.fail_soon(errno.EIO, after=world.rng.randint(0, 5), count=1, kinds=SYNCS)
+
+
+def fail_read(world: "World") -> None:
+    world.stats.faults["EIO at a read"] += 1
+    world.disk.fail_soon(errno.EIO, after=world.rng.randint(0, 15), count=1, kinds=READS)
+
+
+def set_clock(world: "World") -> None:
+    world.stats.faults["wall clock set"] += 1
+    hour_ms = 3_600_000
+    jump_ms = world.rng.choice((-24 * hour_ms, -hour_ms, -60_000, 60_000, hour_ms, 2 * hour_ms))
+    world.clock.set_wall(world.clock.wall_ms() + jump_ms)
+    world.trail.note(f"the wall clock jumps by {jump_ms} ms")
+
+
+def cut(world: "World") -> None:
+    world.stats.faults["connection cut"] += 1
+    if world.links:
+        world.rng.choice(world.links).cut()
+
+
+TABLE: dict[str, Step] = {
+    "act": Step(600, act),
+    "network": Step(40, network),
+    "work": Step(100, work),
+    "rush": Step(60, rush),
+    "pass time": Step(90, pass_time),
+    "pass long time": Step(12, pass_long_time),
+    "rest": Step(8, rest),
+    "stop": Step(6, stop),
+    "kill": Step(8, kill, is_fault=True),
+    "kill soon": Step(5, kill_soon, is_fault=True),
+    "lose power": Step(8, lose_power, is_fault=True),
+    "lose power soon": Step(5, lose_power_soon, is_fault=True),
+    "fill disk": Step(6, fill_disk, is_fault=True),
+    "fail write": Step(2, fail_write, is_fault=True),
+    "fail sync": Step(2, fail_sync, is_fault=True),
+    "fail read": Step(2, fail_read, is_fault=True),
+    "set clock": Step(4, set_clock, is_fault=True),
+    "cut": Step(8, cut, is_fault=True),
+}
