@@ -15,7 +15,7 @@ from typing import Any
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.clock import Clock, ExpiryClock
 from headrace.broker.fetch_sessions import FetchSessions
-from headrace.broker.group_commit import GroupCommit
+from headrace.broker.group_commit import GroupCommit, sync_each
 from headrace.broker.groups.coordinator import GroupCoordinator
 from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
@@ -33,6 +33,7 @@ from headrace.broker.timers import Timers
 from headrace.broker.topics import Partition, Topics
 from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.log.disk import Disk
+from headrace.log.durable import Durable
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
 from headrace.log.partition_log import PartitionLog
@@ -102,8 +103,12 @@ class BrokerCore:
         settings, clock, disk = self.settings, self.clock, self.logs.disk
         settings.attach(self.metadata)
         self.cluster_id = self.metadata.cluster_id
-        is_synced = not disk.is_volatile and settings.str("headrace.flush") == "fsync"
-        self.group_commit = GroupCommit(self.logs.sync, runner.run if is_synced else None, self.fail)
+        self.group_commit = GroupCommit(
+            self._sync,
+            None if disk.is_volatile else runner.run,
+            self.fail,
+            waits=settings.str("headrace.flush") == "fsync",
+        )
         self.topics = Topics(self.metadata, self.logs, settings, clock)
         self.topics.on_changed.append(self._wake_topic)
         self.topics.on_deleted.append(self._wake_topic)
@@ -167,8 +172,13 @@ class BrokerCore:
         response: Message = handler_of(request.API_KEY).error_response(request, code, text, call)
         return response
 
-    def durable(self, logs: Iterable[PartitionLog]) -> Later[None]:
-        return self.group_commit.durable(logs)
+    def durable(self, things: Iterable[Durable]) -> Later[None]:
+        """Resolves once all that these logs (or other things) hold now would survive a power cut."""
+        return self.group_commit.durable(things)
+
+    def _sync(self, things: list[Durable]) -> list[Durable]:
+        self.logs.sync([thing for thing in things if isinstance(thing, PartitionLog)])
+        return sync_each([thing for thing in things if not isinstance(thing, PartitionLog)])
 
     def appended(self, partition: Partition) -> None:
         """Tells parked requests that the partition has grown, or that its stable offset has moved."""

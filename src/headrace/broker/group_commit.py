@@ -1,57 +1,177 @@
-"""Group commit: whoever needs durability waits for the next fdatasync, and one fdatasync serves all who wait.
+"""Group commit: whoever needs durability waits for the next sync of what it needs, and one sync serves all who wait.
 
-While one sync runs on the worker thread, later requests collect for the next. The rule (design.md, decision 7):
-with `headrace.flush=fsync` an answer that promises durability leaves after the sync; with `os` it leaves at once.
+Each thing (a log, a checkpoint, the metadata store) is synced by itself, several at a time; a request waits for its
+own things and for nobody else's. While a thing is being synced, later requests for it collect for its next sync.
+Those that are ready take turns by request, so that one that needs a single sync does not wait behind one that needs
+hundreds. There is no order between the things of one request: where one must be on disk before the other, ask for
+the first, and for the second when that has resolved.
+
+With `headrace.flush=fsync` an answer that promises durability leaves after the sync; with `os` it leaves at once.
 A failed sync is final: nobody knows which bytes the kernel dropped, so the broker stops rather than lie.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from headrace.broker.later import Later, resolved
 from headrace.broker.runner import Run
-from headrace.log.partition_log import PartitionLog
+from headrace.log.durable import Durable
+from headrace.wire.errors import KafkaError
 
-Sync = Callable[[list[PartitionLog]], None]
+SYNCS_MAX = 32
+"""At a time. More would not make a disk faster, and each needs a thread."""
+
+Sync = Callable[[list[Durable]], Iterable[Durable] | None]
+
+
+def sync_each(things: list[Durable]) -> list[Durable]:
+    rest: list[Durable] = []
+    for thing in things:
+        rest += thing.sync() or ()
+    return rest
+
+
+class _Request:
+    """Somebody waits for several things."""
+
+    __slots__ = ("answer", "missing")
+
+    def __init__(self, missing: int) -> None:
+        self.answer: Later[None] = Later()
+        self.missing = missing
+
+    def count_down(self) -> None:
+        self.missing -= 1
+        if not self.missing:
+            self.answer.resolve(None)
+
+
+class _Thing:
+    __slots__ = ("durable", "is_queued", "is_running", "waiting")
+
+    def __init__(self, durable: Durable) -> None:
+        self.durable = durable
+        self.is_queued = False
+        self.is_running = False
+        self.waiting: list[_Request] = []
+        """For a sync that has not begun."""
 
 
 class GroupCommit:
-    def __init__(self, sync: Sync, run: Run | None, on_failure: Callable[[Exception], None]) -> None:
-        """Without a runner nothing is synced: the operating system's page cache, or memory, has to do."""
+    def __init__(
+        self,
+        sync: Sync,
+        run: Run | None,
+        on_failure: Callable[[Exception], None],
+        *,
+        waits: bool = True,
+        syncs_max: int = SYNCS_MAX,
+    ) -> None:
+        """Without a runner nothing is synced: memory has to do. Without `waits`, only what `saved` is asked for."""
         self._sync = sync
         self._run = run
         self._on_failure = on_failure
-        self._dirty: dict[PartitionLog, None] = {}
-        self._next: Later[None] = Later()
-        self._is_running = False
+        self._waits = waits
+        self._syncs_max = syncs_max
+        self._things: dict[Durable, _Thing] = {}
+        """Those that are queued or being synced."""
+        self._lanes: deque[deque[_Thing]] = deque()
+        """What is ready, by the request that needs it. A thing may be in several lanes; the first turn counts."""
+        self._running = 0
+        self._is_starting = False
         self._has_failed = False
         self._done: Later[None] = resolved(None)
 
-    def durable(self, logs: Iterable[PartitionLog]) -> Later[None]:
-        """Resolves once everything the logs hold now is on disk. After a failed sync it never does."""
-        if self._run is None:
+    def durable(self, things: Iterable[Durable]) -> Later[None]:
+        """Resolves once everything they hold now is on disk. After a failed sync it never does."""
+        return self.saved(things) if self._waits else self._done
+
+    def saved(self, things: Iterable[Durable]) -> Later[None]:
+        """`durable` even where `headrace.flush=os`: for what must be on disk before something else is done."""
+        wanted = dict.fromkeys(things)
+        if self._run is None or not wanted:
             return self._done
-        for log in logs:
-            self._dirty[log] = None
-        if not self._dirty and not self._is_running:
-            return self._done
-        waiting = self._next
-        self._start()
-        return waiting
+        request = _Request(len(wanted))
+        lane: deque[_Thing] = deque()
+        for durable in wanted:
+            thing = self._things.get(durable)
+            if thing is None:
+                thing = self._things[durable] = _Thing(durable)
+            thing.waiting.append(request)
+            if not thing.is_running:
+                thing.is_queued = True
+                lane.append(thing)
+        self._queue(lane)
+        return request.answer
+
+    def _queue(self, lane: deque[_Thing]) -> None:
+        if lane:
+            self._lanes.append(lane)
+            self._start()
 
     def _start(self) -> None:
-        if self._is_running or self._has_failed or not self._dirty or self._run is None:
-            return
-        self._is_running = True
-        logs, self._dirty = list(self._dirty), {}
-        waiting, self._next = self._next, Later()
+        if self._is_starting:
+            return  # a runner that does the work on the spot comes back here from within the loop below
+        self._is_starting = True
+        try:
+            while self._running < self._syncs_max and not self._has_failed:
+                thing = self._next()
+                if thing is None:
+                    break
+                self._begin(thing)
+        finally:
+            self._is_starting = False
+
+    def _next(self) -> _Thing | None:
+        """One of each lane in turn."""
+        while self._lanes:
+            lane = self._lanes.popleft()
+            thing = lane.popleft()
+            if lane:
+                self._lanes.append(lane)
+            if thing.is_queued:
+                return thing
+        return None
+
+    def _begin(self, thing: _Thing) -> None:
+        assert self._run is not None
+        thing.is_queued, thing.is_running = False, True
+        self._running += 1
+        served, thing.waiting = thing.waiting, []
+        rest: list[Durable] = []
+
+        def work() -> None:
+            rest.extend(self._sync([thing.durable]) or ())
 
         def done(error: Exception | None) -> None:
-            self._is_running = False
-            if error is not None:
+            self._running -= 1
+            thing.is_running = False
+            if error is not None and not isinstance(error, KafkaError):
                 self._has_failed = True
                 self._on_failure(error)
                 return
-            waiting.resolve(None)
+            if thing.waiting:
+                thing.is_queued = True
+                self._lanes.append(deque([thing]))
+            else:
+                del self._things[thing.durable]
+            if error is not None:
+                for request in served:
+                    request.answer.fail(error)
+            elif rest:
+                self.saved(rest).then(lambda _: _serve(served), lambda refusal: _refuse(served, refusal))
+            else:
+                _serve(served)
             self._start()
 
-        self._run(lambda: self._sync(logs), done)
+        self._run(work, done)
+
+
+def _serve(requests: list[_Request]) -> None:
+    for request in requests:
+        request.count_down()
+
+
+def _refuse(requests: list[_Request], error: Exception) -> None:
+    for request in requests:
+        request.answer.fail(error)
