@@ -1,26 +1,39 @@
-"""The simulated disk: a `MemoryDisk` that lets tasks be interrupted, counts, fails on purpose, and forgets.
+"""The simulated disk: a `MemoryDisk` that lets tasks be interrupted, counts, and fails for a while on purpose.
 
 What it adds to `MemoryDisk`:
 - before each operation a task gives way to the scheduler (`tasks.py`);
 - a sync makes safe what was written before it began, not what came while it ran;
-- a power cut may write sectors back out of order, so that a file has a hole of zeros before sound bytes;
-- operations can find the disk full or fail, once or for a while, and one bit of a file can flip.
+- operations can find the disk full or fail, once or for a while;
+- every operation is in the trail, and those of the event loop count against the budget of the turn (`turns.py`).
 """
 
 import errno
 import os
 import random
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from os.path import commonpath
 
 from headrace.log.disk import Buffer, FileClosed
-from headrace.log.memory_disk import SECTOR, MemoryDisk, MemoryFile, _Content, _Directory
-from tests.simulation.tasks import TASKS
+from headrace.log.memory_disk import (
+    SYNC,
+    SYNC_DIRECTORY,
+    MemoryDisk,
+    MemoryFile,
+    MemoryFolder,
+    _apply,
+    _Content,
+    _Directory,
+)
+from tests.simulation.tasks import TASKS, SimulatedLock
 from tests.simulation.trail import Trail
 from tests.simulation.turns import Turns
 
 
 class SimulatedFile(MemoryFile):
     __slots__ = ("_path",)
+
+    _disk: "SimulatedDisk"
 
     def __init__(self, disk: "SimulatedDisk", content: _Content, path: str) -> None:
         super().__init__(disk, content)
@@ -41,12 +54,41 @@ class SimulatedFile(MemoryFile):
     def sync(self) -> None:
         if self._is_closed:
             raise FileClosed
-        content = self._content
-        before = bytes(content.data)
+        before = bytes(self._content.data)
         number = self._disk.next_sync()
         self._disk.before("sync", self._path, 0)
-        self._disk.operation(is_sync=True)
-        self._disk.note_synced(content, before, number)
+        self._disk.operation(kind=SYNC)
+        self._disk.note_synced(self._content, before, number)
+
+
+class SimulatedFolder(MemoryFolder):
+    __slots__ = ("_path",)
+
+    _disk: "SimulatedDisk"
+
+    def __init__(self, disk: "SimulatedDisk", directory: _Directory, path: str) -> None:
+        super().__init__(disk, directory)
+        self._path = path
+
+    def open(self, name: str, *, create: bool = False) -> MemoryFile:
+        self._disk.before("open", f"{self._path}/{name}", create)
+        super().open(name, create=create)
+        return SimulatedFile(self._disk, self._directory.content(name), f"{self._path}/{name}")
+
+    def read(self, name: str) -> bytes:
+        self._disk.before_read(f"{self._path}/{name}", 0)
+        return super().read(name)
+
+    def rename(self, source: str, target: str) -> None:
+        self._disk.before("rename", f"{self._path}/{source} {target}", 0)
+        super().rename(source, target)
+
+    def remove(self, name: str) -> None:
+        self._disk.before("remove", f"{self._path}/{name}", 0)
+        super().remove(name)
+
+    def sync(self) -> None:
+        self._disk.sync_entries(self._directory, self._path)
 
 
 class SimulatedDisk(MemoryDisk):
@@ -80,10 +122,17 @@ class SimulatedDisk(MemoryDisk):
         if self._error is not None:
             self._maybe_fail("read", path)
 
+    def new_lock(self) -> AbstractContextManager[object]:
+        return SimulatedLock()
+
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
         self.before("open", path, create)
         super().open(path, create=create)
         return SimulatedFile(self, self._content(path), path)
+
+    def open_folder(self, path: str) -> MemoryFolder:
+        TASKS.pause()
+        return SimulatedFolder(self, self._directory(path), path)
 
     def read(self, path: str) -> bytes:
         self.before_read(path, 0)
@@ -107,19 +156,18 @@ class SimulatedDisk(MemoryDisk):
 
     def sync_directory(self, path: str = "") -> None:
         node = self._node(path)
-        steps = list(node.pending) if isinstance(node, _Directory) else []
+        self.sync_entries(node if isinstance(node, _Directory) else None, path)
+
+    def sync_entries(self, directory: _Directory | None, path: str) -> None:
+        steps = list(directory.pending) if directory is not None else []
         self.before("syncdir", path, 0)
-        self.operation(is_sync=True)
-        if isinstance(node, _Directory):
+        self.operation(kind=SYNC_DIRECTORY)
+        if directory is not None:
             done = set(map(id, steps))
-            for step in node.pending:
+            for step in directory.pending:
                 if id(step) in done:
-                    for name, entry in step.items():
-                        if entry is None:
-                            node.synced.pop(name, None)
-                        else:
-                            node.synced[name] = entry
-            node.pending = [step for step in node.pending if id(step) not in done]
+                    _apply(directory.synced, step)
+            directory.pending = [step for step in directory.pending if id(step) not in done]
 
     def next_sync(self) -> int:
         self._syncs += 1
@@ -131,6 +179,10 @@ class SimulatedDisk(MemoryDisk):
         if latest is None or latest[1] < number:
             self._synced_by[id(content)] = (content, number)
             content.synced = data
+            if content.data.startswith(data):
+                content.kept = len(data)
+            else:
+                content.kept = len(commonpath([bytes(content.data), data]))
 
     # What the world does to it
 
@@ -167,46 +219,14 @@ class SimulatedDisk(MemoryDisk):
 
     def power_cycle(self, survival: random.Random | None = None) -> None:
         self._synced_by.clear()
-        if survival is not None and survival.random() < 0.3:
-            self._scatter(self._root, survival)
         super().power_cycle(survival)
 
-    def _scatter(self, directory: _Directory, survival: random.Random) -> None:
-        """Some files get a hole: a sector of what was appended since the last sync never arrived, later ones did."""
-        for _, node in sorted(directory.entries.items()):
-            if isinstance(node, _Directory):
-                self._scatter(node, survival)
-                continue
-            is_longer = len(node.data) - len(node.synced) > 1 and node.data.startswith(node.synced)
-            if is_longer and survival.random() < 0.3:
-                first = survival.randint(len(node.synced), len(node.data) - 1)
-                last = min(len(node.data), (first // SECTOR + 1) * SECTOR)
-                node.data[first:last] = bytes(last - first)
-
-    def files(self) -> list[tuple[str, _Content]]:
-        return list(_files(self._root, ""))
-
-    def flip_bit(self, rng: random.Random, is_meant: Callable[[str], bool]) -> str | None:
+    def flip_some_bit(self, rng: random.Random, is_meant: Callable[[str], bool]) -> str | None:
         """In a file of those meant; its path and where."""
-        candidates = [(path, content) for path, content in self.files() if content.data and is_meant(path)]
+        candidates = [path for path in self.files() if is_meant(path) and self.size(path)]
         if not candidates:
             return None
-        path, content = rng.choice(candidates)
-        at, bit = rng.randrange(len(content.data)), rng.randrange(8)
-        content.data[at] ^= 1 << bit
-        if at < len(content.synced):
-            changed = bytearray(content.synced)
-            changed[at] ^= 1 << bit
-            content.synced = bytes(changed)
-        return f"{path}:{at}.{bit}"
-
-
-def _files(directory: _Directory, path: str) -> list[tuple[str, _Content]]:
-    found: list[tuple[str, _Content]] = []
-    for name, node in sorted(directory.entries.items()):
-        here = f"{path}/{name}" if path else name
-        if isinstance(node, _Directory):
-            found += _files(node, here)
-        else:
-            found.append((here, node))
-    return found
+        path = rng.choice(candidates)
+        bit = rng.randrange(8 * self.size(path))
+        self.flip_bit(path, bit)
+        return f"{path}:{bit}"

@@ -10,6 +10,7 @@ import random
 import sqlite3
 from typing import Any
 
+from headrace.log.memory_disk import SYNC, WRITE
 from tests.simulation.disk import SimulatedDisk
 
 
@@ -85,7 +86,7 @@ class SimulatedDatabase:
     def _commit(self, statement: str) -> Any:
         try:
             self._disk.before("sync" if self._is_full else "write", "metadata.sqlite", 0)
-            self._disk.operation()
+            self._disk.operation(kind=SYNC if self._is_full else WRITE)
         except OSError as error:
             raise sqlite3.OperationalError("database or disk is full") from error
         result = self._database.execute(statement)
@@ -95,7 +96,7 @@ class SimulatedDatabase:
     def sync(self) -> None:
         count = len(self._metadata.newer)
         self._disk.before("sync", "metadata.sqlite", 0)
-        self._disk.operation(is_sync=True)
+        self._disk.operation(kind=SYNC)
         self._metadata.sync(count)
 
     def __getattr__(self, name: str) -> Any:
