@@ -34,13 +34,23 @@ READS = frozenset({READ})
 class _Content:
     """What an inode is to a file system: bytes that names point to."""
 
-    __slots__ = ("data", "kept", "synced")
+    __slots__ = ("_synced", "data", "kept")
 
     def __init__(self, data: bytes = b"") -> None:
         self.data = bytearray(data)
-        self.synced = data
+        self._synced = data
         self.kept = len(data)
-        """So many of the synced bytes have not been overwritten or cut since."""
+        """So many of the synced bytes, at least, have not been overwritten or cut since."""
+
+    @property
+    def synced(self) -> bytes:
+        return self._synced
+
+    @synced.setter
+    def synced(self, data: bytes) -> None:
+        """What a sync has made safe; the file may have grown since the sync began."""
+        self._synced = data
+        self.kept = len(data) if self.data.startswith(data) else 0
 
 
 class _Directory:
@@ -122,7 +132,6 @@ class MemoryFile:
         if self._disk.is_simulated:
             self._disk.operation(kind=SYNC)
             self._content.synced = bytes(self._content.data)
-            self._content.kept = len(self._content.synced)
 
     def size(self) -> int:
         return len(self._content.data)
@@ -206,8 +215,11 @@ class MemoryDisk:
         """What `fail_at` has ordered and has not happened yet will not happen."""
         self._failure = None
 
-    def operation(self, before_failing: Callable[[], None] | None = None, *, kind: str) -> None:
+    def operation(
+        self, before_failing: Callable[[], None] | None = None, *, kind: str = WRITE, is_sync: bool = False
+    ) -> None:
         """Counts one operation of a simulated disk, or fails it. A simulator may let others go first here."""
+        kind = SYNC if is_sync else kind
         if self._is_off:
             raise PowerLost("the power is off")
         if kind == READ:
