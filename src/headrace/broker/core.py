@@ -19,6 +19,7 @@ from headrace.broker.group_commit import GroupCommit, sync_each
 from headrace.broker.groups.coordinator import GroupCoordinator
 from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
+from headrace.broker.journals import Journals
 from headrace.broker.later import Later
 from headrace.broker.metrics import Counter, Metrics
 from headrace.broker.parked import Parked
@@ -117,6 +118,7 @@ class BrokerCore:
             self.topics.recover()
         self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
         self.on_disconnect: list[Callable[[int], None]] = []
+        self.journals = Journals(self)
         self.share_state = ShareStateStore(self)
         self.share_state.load()
         self.dead_letters = DeadLetters(self)
@@ -207,6 +209,7 @@ class BrokerCore:
         except KafkaError as error:
             self.note_refused_write(error)
             raise
+        self.journals.note_append(len(batch))
         self.appended(target)
         return self.durable([target.log])
 
@@ -258,9 +261,16 @@ class BrokerCore:
         self.logs.cancel_compaction()
 
     def close(self) -> None:
-        self.housekeeping.stop()
-        self.logs.close(clean=self.failure is None)
-        self.metadata.close()
+        """Leaves everything to the next start. OSError: the end is not clean, and nothing synced is lost."""
+        self.wind_down()
+        is_clean = False
+        try:
+            if self.failure is None:
+                self.journals.compact_before_stop()
+                is_clean = True
+        finally:
+            self.logs.close(clean=is_clean)
+            self.metadata.close()
 
     def _wake_topic(self, topic: Any) -> None:
         for partition in topic.partitions:

@@ -5,6 +5,7 @@ broker in memory does it at once, so that a test that turns the clock sees the r
 """
 
 import logging
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.runner import Runner
@@ -42,11 +43,16 @@ class Housekeeping:
             for partition in topic.partitions:
                 partition.open()  # a log that was not used since the start grows old too
         for work in self._core.logs.background_work(self._core.expiry_clock.wall_ms()):
-            self._start(work)
+            self._running += 1
+            self.start(work, self._note_ended)
 
-    def _start(self, work: Work) -> None:
+    def _note_ended(self) -> None:
+        self._running -= 1
+
+    def start(self, work: Work, ended: Callable[[], None] = lambda: None) -> None:
+        """Runs it beside the loop, then its short part on the loop; then calls `ended`, whether it failed or not."""
+
         def done(error: Exception | None) -> None:
-            self._running -= 1
             if self._is_stopped:
                 return
             try:
@@ -57,8 +63,8 @@ class Housekeeping:
                 self._core.fail(failure)
             except Exception:
                 logger.exception("%s failed", work.what)
+            ended()
 
-        self._running += 1
         if not self._core.logs.disk.is_volatile:
             self._runner.run_slow(work.run, done)
             return

@@ -9,9 +9,11 @@ returns. Whoever cares (coordinators, parked requests) listens to `on_changed` a
 import logging
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 
 from headrace.broker.clock import Clock
 from headrace.broker.settings import BY_NAME, Scope, SettingError, Settings
+from headrace.log.config import LogConfig
 from headrace.log.layout import directory_name, parse_directory_name
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore, TopicRow, new_uuid
@@ -28,6 +30,7 @@ INTERNAL = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE})
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000
 """Of one topic. A request for more is a slip of the hand; each partition costs memory and an index entry."""
+JOURNAL_TOMBSTONES_MS = 60 * 60 * 1000
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -243,12 +246,18 @@ class Topics:
 
     def _open(self, partition: Partition) -> PartitionLog:
         topic = partition.topic
-        return self._logs.open_log(
-            topic.name, partition.index, self._settings.log_config(topic.configs), topic.id
-        )
+        return self._logs.open_log(topic.name, partition.index, self._log_config(topic), topic.id)
+
+    def _log_config(self, topic: Topic) -> LogConfig:
+        config = self._settings.log_config(topic.configs)
+        if topic.is_internal and "delete.retention.ms" not in topic.configs:
+            # Coordinators read their journal from its beginning: a tombstone is of use to nobody for long.
+            retention_ms = min(config.delete_retention_ms, JOURNAL_TOMBSTONES_MS)
+            config = replace(config, delete_retention_ms=retention_ms)
+        return config
 
     def _reconfigure(self, topic: Topic) -> None:
-        config = self._settings.log_config(topic.configs)
+        config = self._log_config(topic)
         for partition in topic.partitions:
             if partition.opened_log is not None:
                 partition.opened_log.config = config

@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from headrace.log.background import Work
-from headrace.log.compaction import Compaction, plan
+from headrace.log.compaction import Compaction, Plan, plan
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk, replace_file
 from headrace.log.files import read_topic_id
@@ -84,7 +84,8 @@ class LogManager:
         self._checkpoint_guard = threading.Lock()
         self._doomed: list[Doomed] = []
         self._are_offsets_stale = False
-        self._compaction: Compaction | None = None
+        self._compactions: dict[PartitionLog, Compaction] = {}
+        """Those under way."""
         names = set(disk.list())
         known_epoch = self._read_meta() if META in names else 0
         summaries = self._read_summaries() if CLEAN_SHUTDOWN in names else None
@@ -291,8 +292,7 @@ class LogManager:
             works.append(self._removal(due))
         compaction = self._next_compaction(now_ms)
         if compaction is not None:
-            what = f"compact {compaction.log.name}"
-            works.append(Work(what, compaction.run, partial(self._finish_compaction, compaction)))
+            works.append(compaction)
         return works
 
     def run_background_work(self, now_ms: int) -> None:
@@ -346,34 +346,54 @@ class LogManager:
         for one in doomed:
             one.remove()
 
-    def _next_compaction(self, now_ms: int) -> Compaction | None:
+    def _next_compaction(self, now_ms: int) -> Work | None:
         """One at a time, for the log with most to gain."""
-        if self._compaction is not None:
+        if self._compactions:
             return None
         due = []
-        for key, log in self.logs.items():
+        for log in self.logs.values():
             if "compact" in log.config.cleanup_policy and len(log.segments) > 1:
-                chosen = plan(log, cleaned_to=self._cleaner_offsets.get(key, 0), now_ms=now_ms)
+                chosen = plan(log, cleaned_to=self._cleaned_to(log), now_ms=now_ms)
                 if chosen.is_due:
                     due.append((chosen.dirty_bytes, log, chosen))
         if not due:
             return None
         _, log, chosen = max(due, key=lambda candidate: candidate[0])
-        self._compaction = Compaction(log, chosen, now_ms=now_ms)
-        return self._compaction
+        return self._compact(log, chosen, now_ms)
+
+    def compaction_of(self, log: PartitionLog, now_ms: int) -> Work | None:
+        """Of what is closed and synced, whatever its share of the log; None if that is nothing, or under way."""
+        if log in self._compactions or log.damage is not None or log.is_deleted:
+            return None
+        chosen = plan(log, cleaned_to=self._cleaned_to(log), now_ms=now_ms)
+        return self._compact(log, chosen, now_ms) if chosen.dirty_bytes else None
+
+    def clean_and_dirty_bytes(self, log: PartitionLog) -> tuple[int, int]:
+        """How much of a log is compacted, and how much came after that."""
+        cleaned_to = self._cleaned_to(log)
+        clean = sum(segment.size for segment in log.segments if log.end_after(segment) <= cleaned_to)
+        return clean, log.size - clean
+
+    def _cleaned_to(self, log: PartitionLog) -> int:
+        return self._cleaner_offsets.get((log.topic, log.partition), 0)
+
+    def _compact(self, log: PartitionLog, chosen: Plan, now_ms: int) -> Work:
+        compaction = self._compactions[log] = Compaction(log, chosen, now_ms=now_ms)
+        return Work(f"compact {log.name}", compaction.run, partial(self._finish_compaction, compaction))
 
     def _finish_compaction(self, compaction: Compaction) -> None:
-        self._compaction = None
-        compaction.finish()
         log = compaction.log
+        self._compactions.pop(log, None)
+        compaction.finish()
         if not log.is_deleted:
             self._cleaner_offsets[log.topic, log.partition] = compaction.cleaned_to
             self._are_offsets_stale = True
 
     def cancel_compaction(self) -> None:
-        """The broker is stopping: a compaction under way ends soon and leaves nothing behind."""
-        if self._compaction is not None:
-            self._compaction.cancel()
+        """The broker is stopping: compactions under way end soon and leave nothing behind."""
+        for compaction in self._compactions.values():
+            compaction.cancel()
+        self._compactions.clear()
 
     def close(self, *, clean: bool = True) -> None:
         """Leaves the directory to the next start. OSError: nothing synced is lost, but the end is not clean."""

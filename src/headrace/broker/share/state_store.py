@@ -3,7 +3,7 @@
 Theory of operation. Each share-partition has a key in one partition of the topic, by the hash of
 `group:topicId:partition`. Initialising writes a snapshot; each later write an update; after so many updates a snapshot
 again, with everything merged. What has been merged is a snapshot behind, so records before the oldest snapshot that is
-still needed can be deleted (`prune`). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
+still needed can be deleted (pruning.py). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
 
 State is written before an acknowledgement is answered and synced with the next group commit (design.md, decision 7):
 a power cut between the two redelivers, and loses nothing. The reverse can happen too: state was synced and the records
@@ -12,12 +12,13 @@ the state off where the log ends.
 """
 
 import logging
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.later import Later
+from headrace.broker.share.pruning import TOO_LARGE, Pruning
 from headrace.share.changes import StateBatch
 from headrace.share.merge import merge
 from headrace.share.states import FINAL
@@ -40,15 +41,12 @@ from headrace.wire.share_state import (
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
     from headrace.broker.topics import Topic
-    from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.share")
 
 UNKNOWN = -1
 NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
 NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allowed."
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
-"""A window of very many ranges does not fit in one snapshot; in the updates that led to it, it does."""
 
 
 @dataclass(slots=True)
@@ -70,8 +68,6 @@ class StoredState:
     update_key: bytes
     updates: list[Sequence[StateBatch]] = field(default_factory=list)
     update_count: int = 0
-    is_hot: bool = True
-    """Written since the last pruning."""
 
     def merged(self) -> Sequence[StateBatch]:
         if self.updates or (self.batches and self.batches[0].first < self.start_offset):
@@ -100,16 +96,17 @@ class StoredState:
         if update.batches:
             self.updates.append(update.batches)
         self.update_count += 1
-        self.is_hot = True
 
 
 class ShareStateStore:
     def __init__(self, core: "BrokerCore") -> None:
         self._core = core
         self._states: dict[ShareKey, StoredState] = {}
+        self._by_partition: defaultdict[int, dict[ShareKey, StoredState]] = defaultdict(dict)
+        """The same by partition of the state topic."""
         self._updates_max = core.settings.int("share.coordinator.snapshot.update.records.per.snapshot")
         core.topics.on_deleted.append(self._note_topic_deleted)
-        self._arm_pruning()
+        self.pruning = Pruning(core, self)
 
     def load(self) -> None:
         topic = self._core.topics.get(STATE_TOPIC)
@@ -132,9 +129,9 @@ class ShareStateStore:
             return
         key, body = decoded
         if body is None:
-            self._states.pop(key, None)
+            self._drop(key)
         elif isinstance(body, Snapshot):
-            self._states[key] = self._from_snapshot(key, body, partition, offset)
+            self._keep(key, self._from_snapshot(key, body, partition, offset))
         elif key in self._states:
             self._states[key].apply(body)
 
@@ -192,8 +189,29 @@ class ShareStateStore:
             update_key=update_key(key),
         )
 
+    def prune(self) -> None:
+        self.pruning.prune()
+
+    def renew(self, key: ShareKey) -> None:
+        """Writes a snapshot of what is known, so that nothing before it is needed."""
+        state = self._states.get(key)
+        if state is not None:
+            self._write_snapshot(key, self._next_snapshot(state))
+
     def get(self, key: ShareKey) -> StoredState | None:
         return self._states.get(key)
+
+    def of_partition(self, index: int) -> Iterator[tuple[ShareKey, StoredState]]:
+        """The share-partitions that one partition of the state topic holds."""
+        return iter(self._by_partition[index].items())
+
+    def _keep(self, key: ShareKey, state: StoredState) -> None:
+        self._states[key] = self._by_partition[state.partition][key] = state
+
+    def _drop(self, key: ShareKey) -> None:
+        state = self._states.pop(key, None)
+        if state is not None:
+            del self._by_partition[state.partition][key]
 
     def keys(self) -> Iterator[ShareKey]:
         return iter(list(self._states))
@@ -269,7 +287,7 @@ class ShareStateStore:
     def _forget(self, key: ShareKey) -> Later[None]:
         index = self._states[key].partition
         written = self._core.append_internal(STATE_TOPIC, index, [(snapshot_key(key), None)])
-        del self._states[key]
+        self._drop(key)
         return written
 
     def _forget_quietly(self, key: ShareKey) -> None:
@@ -308,7 +326,7 @@ class ShareStateStore:
         written = self._core.append_internal(
             STATE_TOPIC, index, [(snapshot_key(key), encode_snapshot(snapshot))]
         )
-        self._states[key] = self._from_snapshot(key, snapshot, index, offset)
+        self._keep(key, self._from_snapshot(key, snapshot, index, offset))
         return written
 
     def _place(self, key: ShareKey) -> "tuple[Topic, int]":
@@ -334,58 +352,3 @@ class ShareStateStore:
     def _note_topic_deleted(self, topic: "Topic") -> None:
         for key in [key for key in self._states if key.topic_id == topic.id]:
             self._forget_quietly(key)
-
-    def _arm_pruning(self) -> None:
-        interval_ms = self._core.settings.int("share.coordinator.state.topic.prune.interval.ms")
-        self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._prune_round)
-
-    def _prune_round(self) -> None:
-        self._arm_pruning()
-        if self._core.failure is None:
-            self.prune()
-
-    def prune(self) -> None:
-        """Renews the snapshots of keys that hold back pruning, then deletes what no snapshot needs."""
-        topic = self._core.topics.get(STATE_TOPIC)
-        if topic is None:
-            return
-        by_partition: dict[int, list[ShareKey]] = {partition.index: [] for partition in topic.partitions}
-        for key, state in self._states.items():
-            by_partition[state.partition].append(key)
-        for index, keys in by_partition.items():
-            log = topic.partitions[index].log
-            try:
-                self._renew_cold(keys)
-            except KafkaError as error:
-                logger.warning("%s is not pruned: %s", log.name, error)
-                continue
-            needed = min((self._states[key].snapshot_at for key in keys), default=log.end_offset)
-            if needed > log.start_offset:
-                self._core.durable([log]).then(partial(self._delete_before, log, needed, log.end_offset))
-
-    def _renew_cold(self, keys: Sequence[ShareKey]) -> None:
-        states = {key: self._states[key] for key in keys}
-        if any(state.is_hot for state in states.values()):
-            for key, state in states.items():
-                if not state.is_hot:
-                    self._renew(key, state)
-        for key in keys:
-            self._states[key].is_hot = False
-
-    def _renew(self, key: ShareKey, state: StoredState) -> None:
-        try:
-            self._write_snapshot(key, self._next_snapshot(state))
-        except KafkaError as error:
-            if error.code not in TOO_LARGE:
-                raise
-
-    def _delete_before(self, log: "PartitionLog", offset: int, end_offset: int, _: None) -> None:
-        """What is deleted must not go before what replaces it is safe, `headrace.flush=os` or not."""
-        try:
-            if log.recovery_point < end_offset:
-                self._core.logs.sync([log])
-            log.delete_records(offset)
-        except KafkaError as error:
-            logger.warning("%s is not pruned: %s", log.name, error)
-        except OSError as error:
-            self._core.fail(error)

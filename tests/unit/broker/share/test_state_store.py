@@ -12,6 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.broker import journals
+from headrace.broker.runner import Runner
+from headrace.broker.share import pruning
 from headrace.broker.share.state_store import ShareStateStore, StoredState
 from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
@@ -26,7 +29,7 @@ from headrace.wire.share_state import (
     Update,
     decode,
 )
-from tests.unit.broker.share.bench import ACCEPT, Bench, Member
+from tests.unit.broker.share.bench import ACCEPT, Bench, Member, WhenTold
 
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 TOPIC_ID = bytes(range(16))
@@ -49,12 +52,15 @@ class Desk(Bench):
         disk: MemoryDisk | None = None,
         metadata: Path | None = None,
         state_partitions: int = 1,
+        runner: Runner | None = None,
+        **more: object,
     ) -> None:
-        settings = {
+        settings: dict[str, object] = {
             "share.coordinator.snapshot.update.records.per.snapshot": per_snapshot,
             "share.coordinator.state.topic.num.partitions": state_partitions,
+            **more,
         }
-        super().__init__(disk, metadata, **settings)
+        super().__init__(disk, metadata, runner, **settings)
         self.orders = self.core.topics.create("orders", partitions=partitions, configs={})
 
     @property
@@ -419,14 +425,16 @@ class TestPrune:
         desk.store.prune()
         assert desk.kinds() == ["Snapshot", "Update"]
 
-    def test_the_oldest_snapshot_that_is_needed_stays_and_all_behind_it(self) -> None:
-        desk = Desk(per_snapshot=1)
+    def test_a_share_partition_that_is_seldom_written_does_not_hold_up_the_others(self) -> None:
+        desk = Desk(per_snapshot=10)
         desk.initialise(0)
         desk.initialise(1)
-        for offset in range(5):
+        for offset in range(40):
             desk.write(settled(offset, offset), partition=1)
+        desk.write(settled(0, 0), partition=0)
         desk.store.prune()
-        assert [entry.offset for entry in desk.entries()] == list(range(7))
+        assert len(desk.entries()) < 15
+        assert desk.state(0).merged() == [settled(0, 0)]
 
     def test_one_that_nobody_writes_to_is_renewed_so_that_the_others_can_be_pruned(self) -> None:
         desk = Desk(per_snapshot=1)
@@ -481,13 +489,69 @@ class TestPrune:
         desk.initialise(0)
         desk.initialise(1)
         desk.store.prune()
-        desk.write(settled(0, 0), partition=1)
+        for offset in range(5):
+            desk.write(settled(offset, offset), partition=1)
         disk.fail_at(1, OSError(errno.ENOSPC, "no space left"))
         desk.store.prune()
         assert "is not pruned" in caplog.text
         live = [_view(desk.state(partition)) for partition in (0, 1)]
         desk.restart()
         assert [_view(desk.state(partition)) for partition in (0, 1)] == live
+
+    def test_a_thousand_snapshots_are_renewed_a_few_in_each_turn(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pruning, "RENEWALS_MAX", 1)
+        desk = Desk(per_snapshot=1)
+        for index in range(3):
+            desk.initialise(index)
+        for offset in range(12):
+            desk.write(settled(offset, offset), partition=2)
+        desk.store.prune()
+        assert len(desk.entries()) == 15 + 1
+        desk.advance(0.002)
+        assert len(desk.entries()) == 15 + 2
+        desk.advance(0.002)
+        assert len(desk.entries()) == 3
+
+    def test_syncs_and_the_new_start_are_left_to_a_worker(self, tmp_path: Path) -> None:
+        worker = WhenTold()
+        disk = MemoryDisk(is_simulated=True)
+        settings = {"headrace.flush": "os"}
+        desk = Desk(per_snapshot=0, disk=disk, metadata=tmp_path / "m.sqlite", runner=worker, **settings)
+        desk.initialise()
+        desk.write(settled(0, 0))
+        operations = disk.operations
+        desk.store.prune()
+        assert disk.operations == operations
+        assert len(desk.entries()) == 2
+        worker.run_all()
+        assert len(desk.entries()) == 1
+
+    def test_many_records_are_pruned_before_the_interval_has_passed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(pruning, "SLACK_RECORDS", 50)
+        monkeypatch.setattr(journals, "LOOK_EVERY_BYTES", 500)
+        desk = Desk(per_snapshot=10)
+        desk.initialise()
+        for offset in range(1000):
+            desk.write(settled(offset, offset))
+            desk.core.settle()
+            assert len(desk.entries()) < 100
+
+    def test_a_clean_stop_prunes(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        monkeypatch.setattr(pruning, "STOP_SLACK_RECORDS", 10)
+        disk = MemoryDisk(is_simulated=True)
+        desk = Desk(per_snapshot=10, disk=disk, metadata=tmp_path / "metadata.sqlite")
+        desk.initialise()
+        for offset in range(100):
+            desk.write(settled(offset, offset))
+        live = _view(desk.state())
+        desk.core.close()
+        desk.core = desk._open()
+        assert len(desk.entries()) < 12
+        assert _view(desk.state()) == live
 
 
 View = tuple[object, ...]
