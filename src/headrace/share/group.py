@@ -7,9 +7,10 @@ assignment epoch: partitions are shared, so nobody has to let go first. A member
 epoch, the one before it (its last answer was lost), or 0 to join (again).
 
 Only partitions whose share state has been initialised are assigned. Here the caller initialises them at once, inside
-the heartbeat that first sees them, so that a fresh group's first answer has its assignment (Kafka: the next heartbeat
-but one). And while an assignment is in motion members are told a short heartbeat interval, so that it does not take
-until their next regular heartbeat for everyone to get work; at rest the configured one.
+the heartbeat that first sees them. The first member of an empty group waits a moment for others (`initial_delay_ms`),
+so that members which start together share the backlog; from then on a small group is assigned anew at every change, a
+large one at intervals. While an assignment is in motion members are told a short heartbeat interval, so that it does
+not take until their next regular heartbeat for everyone to get work; at rest the configured one.
 
 Deciding mutates nothing; `apply` makes decided or replayed changes so. Session deadlines and the instants of the last
 moves are no part of the journal: after a replay call `touch` for each member.
@@ -44,6 +45,9 @@ from headrace.share.membership import (
 )
 
 V = TypeVar("V")
+SMALL_GROUP_MEMBERS = 16
+SMALL_GROUP_PARTITIONS = 1_000
+"""Up to these a group is small: to compute its assignment costs less than a millisecond or two."""
 
 
 class ShareGroup:
@@ -61,6 +65,7 @@ class ShareGroup:
         self._fingerprint = fingerprint
         self._subscribers: Counter[str] = Counter()  # of each topic
         self._assigned_ms: int | None = None
+        self._filled_ms: int | None = None  # when the first member came into the empty group
         self._moved_ms: int | None = None
         self._deadlines: dict[str, int] = {}
         self._heap: list[tuple[int, str]] = []
@@ -84,24 +89,30 @@ class ShareGroup:
         metadata_hash = self._fingerprint((name, *info) for name, info in known.items())
         epoch = self.epoch
         is_changed = before is None or metadata.subscribed != before.subscribed
-        if is_changed or initialize or metadata_hash != self.metadata_hash:
+        delay_ms = self._delay_left(settings, now_ms)
+        is_idle = bool(known) and not any(self.targets.values())  # nobody has been given anything yet
+        is_due = is_idle and not delay_ms
+        if is_changed or initialize or is_due or metadata_hash != self.metadata_hash:
             epoch += 1
             changes.append(EpochChanged(epoch, metadata_hash))
         assignment_epoch, target = self.assignment_epoch, self.targets.get(member_id, {})
-        if epoch > assignment_epoch and self._may_assign(settings, now_ms):
+        if epoch > assignment_epoch and (delay_ms or is_due or self._may_assign(known, settings, now_ms)):
             assignment_epoch = epoch
-            target = self._assign({**self.members, member_id: metadata}, known, changes)[member_id]
+            assignable = known if not delay_ms else {}
+            target = self._assign({**self.members, member_id: metadata}, assignable, changes)[member_id]
             changes.append(TargetEpochChanged(epoch))
         subscribed = {known[name].topic_id for name in metadata.subscribed if name in known}
         assigned = {topic: indexes for topic, indexes in target.items() if topic in subscribed}
         is_told = self._change_current(request, assignment_epoch, assigned, changes)
         is_in_motion = epoch > assignment_epoch or epoch > self.epoch or self._just_moved(settings, now_ms)
+        heartbeat_ms = settings.motion_heartbeat_ms if is_in_motion else settings.heartbeat_ms
         return Heartbeat(
             changes=changes,
             initialize=initialize,
+            grown=frozenset(initialize.keys() & (self.initialized.keys() | self.initializing.keys())),
             state_epoch=epoch,
             member_epoch=assignment_epoch,
-            heartbeat_ms=settings.motion_heartbeat_ms if is_in_motion else settings.heartbeat_ms,
+            heartbeat_ms=min(delay_ms, heartbeat_ms) if delay_ms else heartbeat_ms,
             assignment=assigned if is_told else None,
         )
 
@@ -141,6 +152,7 @@ class ShareGroup:
         for change in changes:
             match change:
                 case MemberChanged(member_id, metadata):
+                    self._filled_ms = self._filled_ms if self.members else now_ms
                     self._set_member(member_id, metadata)
                 case EpochChanged(epoch, metadata_hash):
                     self.epoch, self.metadata_hash, self._moved_ms = epoch, metadata_hash, now_ms
@@ -236,8 +248,19 @@ class ShareGroup:
             changes += self.initialize(missing)
         return missing
 
-    def _may_assign(self, settings: GroupSettings, now_ms: int) -> bool:
-        return self._assigned_ms is None or now_ms - self._assigned_ms >= settings.assignment_interval_ms
+    def _delay_left(self, settings: GroupSettings, now_ms: int) -> int:
+        """For how long the first assignment since the group was empty is still held back."""
+        filled_ms = self._filled_ms if self.members else now_ms
+        return 0 if filled_ms is None else max(0, filled_ms + settings.initial_delay_ms - now_ms)
+
+    def _may_assign(self, known: Mapping[str, TopicInfo], settings: GroupSettings, now_ms: int) -> bool:
+        if self._assigned_ms is None or now_ms - self._assigned_ms >= settings.assignment_interval_ms:
+            return True
+        return (
+            settings.is_small_group_at_once
+            and len(self.members) <= SMALL_GROUP_MEMBERS
+            and sum(info.partitions for info in known.values()) <= SMALL_GROUP_PARTITIONS
+        )
 
     def _just_moved(self, settings: GroupSettings, now_ms: int) -> bool:
         return self._moved_ms is not None and now_ms - self._moved_ms < settings.motion_ms

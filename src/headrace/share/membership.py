@@ -56,6 +56,10 @@ class GroupSettings:
     session_ms: int = 45_000  # share.session.timeout.ms
     heartbeat_ms: int = 5_000  # share.heartbeat.interval.ms
     assignment_interval_ms: int = 1_000  # share.assignment.interval.ms
+    initial_delay_ms: int = (
+        0  # for how long an empty group's first member waits for others before the assignment
+    )
+    is_small_group_at_once: bool = False  # the assignment interval does not hold for a small group
     members_max: int = 200  # group.share.max.size
     motion_heartbeat_ms: int = 100  # what members are told while an assignment is in motion
     motion_ms: int = 3_000  # for how long after the group's epoch moved it counts as in motion
@@ -134,6 +138,7 @@ class Heartbeat:
     initialize: Mapping[
         bytes, TopicState
     ]  # partitions whose share state is to be created now, with `state_epoch`
+    grown: frozenset[bytes]  # of these topics, those that the group has read before: they got more partitions
     state_epoch: int
     member_epoch: int
     heartbeat_ms: int

@@ -42,6 +42,8 @@ logger = logging.getLogger("headrace.groups")
 
 DECIDED_AT_THE_FIRST_FETCH = -1
 """The start offset of a share-partition whose group has not said where it begins."""
+FIRST_RECORD = 0
+"""The start offset of a partition that was added to a topic which the group reads (KAFKA-20742)."""
 CODES: dict[type[errors.ShareError], ErrorCode] = {
     errors.InvalidRequest: ErrorCode.INVALID_REQUEST,
     errors.UnknownMember: ErrorCode.UNKNOWN_MEMBER_ID,
@@ -64,10 +66,19 @@ class ShareRequests:
             session_ms=settings.group_int(group_id, "share.session.timeout.ms"),
             heartbeat_ms=heartbeat_ms,
             assignment_interval_ms=settings.group_int(group_id, "share.assignment.interval.ms"),
+            initial_delay_ms=settings.int("headrace.share.initial.rebalance.delay.ms"),
+            is_small_group_at_once=not self._has_own_interval(group_id),
             members_max=settings.int("group.share.max.size"),
             motion_heartbeat_ms=min(
                 heartbeat_ms, settings.int("headrace.share.settling.heartbeat.interval.ms")
             ),
+        )
+
+    def _has_own_interval(self, group_id: str) -> bool:
+        """Whether somebody has set how often the group is assigned: then that holds for small groups too."""
+        settings = self._core.settings
+        return settings.is_given("group.share.assignment.interval.ms") or (
+            "share.assignment.interval.ms" in settings.group_overrides(group_id)
         )
 
     def heartbeat(self, request: ShareGroupHeartbeatRequest, call: Call) -> ShareGroupHeartbeatResponse:
@@ -94,8 +105,11 @@ class ShareRequests:
         settings = self.settings(group_id)
         beat = group.rules.heartbeat(asked, topics=group.topic_info, settings=settings, now_ms=now.ms)
         for topic_id, topic in beat.initialize.items():
+            # Records were written to a partition of a topic the group reads: none of them may be passed over.
+            start_offset = FIRST_RECORD if topic_id in beat.grown else DECIDED_AT_THE_FIRST_FETCH
             for index in topic.partitions:
-                self.initialise(ShareKey(group_id, topic_id, index), beat.state_epoch)
+                key = ShareKey(group_id, topic_id, index)
+                self.initialise(key, beat.state_epoch, start_offset=start_offset)
         if beat.changes:
             self.change(group, beat.changes, now)
             if any(isinstance(change, EpochChanged) for change in beat.changes):

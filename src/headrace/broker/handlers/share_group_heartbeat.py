@@ -1,8 +1,8 @@
 """ShareGroupHeartbeat (76), v1: everything a member of a share group says and hears (KIP-932).
 
 Joining (epoch 0), living, leaving (-1); which topics it reads, by name only. The answer carries its epoch, when to come
-again, and its assignment where that has changed. Unlike Apache Kafka we answer a group's first heartbeat with an
-assignment, and let members come again sooner while assignments are in motion.
+again, and its assignment where that has changed. Unlike Apache Kafka we let members come again sooner while assignments
+are in motion, so that a fresh group is at work after a tenth of a second.
 """
 
 from typing import TYPE_CHECKING

@@ -57,6 +57,11 @@ _HEADRACE = (
         "The heartbeat interval that members of a share group are told while their assignment is still in motion, so "
         "that new members get work at once; at rest it is share.heartbeat.interval.ms.", 1, HOUR_MS,
     ),
+    _share(
+        "headrace.share.initial.rebalance.delay.ms", 100,
+        "How long the first member of an empty share group waits for others before it is assigned anything, so that "
+        "consumers which start together share the backlog.", 0, HOUR_MS,
+    ),
 )  # fmt: skip
 
 _DELIVERY = (
@@ -129,7 +134,8 @@ _MEMBERS = (
     ),
     _share(
         "group.share.assignment.interval.ms", 1000,
-        "Shortest time between two assignments of one share group.", 0, is_dynamic=True,
+        "Shortest time between two assignments of one share group. As long as nobody sets it, small groups (up to 16 "
+        "members and 1000 partitions) are assigned anew at every change.", 0, is_dynamic=True,
     ),
     _share(
         "group.share.min.assignment.interval.ms", 0,

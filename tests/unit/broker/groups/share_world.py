@@ -57,7 +57,7 @@ class ShareWorld:
         self.clock = FrozenClock()
         self.disk = MemoryDisk(is_simulated=True)
         self._metadata = folder / "metadata.sqlite"
-        self._given = settings
+        self._given = {"headrace.share.initial.rebalance.delay.ms": 0, **settings}
         self.runner = AtOnce()
         self.start()
 

@@ -1,5 +1,7 @@
 """Members of share groups: what a heartbeat is answered, who is refused, and what the journal and timers make of it."""
 
+from pathlib import Path
+
 import pytest
 
 from headrace.broker.groups.share import ShareGroup
@@ -54,7 +56,93 @@ def test_the_settling_interval_is_a_setting_and_never_longer_than_the_other(tmp_
     world.close()
 
 
-def test_a_member_that_joins_soon_after_waits_for_the_assignment_interval_only(world: ShareWorld) -> None:
+def test_members_that_start_together_share_a_fresh_groups_partitions(tmp_path: Path) -> None:
+    world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
+    topic_id = world.new_topic("t", 2)
+    first = world.heartbeat("a", 0, ["t"])
+    assert (assigned(first), first.heartbeat_interval_ms) == ({}, 100)
+    world.pass_time(30)
+    second = world.heartbeat("b", 0, ["t"])
+    assert (assigned(second), second.heartbeat_interval_ms) == ({}, 70)
+    world.pass_time(70)
+    assert assigned(world.heartbeat("a", first.member_epoch)) == {topic_id: [0]}
+    assert assigned(world.heartbeat("b", second.member_epoch)) == {topic_id: [1]}
+    world.close()
+
+
+def test_the_first_member_of_an_emptied_group_waits_for_others_again(tmp_path: Path) -> None:
+    world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
+    topic_id = world.new_topic("t")
+    world.heartbeat("a", 0, ["t"])
+    world.pass_time(10_000)
+    world.heartbeat("a", -1)
+    again = world.heartbeat("b", 0, ["t"])
+    assert (assigned(again), again.heartbeat_interval_ms) == ({}, 100)
+    world.pass_time(100)
+    assert assigned(world.heartbeat("b", again.member_epoch)) == {topic_id: [0]}
+    world.close()
+
+
+def test_a_member_that_joins_a_small_group_gets_its_part_at_once(world: ShareWorld) -> None:
+    topic_id = world.new_topic("t", 2)
+    world.heartbeat("a", 0, ["t"])
+    assert assigned(world.heartbeat("b", 0, ["t"])) == {topic_id: [1]}
+    assert assigned(world.heartbeat("a", 2)) == {topic_id: [0]}
+
+
+@pytest.mark.parametrize(("members", "partitions"), [(18, 1), (2, 1_001)], ids=["members", "partitions"])
+def test_a_large_group_is_assigned_at_intervals(world: ShareWorld, members: int, partitions: int) -> None:
+    world.new_topic("t", partitions)
+    for number in range(members):
+        joined = world.heartbeat(f"m{number}", 0, ["t"])
+    assert (assigned(joined), joined.heartbeat_interval_ms) == ({}, SETTLING_MS)
+
+
+def test_partitions_added_to_a_topic_that_the_group_reads_start_at_their_first_record(
+    world: ShareWorld,
+) -> None:
+    topic_id = world.new_topic()
+    world.heartbeat("m", 0, ["t"])
+    assert world.state(topic_id, 0).start_offset == -1
+    world.core.topics.add_partitions("t", 2)
+    world.write("t", 10, partition=1)
+    world.heartbeat("m", 2)
+    assert world.state(topic_id, 1).start_offset == 0
+
+
+def test_partitions_added_while_the_group_is_empty_start_at_their_first_record(world: ShareWorld) -> None:
+    topic_id = world.new_topic()
+    world.heartbeat("m", 0, ["t"])
+    world.heartbeat("m", -1)
+    world.core.topics.add_partitions("t", 2)
+    world.write("t", 10, partition=1)
+    world.power_cycle()
+    world.heartbeat("n", 0, ["t"])
+    assert world.state(topic_id, 1).start_offset == 0
+
+
+def test_partitions_added_before_a_power_cut_start_at_their_first_record(world: ShareWorld) -> None:
+    topic_id = world.new_topic()
+    joined = world.heartbeat("m", 0, ["t"])
+    world.core.topics.add_partitions("t", 2)
+    world.write("t", 10, partition=1)
+    world.power_cycle()
+    world.heartbeat("m", joined.member_epoch)
+    assert world.state(topic_id, 1).start_offset == 0
+
+
+def test_a_topic_that_the_group_has_not_read_starts_where_the_group_says(world: ShareWorld) -> None:
+    world.new_topic()
+    world.heartbeat("m", 0, ["t"])
+    other = world.new_topic("u", 2)
+    world.heartbeat("m", 2, ["t", "u"])
+    assert [world.state(other, index).start_offset for index in (0, 1)] == [-1, -1]
+
+
+def test_a_member_that_joins_soon_after_waits_for_an_assignment_interval_that_was_set(
+    world: ShareWorld,
+) -> None:
+    world.core.settings.replace_group("g", {"share.assignment.interval.ms": "1000"})
     topic_id = world.new_topic("t", 2)
     world.heartbeat("a", 0, ["t"])
     joined = world.heartbeat("b", 0, ["t"])
@@ -125,7 +213,7 @@ def test_a_silent_member_is_out_after_its_session(world: ShareWorld) -> None:
     world.heartbeat("silent", 0, ["t"])
     world.heartbeat("alive", 0, ["t"])
     world.pass_time(40_000)
-    alive = world.heartbeat("alive", 2)
+    alive = world.heartbeat("alive", 3)
     world.pass_time(4_999)
     assert {member.member_id for member in world.describe().members} == {"silent", "alive"}
     world.pass_time(1)
