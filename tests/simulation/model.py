@@ -9,6 +9,7 @@ from headrace.broker.core import BrokerCore
 from tests.simulation.environment import AppendWatcher
 
 if TYPE_CHECKING:
+    from tests.simulation.models.logs import LogModel
     from tests.simulation.world import World
 
 
@@ -30,6 +31,9 @@ class Model(AppendWatcher):
     @property
     def core(self) -> BrokerCore:
         return self.world.core
+
+    def decided(self, log: "LogModel", values: list[bytes | None], commit: bool) -> None:
+        """A marker has ended the transaction that wrote these values to this log."""
 
     def after_turn(self) -> None:
         """After each turn of the loop. Keep it cheap."""

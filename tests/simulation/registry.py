@@ -5,10 +5,14 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.actor import Actor
 from tests.simulation.actors.admins import Admin
+from tests.simulation.actors.consumers import ClassicConsumer, ModernConsumer
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
+from tests.simulation.actors.transactional import TransactionalProducer
 from tests.simulation.model import Model
+from tests.simulation.models.groups import Groups
 from tests.simulation.models.logs import Logs
+from tests.simulation.models.transactions import Transactions
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.steps import TABLE as STEPS
 
@@ -22,10 +26,15 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "admin": (Admin, 1, 1),
     "plain": (PlainProducer, 1, 2),
     "idempotent": (IdempotentProducer, 1, 2),
+    "transactional": (TransactionalProducer, 1, 2),
+    "modern": (ModernConsumer, 0, 2),
+    "classic": (ClassicConsumer, 0, 2),
     "reader": (Reader, 1, 2),
 }
 
 MODELS: "dict[str, Callable[[World], Model]]" = {
     # name: class; in the order in which they hear of things
     "logs": Logs,
+    "transactions": Transactions,
+    "groups": Groups,
 }

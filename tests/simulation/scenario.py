@@ -7,7 +7,8 @@ from random import Random
 from tests.simulation import steps
 
 TOPICS = ("alpha", "beta", "gamma")
-GROUPS = ("g1", "g2")
+CONSUMER_GROUP, CLASSIC_GROUP = "modern", "classic"
+GROUPS = (CONSUMER_GROUP, CLASSIC_GROUP)
 PARTITIONS_MAX = 3
 
 

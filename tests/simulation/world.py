@@ -24,6 +24,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.event_loop import SimulatedLoop
 from tests.simulation.metadata import MetadataDisk
 from tests.simulation.model import End, Model
+from tests.simulation.models.logs import LogModel
 from tests.simulation.network import Link
 from tests.simulation.registry import ACTORS, MODELS, STEPS, Scenario, scenario
 from tests.simulation.tasks import TASKS
@@ -78,6 +79,7 @@ class World(environment.AppendWatcher):
         """What the next crash is, when a disk operation brings it."""
         self.failure: Exception | None = None
         """Why the broker wants to stop."""
+        self.is_starting = False
         self.has_crashed = False
         """A disk operation has ended the process: nothing more happens in it."""
         self.was_damaged = False
@@ -267,6 +269,7 @@ class World(environment.AppendWatcher):
     # Processes
 
     def _start_process(self) -> None:
+        self.is_starting = True
         TASKS.start_process()
         self.loop = SimulatedLoop(self.clock)
         self.failure = None
@@ -280,6 +283,7 @@ class World(environment.AppendWatcher):
             on_failure=self._on_failure,
         )
         self.loop.run_coroutine(self.server.listen(self.core, "127.0.0.1", 9092))
+        self.is_starting = False
 
     def _on_failure(self, error: Exception) -> None:
         self.failure = error
@@ -351,3 +355,7 @@ class World(environment.AppendWatcher):
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         for model in self.models:
             model.marked(log, producer_id, commit, appended)
+
+    def decided(self, log: LogModel, values: list[bytes | None], commit: bool) -> None:
+        for model in self.models:
+            model.decided(log, values, commit)

@@ -120,12 +120,15 @@ class Admin(Actor):
 
         def answered(pending: Pending) -> None:
             result = pending.response.topics[0].partitions[0]
-            if result.error_code == ErrorCode.NONE and self.logs.topics.get(name) == topic_id:
+            is_same = model is not None and self.logs.topics.get(name) == topic_id
+            if result.error_code == ErrorCode.NONE and is_same:
                 self.logs.told_records_deleted(model, result.low_watermark)
 
         pending.on_answer = answered
         self.world.transmit(self._link)
         yield pending
+        if model is not None:
+            model.deletions = max(0, model.deletions - 1)
 
     def alter(self, name: str) -> Ask:
         configs = topic_configs(self.rng)

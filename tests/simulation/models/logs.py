@@ -43,11 +43,11 @@ class Entry:
     """For a marker: whether it commits."""
     is_committed: bool | None = None
     """For a record of a transaction: how that was decided."""
-    wall_ms: int = 0
-    """When it was appended."""
+    appended_ms: int = 0
+    """When it was appended, by the monotonic clock."""
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class LogModel:
     topic: str
     topic_id: bytes
@@ -62,8 +62,10 @@ class LogModel:
     """As last seen."""
     deleted_before: int = 0
     """The largest offset that a DeleteRecords which was answered has named."""
+    deletions: int = 0
+    """DeleteRecords requests that are under way: they may move the start to any offset."""
     delete_asked: int = 0
-    """The same of those that were sent."""
+    """Up to here the start may have been moved by them."""
     config: LogConfig | None = None
     was_compacted: bool = False
     open: dict[int, int] = field(default_factory=dict)
@@ -112,17 +114,19 @@ class LogModel:
         return gone
 
 
-def entries_of(data: bytes, base_offset: int, wall_ms: int) -> list[Entry]:
+def entries_of(data: bytes, base_offset: int, now_ms: int) -> list[Entry]:
     """The records of appended batches, from the offset that the first of them got."""
     found = []
     for position, header in split(data):
         batch = data[position : position + header.size]
-        found += batch_entries(batch, header, base_offset, wall_ms)
+        found += batch_entries(batch, header, base_offset, now_ms)
         base_offset += header.last_offset_delta + 1
     return found
 
 
-def batch_entries(batch: bytes, header: BatchHeader, base_offset: int, wall_ms: int) -> list[Entry]:
+def batch_entries(batch: bytes, header: BatchHeader, base_offset: int, now_ms: int) -> list[Entry]:
+    if not header.record_count:
+        return []  # compaction has kept the header for its producer's sake
     shift = base_offset - header.base_offset
     if header.is_control:
         marker = read_marker(batch)
@@ -131,13 +135,13 @@ def batch_entries(batch: bytes, header: BatchHeader, base_offset: int, wall_ms: 
         return [
             Entry(
                 base_offset, base_offset, None, None, header.max_timestamp, header.size, header.producer_id,
-                marker=marker.is_commit, wall_ms=wall_ms,
+                marker=marker.is_commit, appended_ms=now_ms,
             )
         ]  # fmt: skip
     return [
         Entry(
             record.offset + shift, base_offset, record.key, record.value, record.timestamp, header.size,
-            header.producer_id, header.base_sequence, header.is_transactional, wall_ms=wall_ms,
+            header.producer_id, header.base_sequence, header.is_transactional, appended_ms=now_ms,
         )
         for record in read_records(batch)
     ]  # fmt: skip
@@ -157,6 +161,12 @@ class Logs(Model):
         self.asked_to_delete: set[bytes] = set()
         self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
         """Where each value was appended. Values are unique."""
+        self.markers: dict[tuple[bytes, int], list[tuple[int, int, bool]]] = {}
+        """Offset, producer id and decision of markers that a start has written, before the models look at it."""
+
+    @property
+    def now_ms(self) -> int:
+        return self.world.clock.monotonic_ms()
 
     # Topics
 
@@ -221,8 +231,7 @@ class Logs(Model):
         if model is None:
             return
         model.attempt = None
-        wall_ms = self.world.clock.wall_ms()
-        entries = entries_of(data, appended.base_offset, wall_ms)
+        entries = entries_of(data, appended.base_offset, self.now_ms)
         if appended.append_time_ms >= 0:
             for entry in entries:
                 entry.timestamp = appended.append_time_ms
@@ -259,7 +268,7 @@ class Logs(Model):
                 known = place.entries.get(offset)
                 if place is not model or known is None or known.producer_id != entry.producer_id:
                     continue
-                idle_ms = self.world.clock.wall_max_ms - self._last_used(model, entry.producer_id)
+                idle_ms = self.now_ms - self._last_used(model, entry.producer_id)
                 if idle_ms < self.world.scenario.producer_expiration_ms:
                     raise Violation(
                         "appended twice",
@@ -269,19 +278,46 @@ class Logs(Model):
     @staticmethod
     def _last_used(model: LogModel, producer_id: int) -> int:
         return max(
-            (entry.wall_ms for entry in model.entries.values() if entry.producer_id == producer_id), default=0
+            (entry.appended_ms for entry in model.entries.values() if entry.producer_id == producer_id),
+            default=0,
         )
-
-    def marking(self, log: PartitionLog, producer_id: int, commit: bool) -> None: ...
 
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         model = self.of(log)
-        if model is not None:
-            now_ms = self.world.clock.wall_ms()
-            offset = appended.base_offset
-            model.add(
-                [Entry(offset, offset, None, None, now_ms, 78, producer_id, marker=commit, wall_ms=now_ms)]
+        if model is None:
+            return
+        if self.world.is_starting:
+            self.markers.setdefault((log.topic_id, log.partition), []).append(
+                (appended.base_offset, producer_id, commit)
             )
+        else:
+            self._mark(model, appended.base_offset, producer_id, commit)
+
+    def _mark(self, model: LogModel, offset: int, producer_id: int, commit: bool) -> None:
+        first = model.open.get(producer_id)
+        now_ms = self.world.clock.wall_ms()
+        model.add(
+            [
+                Entry(
+                    offset,
+                    offset,
+                    None,
+                    None,
+                    now_ms,
+                    78,
+                    producer_id,
+                    marker=commit,
+                    appended_ms=self.now_ms,
+                )
+            ]
+        )
+        if first is not None:
+            ended = [
+                entry.value
+                for entry in model.entries.values()
+                if entry.offset >= first and entry.producer_id == producer_id and entry.marker is None
+            ]
+            self.world.decided(model, ended, commit)
 
     # Promises
 
@@ -310,17 +346,17 @@ class Logs(Model):
 
     def will_delete_records(self, topic: str, partition: int, before: int) -> LogModel | None:
         topic_id = self.topics.get(topic)
-        model = self.logs.get((topic_id, partition)) if topic_id is not None else None
-        if model is not None:
-            target = model.end if before == -1 else before
-            if target <= model.end:
-                model.delete_asked = max(model.delete_asked, target)
+        if topic_id is None:
+            return None
+        model = self.logs.get((topic_id, partition))
+        if model is None:
+            model = self.logs[topic_id, partition] = LogModel(topic, topic_id, partition)
+        model.deletions += 1
         return model
 
     @staticmethod
-    def told_records_deleted(model: LogModel | None, low_watermark: int) -> None:
-        if model is not None:
-            model.deleted_before = max(model.deleted_before, low_watermark)
+    def told_records_deleted(model: LogModel, low_watermark: int) -> None:
+        model.deleted_before = max(model.deleted_before, low_watermark)
 
     # What the broker shows while it runs
 
@@ -353,10 +389,11 @@ class Logs(Model):
         start = log.start_offset
         if start < model.start:
             raise Violation("start went back", f"{model.name}: from {model.start} to {start}")
+        if model.deletions:
+            model.delete_asked = max(model.delete_asked, start)
         if start > model.delete_asked:
             self._check_retention(model, log, start)
         model.start = start
-        self._forget_before(model)
 
     def _check_retention(self, model: LogModel, log: PartitionLog, start: int) -> None:
         config = log.config
@@ -374,10 +411,6 @@ class Logs(Model):
                 f"{config.retention_ms}, now {self.world.clock.wall_ms()}: {dropped[-3:]}",
             )
 
-    @staticmethod
-    def _forget_before(model: LogModel) -> None:
-        """Kept a while: a retention that was not written down before a crash is undone by it."""
-
     # Restarts
 
     def before_end(self, how: End) -> None:
@@ -392,6 +425,7 @@ class Logs(Model):
             if not topic.is_internal:
                 for partition in topic.partitions:
                     self._check_log(partition.log, how)
+        self.markers.clear()
         known = set(self.topics.values())
         for key in [key for key in self.logs if key[0] not in known]:
             del self.logs[key]
@@ -436,25 +470,39 @@ class Logs(Model):
         promised = model.durable_end if how is End.POWER else model.end
         if how is End.FAILED and not self.world.scenario.is_fsync:
             promised = model.kept_end
-        if log.end_offset < promised:
+        markers = self.markers.get((model.topic_id, model.partition), [])
+        end = markers[0][0] if markers else log.end_offset
+        if end < promised:
             raise Violation(
                 "acknowledged records lost",
-                f"{model.name} ends at {log.end_offset} after {how.value}, promised were {promised} of {model.end}",
+                f"{model.name} ends at {end} after {how.value}, promised were {promised} of {model.end}",
             )
-        if log.end_offset > model.end and model.attempt is not None:
-            model.add(entries_of(model.attempt, model.end, self.world.clock.wall_ms()))
-        if log.end_offset > model.end:
-            raise Violation(
-                "records from nowhere", f"{model.name} ends at {log.end_offset}, not at {model.end}"
-            )
-        for entry in model.cut(log.end_offset):
+        if end > model.end and model.attempt is not None:
+            self._take_attempt(model)
+        if end > model.end:
+            raise Violation("records from nowhere", f"{model.name} ends at {end}, not at {model.end}")
+        for entry in model.cut(end):
             if entry.value is not None:
                 self.places[entry.value] = [
                     place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
                 ]
+        for marker in markers:
+            self._mark(model, *marker)
+
+    def _take_attempt(self, model: LogModel) -> None:
+        """The process died in the middle of an append that has reached the disk whole."""
+        assert model.attempt is not None
+        entries = entries_of(model.attempt, model.end, self.now_ms)
+        model.add(entries)
+        for entry in entries:
+            if entry.value is not None:
+                self.places.setdefault(entry.value, []).append((model, entry.offset))
 
     def _check_start_after(self, model: LogModel, log: PartitionLog) -> None:
         start = log.start_offset
+        if model.deletions:  # it may have been written down, and the process have died before it took effect
+            model.delete_asked = max(model.delete_asked, min(start, log.end_offset))
+            model.deletions = 0
         if start < model.deleted_before:
             raise Violation(
                 "deleted records are back",
@@ -537,7 +585,7 @@ class Logs(Model):
                 skipped.add(waiting.pop(0)[0])
             batch = data[position : position + header.size]
             if header.is_control:
-                marker = read_marker(batch)
+                marker = read_marker(batch) if header.record_count else None
                 if marker is not None and not marker.is_commit:
                     skipped.discard(header.producer_id)
                 continue

@@ -1,0 +1,192 @@
+"""The promises about groups: committed offsets last, never point past what exists, and die with their topic;
+members share.
+
+An offset that a client was told is committed is what the group has until somebody commits, resets or deletes
+it. What was sent and not answered may count or not. After an unclean end offsets beyond the log's end are moved
+back to it.
+"""
+
+from dataclasses import dataclass, field
+from itertools import count
+from typing import TYPE_CHECKING
+
+from headrace.broker.groups.consumer import ConsumerGroup
+from headrace.broker.groups.registry import GroupType
+from headrace.broker.topics import Topic
+from tests.simulation.model import End, Model
+from tests.simulation.models.logs import Logs
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+Place = tuple[str, str, int]
+"""Group, topic, partition."""
+
+
+@dataclass(slots=True, eq=False)
+class Commit:
+    number: int
+    offset: int | None
+    """None: a deletion."""
+    is_done: bool = False
+    """Answered, or its connection lost: nothing more will come of it."""
+
+
+@dataclass(slots=True)
+class Committed:
+    """What a group may have for one partition: any of these."""
+
+    candidates: list[Commit] = field(default_factory=lambda: [Commit(0, None, is_done=True)])
+    is_unknown: bool = False
+
+    def offsets(self) -> set[int | None]:
+        return {commit.offset for commit in self.candidates}
+
+
+class Groups(Model):
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self.committed: dict[Place, Committed] = {}
+        self._numbers = count(1)
+        self._snapshot: object = None
+
+    @property
+    def logs(self) -> Logs:
+        found = self.world.by_name["logs"]
+        assert isinstance(found, Logs)
+        return found
+
+    # Commits
+
+    def sent(self, place: Place, offset: int | None) -> Commit:
+        commit = Commit(next(self._numbers), offset)
+        self.committed.setdefault(place, Committed()).candidates.append(commit)
+        return commit
+
+    def told(self, place: Place, commit: Commit) -> None:
+        """It counts: what was over before it was sent does not any more."""
+        commit.is_done = True
+        committed = self.committed.get(place)
+        if committed is None or commit not in committed.candidates:
+            return  # the topic was deleted meanwhile
+        committed.is_unknown = False
+        committed.candidates = [
+            other
+            for other in committed.candidates
+            if other is commit or not other.is_done or other.number > commit.number
+        ]
+
+    def refused(self, place: Place, commit: Commit) -> None:
+        committed = self.committed.get(place)
+        if committed is not None and commit in committed.candidates:
+            committed.candidates.remove(commit)
+
+    def lost(self, commit: Commit) -> None:
+        commit.is_done = True
+
+    def forget_group(self, group_id: str) -> None:
+        for place in [place for place in self.committed if place[0] == group_id]:
+            self.committed[place].is_unknown = True
+
+    def fetched(self, place: Place, offset: int) -> None:
+        """A client was told what is committed; -1 for nothing."""
+        self._check(place, None if offset < 0 else offset, "as OffsetFetch says")
+
+    # Topics
+
+    def _topic_deleted(self, topic: Topic) -> None:
+        for place, committed in self.committed.items():
+            if place[1] == topic.name:
+                nothing = Commit(next(self._numbers), None, is_done=True)
+                waiting = [commit for commit in committed.candidates if not commit.is_done]
+                committed.candidates = [nothing, *waiting]
+
+    # What the broker has
+
+    def after_turn(self) -> None:
+        for group in self.core.groups.state.registry:
+            if isinstance(group, ConsumerGroup):
+                self._check_shared(group)
+
+    def _check_shared(self, group: ConsumerGroup) -> None:
+        """No partition is held by two members."""
+        held: dict[object, str] = {}
+        for member_id, member in group.members.items():
+            for partition in (*member.held, *member.revoking):
+                other = held.setdefault(partition, member_id)
+                if other != member_id:
+                    raise Violation(
+                        "partition of two members",
+                        f"{group.group_id}: {partition} of {other} and {member_id}",
+                    )
+
+    def before_end(self, how: End) -> None:
+        for committed in self.committed.values():
+            for commit in committed.candidates:
+                commit.is_done = True
+        self._snapshot = self._state() if how is End.CLEAN else None
+
+    def _state(self) -> dict[str, object]:
+        """All that a replay must bring back."""
+        state: dict[str, object] = {
+            f"group {group.group_id}": group.snapshot()
+            for group in self.core.groups.state.registry
+            # A classic group is written down when it is stable; until then its members join anew.
+            if group.type is not GroupType.CLASSIC or group.state_name == "Stable"
+        }
+        committed, pending, _ = self.core.groups.state.offsets.snapshot()
+        if not pending:  # a start sees decided transactions through, and their offsets count then
+            state["offsets"] = committed
+        return state
+
+    def after_start(self, how: End) -> None:
+        self.core.topics.on_deleted.append(self._topic_deleted)
+        for place, committed in self.committed.items():
+            if how is End.POWER and not self.world.scenario.is_fsync:
+                committed.is_unknown = True
+            self._check_after_start(place, how)
+        if how is End.CLEAN and self._snapshot is not None:
+            self._check_replay()
+
+    def _check_replay(self) -> None:
+        before, after = self._snapshot, self._state()
+        assert isinstance(before, dict)
+        for name in sorted(before):
+            if before.get(name) != after.get(name):
+                raise Violation("replay differs", f"{name}: {before.get(name)} became {after.get(name)}")
+
+    def _check_after_start(self, place: Place, how: End) -> None:
+        group_id, topic, partition = place
+        committed = self.committed[place]
+        found = self.core.groups.state.offsets.get(group_id, topic, partition)
+        offset = found.offset if found is not None else None
+        topic_id = self.logs.topics.get(topic)
+        if topic_id is None:
+            if offset is not None:
+                raise Violation("offset of a deleted topic", f"{place}: {offset} after {how.value}")
+            committed.candidates = [Commit(next(self._numbers), None, is_done=True)]
+            return
+        model = self.logs.logs.get((topic_id, partition))
+        end = model.end if model is not None else 0
+        if model is not None and model.is_damaged:
+            committed.is_unknown = True
+            return
+        if offset is not None and offset > end:
+            raise Violation(
+                "offset past the end", f"{place}: {offset}, the log ends at {end}, after {how.value}"
+            )
+        allowed = committed.offsets()
+        if how is not End.CLEAN and offset == end and any(one is not None and one > end for one in allowed):
+            committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
+        self._check(place, offset, f"after {how.value}")
+
+    def _check(self, place: Place, offset: int | None, when: str) -> None:
+        committed = self.committed.setdefault(place, Committed())
+        if committed.is_unknown:
+            committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
+            committed.is_unknown = False
+        if offset not in committed.offsets():
+            raise Violation(
+                "wrong committed offset", f"{place}: {offset} {when}, may be {committed.offsets()}"
+            )

@@ -1,0 +1,104 @@
+"""The promises about transactions: all or nothing, as the producer decided, and for good once it was told.
+
+What a transaction's records look like to readers is checked with the logs (`models/logs.py`); here is what may
+become of a transaction. Its outcome is unknown while nobody has asked for one; a producer that was told
+"committed" has all of its records, and its offsets; one that never asked to commit has none.
+"""
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from tests.simulation.model import End, Model
+from tests.simulation.models.logs import LogModel, Logs
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+
+class Wish(Enum):
+    NONE = "nothing asked"
+    COMMIT = "commit asked"
+    ABORT = "abort asked"
+    COMMITTED = "told committed"
+    ABORTED = "told aborted"
+
+
+@dataclass(slots=True, eq=False)
+class TransactionModel:
+    transactional_id: str
+    wish: Wish = Wish.NONE
+    outcome: bool | None = None
+    """As its first marker says."""
+    acknowledged: list[bytes] = field(default_factory=list)
+    """Values that the producer was told are appended."""
+
+
+class Transactions(Model):
+    def __init__(self, world: "World") -> None:
+        super().__init__(world)
+        self.by_value: dict[bytes, TransactionModel] = {}
+        self.committed: list[TransactionModel] = []
+        """Those whose producers were told."""
+
+    @property
+    def logs(self) -> Logs:
+        found = self.world.by_name["logs"]
+        assert isinstance(found, Logs)
+        return found
+
+    def sent(self, transaction: TransactionModel, values: list[bytes]) -> None:
+        for value in values:
+            self.by_value[value] = transaction
+
+    def told(self, transaction: TransactionModel, wish: Wish) -> None:
+        """A producer was told how its transaction ended."""
+        transaction.wish = wish
+        expected = wish is Wish.COMMITTED
+        if transaction.outcome is not None and transaction.outcome is not expected:
+            raise Violation(
+                "told the wrong end", f"{transaction.transactional_id}: {wish.value}, markers say else"
+            )
+        if expected:
+            self.committed.append(transaction)
+
+    def decided(self, model: LogModel, values: list[bytes | None], commit: bool) -> None:
+        """A marker has ended the transaction that wrote these values."""
+        for value in values:
+            transaction = self.by_value.get(value) if value is not None else None
+            if transaction is None:
+                continue
+            if transaction.outcome is not None and transaction.outcome is not commit:
+                raise Violation("half a transaction", f"{transaction} in {model.name}, now commit={commit}")
+            transaction.outcome = commit
+            if commit and transaction.wish in (Wish.NONE, Wish.ABORT, Wish.ABORTED):
+                raise Violation("committed unasked", f"{transaction} in {model.name}")
+            if not commit and transaction.wish is Wish.COMMITTED:
+                raise Violation("committed transaction aborted", f"{transaction} in {model.name}")
+
+    def before_end(self, how: End) -> None:
+        if how is End.POWER and not self.world.scenario.is_fsync:
+            self.committed.clear()
+            for transaction in self.by_value.values():
+                transaction.wish, transaction.outcome = Wish.COMMIT, None  # anything may have become of it
+
+    def after_start(self, how: End) -> None:
+        self._check_committed(is_final=False)
+
+    def at_rest(self) -> None:
+        self._check_committed(is_final=True)
+        self.committed = self.committed[-20:]
+
+    def _check_committed(self, *, is_final: bool) -> None:
+        """All that was acknowledged in a committed transaction is there, and readers are shown it."""
+        logs = self.logs
+        for transaction in self.committed:
+            for value in transaction.acknowledged:
+                for model, offset in logs.places.get(value, ()):
+                    is_there = logs.topics.get(model.topic) == model.topic_id and offset >= model.start
+                    entry = model.entries.get(offset)
+                    if not is_there or entry is None or model.is_damaged:
+                        continue
+                    if entry.is_committed is False or (is_final and entry.is_committed is None):
+                        raise Violation("committed transaction not shown", f"{model.name}: {entry}")
