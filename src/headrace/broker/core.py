@@ -48,6 +48,9 @@ from headrace.wire.records import NewRecord, build_batch
 logger = logging.getLogger("headrace.broker")
 
 LOUD_INTERVAL_MS = 5000
+CHANGE_METADATA = frozenset({19, 20, 22, 33, 37, 44})
+"""CreateTopics, DeleteTopics, InitProducerId, AlterConfigs, CreatePartitions, IncrementalAlterConfigs: what they did,
+or found done already, survives a power cut when they are answered."""
 FAILURES = {
     0: "FailedProduceRequestsPerSec",
     1: "FailedFetchRequestsPerSec",
@@ -110,9 +113,19 @@ class BrokerCore:
             self.fail,
             waits=settings.str("headrace.flush") == "fsync",
         )
-        self.topics = Topics(self.metadata, self.logs, settings, clock)
+        self._runner = runner
+        self._is_checkpointing = False
+        self.metadata.on_commit = self._checkpoint_if_due
+        self.topics = Topics(
+            self.metadata,
+            self.logs,
+            settings,
+            clock,
+            durable=self.durable,
+            slices=self.slices,
+        )
         self.topics.on_changed.append(self._wake_topic)
-        self.topics.on_deleted.append(self._wake_topic)
+        self.topics.on_hidden.append(self._wake_topic)
         self.topics.on_deleted.append(self._forget_topic)
         if not self.logs.was_clean:
             self.topics.recover()
@@ -139,6 +152,9 @@ class BrokerCore:
             raise
         except Exception as error:
             result = self.failed(request, call, error)
+        if request.API_KEY in CHANGE_METADATA and isinstance(result, Message) and self.metadata.is_dirty:
+            response = result
+            return self.durable(()).map(lambda _: response)
         return result
 
     def _count_request(self, api_key: int) -> None:
@@ -175,8 +191,23 @@ class BrokerCore:
         return response
 
     def durable(self, things: Iterable[Durable]) -> Later[None]:
-        """Resolves once all that these logs (or other things) hold now would survive a power cut."""
-        return self.group_commit.durable(things)
+        """Resolves once all that these logs (or other things) hold now would survive a power cut.
+
+        So would all changes of the metadata so far: whoever acknowledges a record says that its topic is there.
+        """
+        return self.group_commit.durable([self.metadata, *things] if self.metadata.is_dirty else things)
+
+    def _checkpoint_if_due(self) -> None:
+        if self._is_checkpointing or not self.metadata.wants_checkpoint:
+            return
+
+        def done(error: Exception | None) -> None:
+            self._is_checkpointing = False
+            if error is not None:
+                logger.warning("the metadata's write-ahead log stays as it is: %s", error)
+
+        self._is_checkpointing = True
+        self._runner.run_slow(self.metadata.checkpoint, done)
 
     def _sync(self, things: list[Durable]) -> list[Durable]:
         self.logs.sync([thing for thing in things if isinstance(thing, PartitionLog)])

@@ -2,18 +2,30 @@
 
 Theory of operation. The metadata store says which topics exist; this registry mirrors it in memory and joins
 each partition with its log. A start opens every log there is; a new partition's log is opened when it is first
-used, so that a topic of a thousand partitions is made at once. What changes metadata is durable when the method
-returns. Whoever cares (coordinators, parked requests) listens to `on_changed` and `on_deleted`.
+used, so that a topic of a thousand partitions is made at once. What changes metadata survives the end of the process
+when the method returns, and a power cut once `BrokerCore.durable` resolves; answers wait for that. Whoever cares
+(coordinators, parked requests) listens to `on_changed` and `on_deleted`.
+
+A deletion is in four steps: the metadata store has it and the topic is not found any more (`on_hidden`); it is durable;
+whatever follows from it is done (`on_deleted`) and the directories are renamed; the store forgets it. A power cut
+before the second step leaves the topic as it was, with its records and all that groups know of it. Its name is taken
+until the directories are out of the way.
 """
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from headrace.broker.clock import Clock
+from headrace.broker.later import Later, resolved
 from headrace.broker.settings import BY_NAME, Scope, SettingError, Settings
+from headrace.broker.slices import Slices, Steps
 from headrace.log.config import LogConfig
+from headrace.log.disk import Disk
+from headrace.log.durable import Durable
+from headrace.log.files import read_topic_id
 from headrace.log.layout import directory_name, parse_directory_name
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore, TopicRow, new_uuid
@@ -31,6 +43,8 @@ NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 100_000
 """Of one topic. A request for more is a slip of the hand; each partition costs memory and an index entry."""
 JOURNAL_TOMBSTONES_MS = 60 * 60 * 1000
+PARTITIONS_PER_STEP = 200
+"""Whose directories are renamed in one turn of the loop."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -51,6 +65,11 @@ class Partition:
         if self._log is None:
             self._log = self._open(self)
         return self._log
+
+    def hide(self) -> None:
+        """Its topic is deleted: nothing is read from it or written to it any more."""
+        if self._log is not None:
+            self._log.is_deleted = True
 
     @property
     def opened_log(self) -> PartitionLog | None:
@@ -78,23 +97,64 @@ class Topic:
 Listener = Callable[[Topic], None]
 
 
+class _DataDirectory:
+    """The names of the directories in it, as a thing to be synced."""
+
+    def __init__(self, disk: Disk) -> None:
+        self._disk = disk
+
+    def sync(self) -> None:
+        self._disk.sync_directory()
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made, checked before."""
+
+    name: str
+    partitions: int
+    configs: Mapping[str, str]
+
+
 class Topics:
-    def __init__(self, metadata: MetadataStore, logs: LogManager, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self,
+        metadata: MetadataStore,
+        logs: LogManager,
+        settings: Settings,
+        clock: Clock,
+        *,
+        durable: Callable[[Iterable[Durable]], Later[None]] = lambda _: resolved(None),
+        slices: Slices | None = None,
+    ) -> None:
+        """`durable` resolves when the things it is given and all changes of the metadata survive a power cut."""
+        self._durable = durable
+        self._slices = slices or Slices()
         self._metadata = metadata
         self._logs = logs
         self._settings = settings
         self._clock = clock
         self._by_name: dict[str, Topic] = {}
         self._by_id: dict[bytes, Topic] = {}
+        self._by_unified: dict[str, str] = {}
+        """Names by what they are in metrics, where dots and underscores are the same."""
+        self._in_order: list[Topic] | None = None
+        self._deleting: dict[str, Steps] = {}
+        """Deleted topics whose directories are still in their place, by name, with what is left to do."""
+        self._left_over: dict[str, TopicRow] = {}
+        """Deleted topics whose directories could not be moved."""
+        self.on_hidden: list[Listener] = []
+        """A topic is not found any more; a power cut may still bring it back."""
         self.on_changed: list[Listener] = []
         """A topic was created, or got more partitions."""
         self.on_deleted: list[Listener] = []
+        """A topic is gone for good."""
         self.on_configured: list[Listener] = []
         settings.on_changed.append(self._reconfigure_all)
+        rows = metadata.topics()
+        names = {row.name for row in rows}
         for row in metadata.deleted_topics():
             logger.info("finishing the deletion of topic %s", row.name)
-            self._remove_left_over(row)
-        rows = metadata.topics()
+            self._remove_left_over(row, is_name_in_use=row.name in names)
         self._set_aside_strays(rows)
         for row in rows:
             for partition in self._register(row).partitions:
@@ -109,7 +169,9 @@ class Topics:
 
     def __iter__(self) -> Iterator[Topic]:
         """All topics in the order of their names."""
-        return iter([self._by_name[name] for name in sorted(self._by_name)])
+        if self._in_order is None:
+            self._in_order = [self._by_name[name] for name in sorted(self._by_name)]
+        return iter(self._in_order)
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -126,29 +188,40 @@ class Topics:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return topic.partitions[partition]
 
-    def check_free(self, name: str) -> None:
-        """Refuses a name that a new topic cannot have."""
+    def check_free(self, name: str, among: Mapping[str, str] | None = None) -> None:
+        """Refuses a name that a new topic cannot have; `among`: names of others that are made with it, by `unified`."""
         check_name(name)
         if name in self._by_name:
             raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists.")
-        colliding = self._colliding(name)
+        if self.is_being_deleted(name):
+            raise KafkaError(ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic '{name}' is marked for deletion.")
+        colliding = (among or {}).get(unified(name)) or self._colliding(name)
         if colliding is not None:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"Topic '{name}' collides with existing topic: {colliding}"
             )
 
     def create(self, name: str, *, partitions: int, configs: Mapping[str, str]) -> Topic:
-        """A new topic, durable when this returns."""
+        """A new topic. If one of that name is being deleted, that is finished first, even if it takes a sync."""
+        self._finish_now(name)
         self.check_free(name)
         self.check_configs(configs)
         check_partitions(partitions)
-        row = TopicRow(name, new_uuid(), partitions, dict(configs))
-        self._finish_deletions(name)
-        self._metadata.add_topic(row)
-        topic = self._register(row)
-        logger.info("created topic %s with %d partitions", name, partitions)
-        self._tell(self.on_changed, topic)
-        return topic
+        return self.create_all([NewTopic(name, partitions, configs)])[0]
+
+    def create_all(self, wanted: Sequence[NewTopic]) -> list[Topic]:
+        """New topics, which were checked before, in one transaction: all of them, or KafkaError and none."""
+        for one in wanted:
+            self._finish_deletion(one.name)
+        rows = [TopicRow(one.name, new_uuid(), one.partitions, dict(one.configs)) for one in wanted]
+        with self._metadata.transaction():
+            for row in rows:
+                self._metadata.add_topic(row)
+        topics = [self._register(row) for row in rows]
+        for topic in topics:
+            logger.info("created topic %s with %d partitions", topic.name, len(topic.partitions))
+            self._tell(self.on_changed, topic)
+        return topics
 
     def internal(self, name: str) -> Topic:
         """One of the broker's own topics, created on first use."""
@@ -158,17 +231,80 @@ class Topics:
         partitions, configs = internal_shape(name, self._settings)
         return self.create(name, partitions=partitions, configs=configs)
 
-    def delete(self, name: str) -> None:
-        topic = self._require_topic(name)
-        self._metadata.delete_topic(name)
-        del self._by_name[name]
-        del self._by_id[topic.id]
+    def delete(self, name: str) -> Later[None]:
+        """The topic is not found any more when this returns. Resolves when it is gone for good and its name is free."""
+        return self.delete_all([name])
+
+    def delete_all(self, names: Collection[str]) -> Later[None]:
+        """The same for several topics, in one transaction: all of them, or KafkaError and none."""
+        topics = [self._require_topic(name) for name in names]
+        with self._metadata.transaction():
+            for topic in topics:
+                self._metadata.delete_topic(topic.name)
+        deleted: Later[None] = Later()
+        steps = self._finish(topics, deleted)
+        for topic in topics:
+            self._hide(topic)
+            self._deleting[topic.name] = steps
+        self._durable(()).then(lambda _: self._slices.run(steps))
+        return deleted
+
+    def is_being_deleted(self, name: str) -> bool:
+        """The topic is not found any more, but its name is not free yet."""
+        return name in self._deleting
+
+    def _finish_now(self, name: str) -> None:
+        steps = self._deleting.get(name)
+        if steps is None:
+            return
         try:
-            self._remove_directories(topic.id, name)
+            self._metadata.sync()
         except OSError as error:
-            logger.error("topic %s is deleted, but its files could not be removed yet: %s", name, error)
-        logger.info("deleted topic %s", name)
-        self._tell(self.on_deleted, topic)
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        for _ in steps:
+            pass
+
+    def _hide(self, topic: Topic) -> None:
+        del self._by_name[topic.name]
+        del self._by_id[topic.id]
+        self._in_order = None
+        if self._by_unified.get(unified(topic.name)) == topic.name:
+            del self._by_unified[unified(topic.name)]
+        for partition in topic.partitions:
+            partition.hide()
+        logger.info("deleted topic %s", topic.name)
+        self._tell(self.on_hidden, topic)
+
+    def _finish(self, topics: Sequence[Topic], deleted: Later[None]) -> Steps:
+        """What is left to do once the deletion is durable."""
+        moved: list[bytes] = []
+        partitions = 0
+        for topic in topics:
+            self._tell(self.on_deleted, topic)
+            try:
+                self._logs.delete_topic(
+                    topic.name, now_ms=self._clock.wall_ms(), partitions=len(topic.partitions), sync=False
+                )
+                moved.append(topic.id)
+            except OSError as error:
+                logger.error(
+                    "topic %s is deleted, but its files could not be removed yet: %s", topic.name, error
+                )
+                self._left_over[topic.name] = TopicRow(topic.name, topic.id, len(topic.partitions))
+            del self._deleting[topic.name]
+            partitions += len(topic.partitions)
+            if partitions >= PARTITIONS_PER_STEP:
+                partitions = 0
+                yield
+        self._durable([_DataDirectory(self._logs.disk)]).then(lambda _: self._forget_deleted(moved))
+        deleted.resolve(None)
+
+    def _forget_deleted(self, topic_ids: Sequence[bytes]) -> None:
+        """Not before the directories have their new names for good. What cannot be written now, the next start does."""
+        try:
+            self._metadata.forget_deleted(*topic_ids)
+        except KafkaError as error:
+            logger.warning("deleted topics are not forgotten yet: %s", error)
 
     def check_growth(self, name: str, total: int) -> None:
         """Refuses a number of partitions that a topic cannot grow to."""
@@ -189,7 +325,7 @@ class Topics:
         check_partitions(total)
 
     def add_partitions(self, name: str, total: int) -> None:
-        """More partitions, durable when this returns."""
+        """More partitions."""
         self.check_growth(name, total)
         topic = self._require_topic(name)
         self._metadata.set_partitions(name, total)
@@ -226,17 +362,15 @@ class Topics:
 
     def _colliding(self, name: str) -> str | None:
         """An existing topic that differs only in dots and underscores: metrics could not tell them apart."""
-        if "." not in name and "_" not in name:
-            return None
-        unified = name.replace(".", "_")
-        return next(
-            (other for other in self._by_name if other != name and other.replace(".", "_") == unified), None
-        )
+        other = self._by_unified.get(unified(name))
+        return other if other != name else None
 
     def _register(self, row: TopicRow) -> Topic:
         topic = Topic(row.name, row.id, row.configs)
         self._by_name[row.name] = topic
         self._by_id[row.id] = topic
+        self._by_unified.setdefault(unified(row.name), row.name)
+        self._in_order = None
         self._add(topic, row.partitions)
         return topic
 
@@ -266,23 +400,27 @@ class Topics:
         for topic in self._by_name.values():
             self._reconfigure(topic)
 
-    def _finish_deletions(self, name: str) -> None:
-        """Directories of a deleted topic that could not be removed before must not pass to the new one."""
-        for row in self._metadata.deleted_topics():
-            if row.name == name:
-                try:
-                    self._remove_left_over(row)
-                except OSError as error:
-                    raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+    def _finish_deletion(self, name: str) -> None:
+        """Directories of a deleted topic that could not be moved before must not pass to the new one."""
+        row = self._left_over.get(name)
+        if row is None:
+            return
+        try:
+            self._remove_left_over(row, is_name_in_use=False)
+        except OSError as error:
+            raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
+        del self._left_over[name]
 
-    def _remove_left_over(self, row: TopicRow) -> None:
+    def _remove_left_over(self, row: TopicRow, *, is_name_in_use: bool) -> None:
+        """A directory of the same name may belong to a topic that was made since: its id tells them apart."""
         for index in range(row.partitions):
-            self._logs.open_log(row.name, index, self._settings.log_config({}), row.id)
-        self._remove_directories(row.id, row.name)
-
-    def _remove_directories(self, topic_id: bytes, name: str) -> None:
-        self._logs.delete_topic(name, now_ms=self._clock.wall_ms())
-        self._metadata.forget_deleted(topic_id)
+            directory = directory_name(row.name, index)
+            if self._logs.disk.exists(directory):
+                found = read_topic_id(self._logs.disk, directory)
+                if found == row.id or (found is None and not is_name_in_use):
+                    self._logs.open_log(row.name, index, self._settings.log_config({}), row.id)
+        self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms(), partitions=row.partitions)
+        self._metadata.forget_deleted(row.id)
 
     def _set_aside_strays(self, rows: list[TopicRow]) -> None:
         """Looks into directories only where there is one that no topic can have: reading all would slow the start."""
@@ -299,6 +437,11 @@ class Topics:
                 listener(topic)
             except Exception:
                 logger.exception("what follows from a change of topic %s is not all done", topic.name)
+
+
+def unified(name: str) -> str:
+    """Topics whose names differ only in dots and underscores could not be told apart in metrics."""
+    return name.replace(".", "_")
 
 
 def check_name(name: str) -> None:

@@ -233,9 +233,19 @@ class LogManager:
         with self._checkpoint_guard:
             replace_file(self.disk, CLEANER_OFFSETS, encode_offsets(self._cleaner_offsets))
 
-    def delete_topic(self, topic: str, *, now_ms: int) -> None:
-        """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`."""
-        for key in [key for key in self.logs if key[0] == topic]:
+    def delete_topic(
+        self, topic: str, *, now_ms: int, partitions: int | None = None, sync: bool = True
+    ) -> None:
+        """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`.
+
+        Who knows the number of partitions saves the search for them. Without `sync` the caller has to sync the
+        directory before it forgets the topic.
+        """
+        if partitions is None:
+            keys = [key for key in self.logs if key[0] == topic]
+        else:
+            keys = [(topic, index) for index in range(partitions) if (topic, index) in self.logs]
+        for key in keys:
             log = self.logs.pop(key)
             log.is_deleted = True
             log.close()
@@ -244,7 +254,8 @@ class LogManager:
                     offsets.pop(key, None)
             if self.disk.exists(log.directory):
                 self._discard_directory(log, log.topic_id, now_ms + log.config.file_delete_delay_ms)
-        self.disk.sync_directory()
+        if sync:
+            self.disk.sync_directory()
 
     def _discard_directory(self, log: PartitionLog, topic_id: bytes, due_ms: int) -> None:
         """By a name that no other topic's directory can have, and that fits in 255 bytes."""

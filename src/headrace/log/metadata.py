@@ -1,25 +1,38 @@
 """The metadata store: topics, their ids and settings, altered broker and group settings, ids handed out.
 
-Theory of operation. One SQLite database in the data directory, in WAL mode with synchronous=FULL: when a
-method that changes something returns, the change survives a power cut; when it raises, nothing has changed.
-All use is from one thread. Deleting a topic takes two steps because directories cannot be part of a
-transaction: `delete_topic` moves it to the deleted topics, whoever owns the directories removes them,
-`forget_deleted` ends it. A crash in between leaves the topic in `deleted_topics()`, and the next start
-finishes the work.
+Theory of operation. One SQLite database in the data directory, in WAL mode. A method that changes something runs on
+the event loop and only writes to the operating system: when it returns, the change survives the end of the process;
+when it raises, nothing has changed. What survives a power cut is what had been committed when the last `sync` began,
+and of later changes the first few, never a later one without those before it. `sync` and `checkpoint` are for a worker
+thread; all other use is from one thread.
+
+The loop's connection has synchronous=NORMAL and makes no checkpoints: a commit syncs nothing, with one exception. The
+first commit after a checkpoint writes a new WAL header, and SQLite syncs that, because old frames behind a lost header
+could be replayed over a newer database. `checkpoint` therefore makes that first commit itself.
+
+Deleting a topic takes two steps because directories cannot be part of a transaction: `delete_topic` moves it to the
+deleted topics, whoever owns the directories removes them once that is durable, `forget_deleted` ends it. A crash in
+between leaves the topic in `deleted_topics()`, and the next start finishes the work.
 """
 
+import contextlib
+import os
 import sqlite3
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headrace.log.disk import File, OsDisk
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 
 FORMAT_VERSION = 1
 MEMORY = ":memory:"
+WAL_BYTES_MAX = 4 * 1024 * 1024
+"""A larger WAL is due for a checkpoint."""
 
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
@@ -34,6 +47,10 @@ CREATE TABLE configs (
     PRIMARY KEY (kind, resource, name)
 ) WITHOUT ROWID;
 """
+_TOUCH = """
+INSERT INTO facts (name, value) VALUES ('checkpoints', '1') ON CONFLICT (name) DO UPDATE SET value = value + 1
+"""
+"""A commit that nobody reads. It has to change something: SQLite does not write a page that stays the same."""
 
 
 class MetadataError(Exception):
@@ -53,12 +70,20 @@ class MetadataStore:
         """Opens or makes the store: a file, or MEMORY for a broker that keeps nothing."""
         self._path = str(path)
         self._depth = 0
+        self._commits = self._synced = 0
+        self._wal: File | None = None
+        self._guard = threading.Lock()
+        """Held by whoever writes, and by a checkpoint while it starts the WAL over."""
+        self._syncing = threading.Lock()
+        self.on_commit: Callable[[], None] | None = None
+        """Called on the loop after each commit."""
         # The thread that opens it may not be the one that runs the event loop afterwards.
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             self._database.execute("PRAGMA journal_mode=WAL")
             self._database.execute("PRAGMA synchronous=FULL")
             self._prepare()
+            self._begin()
         except (sqlite3.DatabaseError, KafkaError) as error:
             self._database.close()
             raise MetadataError(
@@ -69,6 +94,17 @@ class MetadataStore:
             self._database.close()
             raise
         self.cluster_id = self._fact("cluster_id")
+
+    def _begin(self) -> None:
+        """Makes everything found or made so far durable; from here on commits of this connection do not sync."""
+        if self._path == MEMORY:
+            return
+        with contextlib.suppress(sqlite3.OperationalError):  # a full disk: the WAL stays as it is
+            self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+            self._database.execute(_TOUCH)
+        self._sync_wal()
+        self._database.execute("PRAGMA wal_autocheckpoint=0")
+        self._database.execute("PRAGMA synchronous=NORMAL")
 
     def _prepare(self) -> None:
         version = self._database.execute("PRAGMA user_version").fetchone()[0]
@@ -88,7 +124,7 @@ class MetadataStore:
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
-        """All changes inside become durable together, or none does. May be nested: the outermost decides.
+        """All changes inside are made together, or none is. May be nested: the outermost decides.
 
         A disk that is full or fails is KAFKA_STORAGE_ERROR, and nothing has changed.
         """
@@ -97,18 +133,80 @@ class MetadataStore:
             return
         self._depth += 1
         try:
+            with self._guard:
+                yield from self._attempt()
+        finally:
+            self._depth -= 1
+        self._commits += 1
+        if self.on_commit is not None:
+            self.on_commit()
+
+    def _attempt(self) -> Iterator[None]:
+        try:
             self._database.execute("BEGIN IMMEDIATE")
             yield
             self._database.execute("UPDATE facts SET value = value + 1 WHERE name = 'changes'")
             self._database.execute("COMMIT")
         except BaseException as error:
             if self._database.in_transaction:
-                self._database.execute("ROLLBACK")
+                with contextlib.suppress(sqlite3.Error):
+                    self._database.execute("ROLLBACK")
             if isinstance(error, sqlite3.OperationalError):
                 raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, f"{self._path}: {error}") from error
             raise
-        finally:
-            self._depth -= 1
+
+    @property
+    def commits(self) -> int:
+        """Since it was opened."""
+        return self._commits
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether there are commits that a power cut could still take back."""
+        return self._synced < self._commits and self._path != MEMORY
+
+    def sync(self) -> None:
+        """Makes every commit so far durable. From a worker's thread; raises OSError."""
+        if not self.is_dirty:
+            return
+        self._sync_wal()
+
+    def _sync_wal(self) -> None:
+        commits = self._commits
+        with self._syncing:
+            if self._wal is None:
+                folder, name = os.path.split(self._path)
+                disk = OsDisk(folder or ".")
+                self._wal = disk.open(name + "-wal")
+                disk.sync_directory()
+            self._wal.sync()
+            self._synced = max(self._synced, commits)
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        if self._path == MEMORY:
+            return False
+        try:
+            return os.stat(self._path + "-wal").st_size > WAL_BYTES_MAX
+        except FileNotFoundError:
+            return False
+
+    def checkpoint(self) -> None:
+        """Moves the WAL into the database and starts it over. From a worker's thread; OSError if it fails.
+
+        Writers wait only for the last part, which is short because the first has moved nearly all.
+        """
+        try:
+            with contextlib.closing(sqlite3.connect(self._path, isolation_level=None)) as database:
+                database.execute("PRAGMA synchronous=FULL")
+                database.execute("PRAGMA wal_checkpoint(PASSIVE)")
+                with self._guard:
+                    (is_busy, *_) = database.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    database.execute(_TOUCH)
+                    if not is_busy:
+                        self._synced = self._commits
+        except sqlite3.Error as error:
+            raise OSError(f"{self._path} cannot be checkpointed: {error}") from error
 
     @property
     def changes(self) -> int:
@@ -116,7 +214,13 @@ class MetadataStore:
         return int(self._fact("changes"))
 
     def close(self) -> None:
+        """The last one to close moves the WAL into the database, with syncs as for any other checkpoint."""
+        with contextlib.suppress(sqlite3.Error):  # closed before
+            self._database.execute("PRAGMA synchronous=FULL")
         self._database.close()
+        if self._wal is not None:
+            self._wal.close()
+            self._wal = None
 
     def topics(self) -> list[TopicRow]:
         configs = self.configs("topic")
@@ -150,9 +254,11 @@ class MetadataStore:
         rows = self._database.execute("SELECT name, id, partitions FROM deleted_topics ORDER BY name")
         return [TopicRow(*row) for row in rows]
 
-    def forget_deleted(self, topic_id: bytes) -> None:
+    def forget_deleted(self, *topic_ids: bytes) -> None:
         with self.transaction():
-            self._database.execute("DELETE FROM deleted_topics WHERE id = ?", (topic_id,))
+            self._database.executemany(
+                "DELETE FROM deleted_topics WHERE id = ?", [(topic_id,) for topic_id in topic_ids]
+            )
 
     def configs(self, kind: str) -> dict[str, dict[str, str]]:
         """All settings of one kind of resource (topic, broker, group), by the resource's name."""

@@ -1,6 +1,6 @@
 """`admin`: the part of a broker that administration needs, on a memory disk, without coordinators or a server."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TypeVar, cast
 
 import pytest
@@ -9,7 +9,9 @@ from headrace.broker.call import Call
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.handlers import handler_of
+from headrace.broker.later import Later, resolved
 from headrace.broker.settings import Settings
+from headrace.broker.slices import Slices
 from headrace.broker.topics import Partition, Topics
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
@@ -33,6 +35,7 @@ class Admin:
         self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self.touched: list[Partition] = []
+        self.slices = Slices()
         self._open()
 
     def _open(self) -> None:
@@ -54,6 +57,9 @@ class Admin:
     def require_working(self) -> None:
         pass
 
+    def durable(self, things: Iterable[object]) -> Later[None]:
+        return resolved(None)
+
     def appended(self, partition: Partition) -> None:
         self.touched.append(partition)
 
@@ -64,6 +70,10 @@ class Admin:
             response = handler.handle(cast(BrokerCore, self), request, call)
         except KafkaError as error:
             response = handler.error_response(request, error.code, error.message, call)
+        while self.slices.is_pending:
+            self.slices.step()
+        if isinstance(response, Later):
+            response = response.value
         assert isinstance(response, answer)
         return response
 

@@ -7,6 +7,7 @@ import pytest
 from headrace.broker.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, Topic, check_name
 from headrace.log.metadata import TopicRow, new_uuid
 from headrace.wire.errors import ErrorCode, KafkaError
+from tests.unit.work import operations
 
 
 def refusal(error: pytest.ExceptionInfo[KafkaError]) -> tuple[ErrorCode, str | None]:
@@ -144,13 +145,63 @@ def test_a_deletion_that_a_crash_cut_short_is_finished_at_the_next_start(admin):
     assert again.partitions[0].log.end_offset == 0
 
 
-def test_directories_left_by_a_failed_deletion_do_not_pass_to_a_new_topic(admin):
+def test_directories_left_by_a_failed_deletion_do_not_pass_to_a_new_topic(admin, monkeypatch):
     admin.topics.create("orders", partitions=1, configs={})
     admin.write("orders", b"one")
-    admin.metadata.add_topic(TopicRow("other", new_uuid(), 1))
-    admin.metadata.delete_topic("other")
-    admin.topics.create("other", partitions=1, configs={})
+    with monkeypatch.context() as patched:
+
+        def refuse(*_):
+            raise OSError("not now")
+
+        patched.setattr(admin.disk, "rename", refuse)
+        admin.topics.delete("orders")
+        with pytest.raises(KafkaError, match="not now") as refused:
+            admin.topics.create("orders", partitions=1, configs={})
+        assert refused.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    topic = admin.topics.create("orders", partitions=1, configs={})
+    assert topic.partitions[0].log.end_offset == 0
     assert admin.metadata.deleted_topics() == []
+
+
+def test_a_deletion_that_is_found_at_start_spares_the_next_topic_of_that_name(admin):
+    """The store has both when the end came before it could forget the deleted one."""
+    old = admin.topics.create("orders", partitions=1, configs={})
+    admin.metadata.delete_topic("orders")
+    admin.metadata.add_topic(TopicRow("orders", new_uuid(), 1))
+    admin.restart()
+    assert admin.topics.get("orders").id != old.id
+    admin.write("orders", b"new")
+    admin.metadata.add_topic(TopicRow("gone", old.id, 1))
+    admin.metadata.delete_topic("gone")
+    admin.metadata._database.execute("UPDATE deleted_topics SET name = 'orders'")
+    admin.restart()
+    assert admin.topics.get("orders").partitions[0].log.end_offset == 1
+    assert admin.metadata.deleted_topics() == []
+
+
+def test_names_that_differ_in_dots_and_underscores_collide_also_within_one_request(admin):
+    admin.topics.create("a.b", partitions=1, configs={})
+    for name in ("a_b", "a.b"):
+        with pytest.raises(KafkaError):
+            admin.topics.check_free(name)
+    admin.topics.check_free("a-b")
+    admin.topics.check_free("c.d", {"e_f": "e.f"})
+    with pytest.raises(KafkaError, match="collides with existing topic: c_d"):
+        admin.topics.check_free("c.d", {"c_d": "c_d"})
+    admin.topics.delete("a.b")
+    admin.topics.check_free("a_b")
+
+
+def test_making_and_deleting_a_topic_costs_the_same_however_many_there_are(admin):
+    def cost(first: int, count: int) -> tuple[int, int]:
+        for number in range(first, first + count):
+            admin.topics.create(f"team.topic_{number}", partitions=1, configs={})
+        made = operations(lambda: admin.topics.create("one.more", partitions=1, configs={}))
+        return made, operations(lambda: admin.topics.delete("one.more"))
+
+    few, many = cost(0, 20), cost(20, 500)
+    assert many[0] < 1.5 * few[0]  # an id that begins with a dash is drawn again
+    assert many[1] < 1.5 * few[1]
 
 
 def test_partitions_are_added_and_old_ones_keep_their_records(admin):

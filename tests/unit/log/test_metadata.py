@@ -1,6 +1,10 @@
 """The metadata store: what it keeps, what a crash leaves, what it refuses to open."""
 
+import os
+import shutil
 import sqlite3
+import threading
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -147,10 +151,116 @@ def test_a_full_disk_is_a_storage_error_and_changes_nothing(opened: Opener, path
     assert store.configs("group") == {}
 
 
-def test_a_commit_is_synced_to_the_disk(opened: Opener, path: Path) -> None:
+def after_power_cut(path: Path, *, wal_size: int | None = None) -> Path:
+    """A copy of the files as a power cut leaves them: the WAL ends at some byte."""
+    copy = path.parent / f"copy-{uuid.uuid4().hex}" / path.name
+    copy.parent.mkdir()
+    shutil.copy(path, copy)
+    wal = Path(f"{path}-wal").read_bytes()
+    Path(f"{copy}-wal").write_bytes(wal[:wal_size])
+    return copy
+
+
+def wal_size(path: Path) -> int:
+    return os.stat(f"{path}-wal").st_size
+
+
+def names(store: MetadataStore) -> list[str]:
+    return [row.name for row in store.topics()]
+
+
+def test_a_commit_syncs_nothing_and_says_so(opened: Opener, path: Path) -> None:
     store = opened(path)
-    assert store._database.execute("PRAGMA synchronous").fetchone()[0] == 2
     assert store._database.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+    assert store._database.execute("PRAGMA synchronous").fetchone()[0] == 1
+    assert store._database.execute("PRAGMA wal_autocheckpoint").fetchone()[0] == 0
+    assert not store.is_dirty
+    store.add_topic(TopicRow("a", ID, 1))
+    assert store.is_dirty
+    store.sync()
+    assert not store.is_dirty
+
+
+def test_the_wal_has_its_header_before_the_first_commit(opened: Opener, path: Path) -> None:
+    """SQLite syncs the header when it writes it, and that must not be on the loop."""
+    store = opened(path)
+    assert wal_size(path) > 0
+    store.add_topic(TopicRow("a", ID, 1))
+    store.checkpoint()
+    assert 0 < wal_size(path) < 20_000
+
+
+def test_a_power_cut_leaves_the_first_commits_and_all_that_were_synced(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    synced = wal_size(path)
+    sizes = [synced]
+    for number in range(6):
+        store.add_topic(TopicRow(f"t{number}", new_uuid(), 1))
+        sizes.append(wal_size(path))
+        if number == 2:
+            store.sync()
+            synced = wal_size(path)
+    for cut in range(synced, sizes[-1] + 1, 1000):
+        found = names(opened(after_power_cut(path, wal_size=cut)))
+        assert found == [f"t{number}" for number in range(sum(size <= cut for size in sizes[1:]))]
+        assert len(found) >= 3
+
+
+def test_a_checkpoint_empties_the_wal_and_loses_nothing(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    for number in range(20):
+        store.set_configs("group", f"g{number}", {"a": "x" * 300_000})
+    assert store.wants_checkpoint
+    store.checkpoint()
+    assert not store.wants_checkpoint
+    assert not store.is_dirty
+    store.add_topic(TopicRow("later", ID, 1))
+    cut = opened(after_power_cut(path, wal_size=0))
+    assert len(cut.configs("group")) == 20
+    assert names(cut) == []
+    assert names(opened(after_power_cut(path))) == ["later"]
+
+
+def test_the_loop_writes_on_while_a_worker_syncs_and_checkpoints(opened: Opener, path: Path) -> None:
+    store = opened(path)
+    stop = threading.Event()
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                store.sync()
+                store.checkpoint()
+        except BaseException as error:
+            failures.append(error)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    for number in range(300):
+        store.add_topic(TopicRow(f"t{number:03}", new_uuid(), 1))
+    stop.set()
+    worker.join()
+    assert not failures
+    store.sync()
+    assert names(opened(after_power_cut(path))) == [f"t{number:03}" for number in range(300)]
+
+
+def test_a_store_in_memory_is_never_dirty(opened: Opener) -> None:
+    store = opened()
+    store.add_topic(TopicRow("a", ID, 1))
+    assert not store.is_dirty
+    assert not store.wants_checkpoint
+    store.sync()
+
+
+def test_whoever_wants_to_know_is_told_of_each_commit(opened: Opener) -> None:
+    store = opened()
+    told: list[int] = []
+    store.on_commit = lambda: told.append(len(store.topics()))
+    with store.transaction():
+        store.add_topic(TopicRow("a", ID, 1))
+        store.add_topic(TopicRow("b", OTHER_ID, 1))
+    assert told == [2]
 
 
 def test_new_ids_never_begin_with_a_dash() -> None:

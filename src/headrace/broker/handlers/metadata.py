@@ -79,6 +79,8 @@ def _create(core: "BrokerCore", name: str, may_create: bool) -> "Topic":
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
         return core.topics.internal(name)
+    if core.topics.is_being_deleted(name):
+        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     return core.topics.create(name, partitions=core.settings.int("num.partitions"), configs={})
 
 
