@@ -20,7 +20,7 @@ import headrace.log.metadata as metadata_module
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.wire.records import load_reader
 from tests.simulation.disk import SimulatedDisk
-from tests.simulation.metadata import MetadataDisk, SimulatedSqlite
+from tests.simulation.metadata import MetadataDisk, SimulatedSqlite, SimulatedWriteAheadLog
 from tests.simulation.tasks import SimulatedLock, SimulatedPool
 
 _ids = random.Random(0)
@@ -76,6 +76,7 @@ def begin(seed: int, disk: SimulatedDisk, metadata_disk: MetadataDisk, watcher: 
     _ids.seed(seed)
     random.seed(seed)
     metadata_module.sqlite3 = SimulatedSqlite(disk, metadata_disk)  # type: ignore[assignment]
+    metadata_module.WriteAheadLog = lambda _: SimulatedWriteAheadLog(disk, metadata_disk)  # type: ignore[assignment,misc]
     _watchers[:] = [watcher]
 
 

@@ -1,9 +1,9 @@
 """SQLite for a simulated machine: databases live in memory, across restarts, and a power cut loses what was not
 synced.
 
-`MetadataStore` opens its database through the `sqlite3` module that it imported; in a simulation that is this
-one. Each COMMIT leaves an image of the database. An image is safe once it was synced; a power cut leaves the
-last safe one or a later one.
+`MetadataStore` opens its database through the `sqlite3` module that it imported, and syncs it through a
+`WriteAheadLog`; in a simulation these are the ones here. Each COMMIT leaves an image of the database. An image is
+safe once it was synced; a power cut leaves the last safe one or a later one.
 """
 
 import random
@@ -58,6 +58,26 @@ class SimulatedSqlite:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sqlite3, name)
+
+
+class SimulatedWriteAheadLog:
+    """Stands for the write-ahead log as a file."""
+
+    def __init__(self, machine_disk: SimulatedDisk, metadata_disk: MetadataDisk) -> None:
+        self._disk = machine_disk
+        self._metadata = metadata_disk
+
+    def sync(self) -> None:
+        count = len(self._metadata.newer)
+        self._disk.before("sync", "metadata.sqlite-wal", 0)
+        self._disk.operation(kind=SYNC)
+        self._metadata.sync(count)
+
+    def size(self) -> int:
+        return 0
+
+    def close(self) -> None:
+        pass
 
 
 class SimulatedDatabase:

@@ -65,16 +65,47 @@ class TopicRow:
     configs: dict[str, str] = field(default_factory=dict)
 
 
+class WriteAheadLog:
+    """SQLite's WAL as a file: only to sync it and to know its size. It is there while a database is open."""
+
+    def __init__(self, database_path: str) -> None:
+        self._folder, name = os.path.split(database_path)
+        self._name = name + "-wal"
+        self._guard = threading.Lock()
+        self._file: File | None = None
+
+    def sync(self) -> None:
+        """Makes every commit so far durable. From any thread."""
+        with self._guard:
+            if self._file is None:
+                disk = OsDisk(self._folder or ".")
+                self._file = disk.open(self._name)
+                disk.sync_directory()
+            file = self._file
+        file.sync()
+
+    def size(self) -> int:
+        try:
+            return os.stat(os.path.join(self._folder, self._name)).st_size
+        except FileNotFoundError:
+            return 0
+
+    def close(self) -> None:
+        with self._guard:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+
+
 class MetadataStore:
     def __init__(self, path: Path | str = MEMORY) -> None:
         """Opens or makes the store: a file, or MEMORY for a broker that keeps nothing."""
         self._path = str(path)
         self._depth = 0
         self._commits = self._synced = 0
-        self._wal: File | None = None
+        self._wal = WriteAheadLog(self._path)
         self._guard = threading.Lock()
         """Held by whoever writes, and by a checkpoint while it starts the WAL over."""
-        self._syncing = threading.Lock()
         self.on_commit: Callable[[], None] | None = None
         """Called on the loop after each commit."""
         # The thread that opens it may not be the one that runs the event loop afterwards.
@@ -102,7 +133,8 @@ class MetadataStore:
         with contextlib.suppress(sqlite3.OperationalError):  # a full disk: the WAL stays as it is
             self._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
             self._database.execute(_TOUCH)
-        self._sync_wal()
+        self._wal.sync()
+        self._synced = self._commits
         self._database.execute("PRAGMA wal_autocheckpoint=0")
         self._database.execute("PRAGMA synchronous=NORMAL")
 
@@ -167,29 +199,14 @@ class MetadataStore:
 
     def sync(self) -> None:
         """Makes every commit so far durable. From a worker's thread; raises OSError."""
-        if not self.is_dirty:
-            return
-        self._sync_wal()
-
-    def _sync_wal(self) -> None:
         commits = self._commits
-        with self._syncing:
-            if self._wal is None:
-                folder, name = os.path.split(self._path)
-                disk = OsDisk(folder or ".")
-                self._wal = disk.open(name + "-wal")
-                disk.sync_directory()
+        if self.is_dirty:
             self._wal.sync()
             self._synced = max(self._synced, commits)
 
     @property
     def wants_checkpoint(self) -> bool:
-        if self._path == MEMORY:
-            return False
-        try:
-            return os.stat(self._path + "-wal").st_size > WAL_BYTES_MAX
-        except FileNotFoundError:
-            return False
+        return self._path != MEMORY and self._wal.size() > WAL_BYTES_MAX
 
     def checkpoint(self) -> None:
         """Moves the WAL into the database and starts it over. From a worker's thread; OSError if it fails.
@@ -218,9 +235,7 @@ class MetadataStore:
         with contextlib.suppress(sqlite3.Error):  # closed before
             self._database.execute("PRAGMA synchronous=FULL")
         self._database.close()
-        if self._wal is not None:
-            self._wal.close()
-            self._wal = None
+        self._wal.close()
 
     def topics(self) -> list[TopicRow]:
         configs = self.configs("topic")
