@@ -9,6 +9,7 @@ import logging
 import random
 import secrets
 import threading
+import traceback
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -22,6 +23,7 @@ from headrace.wire.records import load_reader
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.metadata import MetadataDisk, SimulatedSqlite, SimulatedWriteAheadLog
 from tests.simulation.tasks import SimulatedLock, SimulatedPool
+from tests.simulation.violation import Violation
 
 _ids = random.Random(0)
 _watchers: "list[AppendWatcher]" = []
@@ -38,6 +40,15 @@ class AppendWatcher:
     def refused(self, log: PartitionLog, data: bytes) -> None: ...
     def marking(self, log: PartitionLog, producer_id: int, commit: bool) -> None: ...
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None: ...
+
+
+class _Errors(logging.Handler):
+    """An error with a traceback in the broker's log is one that nobody has thought of."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info and record.exc_info[1] is not None:
+            text = "".join(traceback.format_exception(record.exc_info[1]))
+            raise Violation("internal error", f"{record.getMessage()}: {text}")
 
 
 class _Threading:
@@ -57,7 +68,10 @@ def install() -> None:
     _is_installed = True
     import sys
 
-    logging.disable(logging.CRITICAL)
+    for name in ("headrace", "headrace.log"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    logging.getLogger("headrace").propagate = False
+    logging.getLogger("headrace").addHandler(_Errors())
     load_reader()
     shim = _Threading()
     for name, module in list(sys.modules.items()):

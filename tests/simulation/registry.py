@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.actor import Actor
 from tests.simulation.actors.admins import Admin
 from tests.simulation.actors.consumers import ClassicConsumer, ModernConsumer
+from tests.simulation.actors.group_admins import GroupAdmin
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
 from tests.simulation.actors.transactional import TransactionalProducer
@@ -24,6 +25,7 @@ __all__ = ["ACTORS", "MODELS", "STEPS", "Scenario", "scenario"]
 ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     # name: (class, least, most of them in one life)
     "admin": (Admin, 1, 1),
+    "groupadmin": (GroupAdmin, 0, 1),
     "plain": (PlainProducer, 1, 2),
     "idempotent": (IdempotentProducer, 1, 2),
     "transactional": (TransactionalProducer, 1, 2),

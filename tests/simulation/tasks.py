@@ -112,9 +112,11 @@ class Tasks:
 
     def resume(self, task: Task) -> None:
         """Lets the task go on to its next disk operation, or to its end."""
-        task.greenlet.switch()
-        if task.greenlet.dead:
-            task.pool.tasks.remove(task)
+        try:
+            task.greenlet.switch()
+        finally:
+            if task.greenlet.dead:
+                task.pool.tasks.remove(task)
 
     def resume_greenlet(self, owner: greenlet) -> None:
         for task in self.runnable():

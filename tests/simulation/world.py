@@ -33,6 +33,8 @@ from tests.simulation.violation import Violation
 
 SLACK_MS = 15_000
 """Beyond its own timeout, a request may wait so long for its turn."""
+REST_MS = 2_000
+"""What was refused by a full disk is tried again within this time."""
 ROUNDS_MAX = 10_000
 
 
@@ -106,6 +108,7 @@ class World(environment.AppendWatcher):
             self.rng = Random(self.seed * 1_000_003 + steps)
             self.trail.note("the end")
             self.rest()
+            self._end_if_needed()
             self.end(End.CLEAN)
         finally:
             turns.unwatch()
@@ -124,6 +127,9 @@ class World(environment.AppendWatcher):
         self.trail.note(f"step {number} {kind}")
         STEPS[kind].take(self)
         self._go_on()
+        self._end_if_needed()
+
+    def _end_if_needed(self) -> None:
         if self.has_crashed:
             self.end(self.crash_kind)
         elif self.failure is not None:
@@ -227,6 +233,9 @@ class World(environment.AppendWatcher):
 
     def rest(self) -> None:
         """Lets everything come to its end without any new request, then asks the models."""
+        self.disk.mend()
+        self.settle()
+        self.advance(REST_MS)
         self.settle()
         waiting = [pending for link in self.links for pending in link.in_flight]
         now_ms = self.clock.monotonic_ms()

@@ -85,9 +85,8 @@ class Groups(Model):
     def lost(self, commit: Commit) -> None:
         commit.is_done = True
 
-    def forget_group(self, group_id: str) -> None:
-        for place in [place for place in self.committed if place[0] == group_id]:
-            self.committed[place].is_unknown = True
+    def will_delete_group(self, group_id: str) -> list[tuple[Place, Commit]]:
+        return [(place, self.sent(place, None)) for place in list(self.committed) if place[0] == group_id]
 
     def fetched(self, place: Place, offset: int) -> None:
         """A client was told what is committed; -1 for nothing."""
@@ -177,7 +176,8 @@ class Groups(Model):
                 "offset past the end", f"{place}: {offset}, the log ends at {end}, after {how.value}"
             )
         allowed = committed.offsets()
-        if how is not End.CLEAN and offset == end and any(one is not None and one > end for one in allowed):
+        left = model.recovered_end if model is not None else 0
+        if how is not End.CLEAN and offset == left and any(one is not None and one > left for one in allowed):
             committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
         self._check(place, offset, f"after {how.value}")
 

@@ -54,6 +54,8 @@ class LogModel:
     partition: int
     entries: dict[int, Entry] = field(default_factory=dict)
     end: int = 0
+    recovered_end: int = 0
+    """Where the last start has found it to end, before it wrote to it."""
     durable_end: int = 0
     """Below it everything was acknowledged as safe from a power cut."""
     kept_end: int = 0
@@ -491,6 +493,11 @@ class Logs(Model):
                 self.places[entry.value] = [
                     place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
                 ]
+        model.recovered_end = end
+        for producer_id, first in list(model.open.items()):
+            # Its records were deleted, and had not reached the disk: nothing is left of that transaction here.
+            if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
+                del model.open[producer_id]
         for marker in markers:
             self._mark(model, *marker)
 
