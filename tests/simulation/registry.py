@@ -9,10 +9,13 @@ from tests.simulation.actors.consumers import ClassicConsumer, ModernConsumer
 from tests.simulation.actors.group_admins import GroupAdmin
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
+from tests.simulation.actors.share_admins import ShareAdmin
+from tests.simulation.actors.share_members import ShareMember
 from tests.simulation.actors.transactional import TransactionalProducer
 from tests.simulation.model import Model
 from tests.simulation.models.groups import Groups
 from tests.simulation.models.logs import Logs
+from tests.simulation.models.share import Share
 from tests.simulation.models.transactions import Transactions
 from tests.simulation.scenario import Scenario, scenario
 from tests.simulation.steps import TABLE as STEPS
@@ -32,6 +35,8 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "modern": (ModernConsumer, 0, 2),
     "classic": (ClassicConsumer, 0, 2),
     "reader": (Reader, 1, 2),
+    "sharer": (ShareMember, 0, 3),
+    "share admin": (ShareAdmin, 0, 1),
 }
 
 MODELS: "dict[str, Callable[[World], Model]]" = {
@@ -39,4 +44,5 @@ MODELS: "dict[str, Callable[[World], Model]]" = {
     "logs": Logs,
     "transactions": Transactions,
     "groups": Groups,
+    "share": Share,
 }

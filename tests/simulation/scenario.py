@@ -40,11 +40,26 @@ def scenario(rng: Random) -> Scenario:
         "group.min.session.timeout.ms": "1000",
         "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((2, 10, 100))),
         "share.coordinator.state.topic.prune.interval.ms": str(rng.choice((1_000, 10_000, 60_000))),
+        "headrace.share.version": str(rng.choice((1, 2))),
+        "group.share.min.record.lock.duration.ms": "1000",
+        "group.share.record.lock.duration.ms": str(rng.choice((1_000, 5_000, 30_000, 30_000))),
+        "group.share.min.session.timeout.ms": "1000",
+        "group.share.session.timeout.ms": str(rng.choice((5_000, 45_000))),
+        "group.share.min.heartbeat.interval.ms": "100",
+        "group.share.heartbeat.interval.ms": "500",
+        "group.share.min.partition.max.record.locks": "100",
+        "headrace.share.initial.rebalance.delay.ms": str(rng.choice((0, 0, 100))),
+        "group.share.assignment.interval.ms": str(rng.choice((0, 1_000))),
+        "errors.deadletterqueue.auto.create.topics.enable": rng.choice(("true", "false")),
         "transaction.remove.expired.transaction.cleanup.interval.ms": "60000",
     }
     weights = []
-    # Each life has its own mixture: some are calm but for one kind of fault, some are not.
-    emphasis = {name: rng.choice((0, 0.5, 1, 1, 3)) for name, step in steps.TABLE.items() if step.is_fault}
+    # Each life has its own mixture: some are calm, some are but for one kind of fault, some are not.
+    haste = rng.choice((0.1, 0.5, 1, 1))
+    emphasis = {
+        name: haste * rng.choice((0, 0.5, 1, 1, 3)) for name, step in steps.TABLE.items() if step.is_fault
+    }
+    emphasis["stop"] = haste
     for name, step in steps.TABLE.items():
         weights.append(round(step.weight * 10 * emphasis.get(name, 1)))
     return Scenario(

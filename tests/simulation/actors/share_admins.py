@@ -1,0 +1,156 @@
+"""Administrators of share groups: offsets set anew, forgotten and shown, groups deleted, settings changed."""
+
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
+from headrace.wire.messages.delete_share_group_offsets_request import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from headrace.wire.messages.describe_share_group_offsets_request import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from headrace.wire.messages.incremental_alter_configs_request import (
+    AlterableConfig,
+    AlterConfigsResource,
+    IncrementalAlterConfigsRequest,
+)
+from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
+from headrace.wire.share_state import ShareKey
+from tests.simulation.actor import Actor, Ask, Life
+from tests.simulation.actors.share_members import SHARE_GROUPS
+from tests.simulation.models.logs import Logs
+from tests.simulation.models.share import Share
+from tests.simulation.network import Pending
+from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
+
+GROUP = 32
+SET, DELETE = 0, 1
+CONFIGS: dict[str, tuple[str, ...]] = {
+    "share.record.lock.duration.ms": ("1000", "1000", "5000", "30000"),
+    "share.delivery.count.limit": ("2", "3", "5", "10"),
+    "share.partition.max.record.locks": ("100", "100", "2000"),
+    "share.isolation.level": ("read_committed", "read_uncommitted"),
+    "share.auto.offset.reset": ("earliest", "earliest", "latest", "by_duration:PT10S", "by_duration:PT1H"),
+    "share.renew.acknowledge.enable": ("true", "true", "false"),
+    "share.session.timeout.ms": ("1000", "5000", "45000"),
+    "errors.deadletterqueue.topic.name": ("dlq.one", "dlq.one", ""),
+    "errors.deadletterqueue.copy.record.enable": ("true", "false"),
+}
+
+
+class ShareAdmin(Actor):
+    @property
+    def logs(self) -> Logs:
+        found = self.world.by_name["logs"]
+        assert isinstance(found, Logs)
+        return found
+
+    @property
+    def share(self) -> Share:
+        found = self.world.by_name["share"]
+        assert isinstance(found, Share)
+        return found
+
+    def live(self) -> Life:
+        for group_id in SHARE_GROUPS:
+            if self.rng.random() < 0.8:
+                yield from self.configure(group_id, "share.auto.offset.reset", "earliest")
+        while True:
+            group_id = self.rng.choice(SHARE_GROUPS)
+            match self.rng.choices(
+                ("nothing", "configure", "reset", "forget", "delete", "describe"), (8, 3, 4, 1, 1, 3)
+            )[0]:
+                case "nothing":
+                    yield None
+                case "configure":
+                    name = self.rng.choice(list(CONFIGS))
+                    yield from self.configure(group_id, name, self.rng.choice(CONFIGS[name]))
+                case "reset":
+                    yield from self.reset(group_id)
+                case "forget":
+                    yield from self.forget(group_id)
+                case "delete":
+                    yield from self.delete(group_id)
+                case "describe":
+                    yield from self.describe(group_id)
+
+    def configure(self, group_id: str, name: str, value: str) -> Ask:
+        operation = DELETE if self.rng.random() < 0.1 else SET
+        config = AlterableConfig(
+            name=name, config_operation=operation, value=value if operation == SET else None
+        )
+        resource = AlterConfigsResource(resource_type=GROUP, resource_name=group_id, configs=[config])
+        yield from self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
+
+    def reset(self, group_id: str) -> Ask:
+        rng = self.rng
+        name = rng.choice(TOPICS)
+        topic_id = self.logs.topics.get(name)
+        wanted = {}
+        for index in range(PARTITIONS_MAX):
+            if rng.random() < 0.5:
+                known = self.logs.logs.get((topic_id, index)) if topic_id is not None else None
+                end = known.end if known is not None else 0
+                wanted[index] = rng.choice((0, end, rng.randint(0, end)))
+        request = AlterShareGroupOffsetsRequest(
+            group_id=group_id,
+            topics=[
+                AlterShareGroupOffsetsRequestTopic(
+                    topic_name=name,
+                    partitions=[
+                        AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=offset)
+                        for index, offset in wanted.items()
+                    ],
+                )
+            ],
+        )
+        pending = self.post(request, 0)
+
+        def answered(pending: Pending) -> None:
+            if pending.response.error_code != ErrorCode.NONE:
+                return
+            for topic in pending.response.responses:
+                for one in topic.partitions:
+                    if one.error_code == ErrorCode.NONE:
+                        key = ShareKey(group_id, topic.topic_id, one.partition_index)
+                        self.share.told_fresh(key, wanted[one.partition_index])
+
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending
+
+    def forget(self, group_id: str) -> Ask:
+        names = self.rng.sample(TOPICS, self.rng.choice((1, 1, 2)))
+        yield from self.ask(
+            DeleteShareGroupOffsetsRequest(
+                group_id=group_id,
+                topics=[DeleteShareGroupOffsetsRequestTopic(topic_name=name) for name in names],
+            ),
+            0,
+        )
+
+    def delete(self, group_id: str) -> Ask:
+        yield from self.ask(DeleteGroupsRequest(groups_names=[group_id]), 2)
+
+    def describe(self, group_id: str) -> Ask:
+        yield from self.ask(ShareGroupDescribeRequest(group_ids=[group_id]), 1)
+        request = DescribeShareGroupOffsetsRequest(
+            groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
+        )
+        pending = self.post(request, 1)
+
+        def answered(pending: Pending) -> None:
+            for group in pending.response.groups:
+                for topic in group.topics:
+                    for one in topic.partitions:
+                        self.share.told_offsets(group_id, topic.topic_id, one)
+
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending

@@ -1,0 +1,497 @@
+"""Members of share groups: they join, fetch, answer for what they got, and do all of it wrong at times."""
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages import share_acknowledge_request as acknowledging
+from headrace.wire.messages import share_fetch_request as fetching
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from tests.simulation.actor import Actor, Ask, Life
+from tests.simulation.models.logs import Logs
+from tests.simulation.models.share import Share
+from tests.simulation.network import Link, Pending
+from tests.simulation.scenario import TOPICS
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+SHARE_GROUPS = ("s1", "s2")
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+Place = tuple[bytes, int]
+AckBatches = list[tuple[int, int, list[int]]]
+
+
+class Sent(NamedTuple):
+    """Answers that went out for one partition."""
+
+    place: Place
+    answers: dict[int, int]
+    is_plain: bool
+    """Each offset once, and no type that the request does not allow: what was taken is known."""
+    generation: int | None
+
+
+class ShareMember(Actor):
+    def __init__(self, world: "World", name: str) -> None:
+        self.group_id = world.rng.choice(SHARE_GROUPS)
+        self.member_id = f"{name}.0"
+        self._names = 0
+        self.member_epoch = 0
+        self.assigned: list[Place] = []
+        self.epoch = 0
+        """Of the session's next request; 0: none is open, as far as it knows."""
+        self.in_session: set[Place] = set()
+        self.held: dict[Place, dict[int, int]] = {}
+        """Offsets and delivery counts of what it was given and has not answered for."""
+        self.past: dict[Place, dict[int, int]] = {}
+        """What it had once."""
+        self.opener: Link | None = None
+        self._habits = [world.rng.choice((0, 1, 1, 2)) for _ in ACTIONS]
+        super().__init__(world, name)
+
+    @property
+    def logs(self) -> Logs:
+        found = self.world.by_name["logs"]
+        assert isinstance(found, Logs)
+        return found
+
+    @property
+    def share(self) -> Share:
+        found = self.world.by_name["share"]
+        assert isinstance(found, Share)
+        return found
+
+    def live(self) -> Life:
+        actions = list(ACTIONS.values())
+        weights = [weight * habit for (_, weight), habit in zip(actions, self._habits, strict=True)]
+        weights[0] = max(weights[0], 5)
+        weights[1] = max(weights[1], 10)
+        weights[2] = max(weights[2], 5)
+        while True:
+            if self.opener is None or not self.opener.is_open:
+                self.forget_session()
+            if self.member_epoch == 0 and self.rng.random() < 0.7:
+                yield from self.heartbeat()
+                continue
+            if self.held and self.rng.random() < 0.4:
+                yield from self.acknowledge()
+                continue
+            action = self.rng.choices(actions, weights)[0][0]
+            yield from action(self)
+
+    def step(self) -> None:
+        """What is answered at once need not wait for another step."""
+        for _ in range(self.rng.choice((1, 2, 4, 8))):
+            super().step()
+            if self._waits_for is None or not self.is_ready:
+                return
+
+    def forget_session(self) -> None:
+        self.epoch = 0
+        self.in_session.clear()
+        for place, held in self.held.items():
+            self.past.setdefault(place, {}).update(held)
+        self.held.clear()
+        self.opener = None
+
+    # The group
+
+    def heartbeat(self) -> Ask:
+        rng = self.rng
+        names: list[str] | None = None
+        epoch = self.member_epoch
+        if epoch == 0 or rng.random() < 0.1:
+            names = rng.sample(TOPICS, rng.choice((1, 2, 3, 3)))
+        if rng.random() < 0.03:
+            epoch = max(0, epoch + rng.choice((-1, 1, 5)))
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=epoch, subscribed_topic_names=names
+        )
+        pending = self.post(request, 1)
+
+        def answered(pending: Pending) -> None:
+            response = pending.response
+            if response.error_code != ErrorCode.NONE:
+                self.member_epoch = 0
+                return
+            self.member_epoch = response.member_epoch
+            if response.assignment is not None:
+                assigned = [
+                    (one.topic_id, list(one.partitions)) for one in response.assignment.topic_partitions
+                ]
+                self.assigned = [(topic_id, index) for topic_id, indexes in assigned for index in indexes]
+                self.share.told_assignment(self.group_id, assigned)
+
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending
+
+    def leave(self) -> Ask:
+        """Properly; with or without closing the session."""
+        if self.epoch and self.rng.random() < 0.5:
+            yield from self.close()
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.group_id, member_id=self.member_id, member_epoch=-1
+        )
+        yield from self.ask(request, 1)
+        self.member_epoch = 0
+        if self.rng.random() < 0.5:
+            self.become_another()
+
+    def become_another(self) -> None:
+        self._names += 1
+        self.member_id = f"{self.name}.{self._names}"
+        self.member_epoch = 0
+        self.assigned = []
+        self.forget_session()
+        if self.rng.random() < 0.3:
+            self.group_id = self.rng.choice(SHARE_GROUPS)
+
+    def die(self) -> Ask:
+        """Without a word."""
+        if self._link is not None:
+            self._link.cut()
+        if self.rng.random() < 0.5:
+            self.become_another()
+        yield None
+
+    def stand_still(self) -> Ask:
+        for _ in range(self.rng.choice((1, 3, 10))):
+            yield None
+
+    # Fetching
+
+    def wanted(self) -> set[Place]:
+        """What the session shall hold: mostly what the group says."""
+        rng = self.rng
+        wanted = set(self.assigned)
+        if rng.random() < 0.2:
+            wanted |= {(topic_id, index) for topic_id in self.logs.topics.values() for index in range(3)}
+        if rng.random() < 0.05:
+            wanted.add((b"\x01" * 16, 0))
+        if wanted and rng.random() < 0.1:
+            wanted.discard(rng.choice(sorted(wanted)))
+        return wanted
+
+    def fetch(self) -> Ask:
+        rng = self.rng
+        epoch, wanted = self.epoch, self.wanted()
+        if rng.random() < 0.03:
+            epoch = rng.choice((0, epoch + 1, max(0, epoch - 1)))
+        before = self.in_session if epoch else set()
+        sent: list[Sent] = []
+        topics: dict[Place, AckBatches] = {place: [] for place in sorted(wanted - before)}
+        is_renewing = False
+        if epoch and self.held and rng.random() < 0.5:
+            is_renewing = rng.random() < 0.15
+            for place, batches, note in self.answers(is_renewing=is_renewing):
+                topics[place] = batches
+                sent.append(note)
+        forgotten = sorted(before - wanted) if rng.random() < 0.8 else []
+        wait_ms = 0 if is_renewing else rng.choice((0, 0, 100, 500, 5_000))
+        request = fetching.ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=epoch,
+            max_wait_ms=wait_ms,
+            min_bytes=0 if is_renewing else rng.choice((0, 1, 1, 300)),
+            max_bytes=0 if is_renewing else rng.choice((1, 1_000, 1 << 20)),
+            max_records=0 if is_renewing else rng.choice((0, 1, 2, 7, 500)),
+            batch_size=rng.choice((1, 3, 500)),
+            share_acquire_mode=rng.choice((0, 0, 1, 1, 1)) if rng.random() < 0.99 else 7,
+            is_renew_ack=is_renewing,
+            topics=[
+                fetching.FetchTopic(
+                    topic_id=topic_id,
+                    partitions=[
+                        fetching.FetchPartition(
+                            partition_index=index,
+                            acknowledgement_batches=[
+                                fetching.AcknowledgementBatch(
+                                    first_offset=a, last_offset=b, acknowledge_types=types
+                                )
+                                for a, b, types in batches
+                            ],
+                        )
+                    ],
+                )
+                for (topic_id, index), batches in topics.items()
+            ],
+            forgotten_topics_data=[
+                fetching.ForgottenTopic(topic_id=topic_id, partitions=[index])
+                for topic_id, index in forgotten
+            ],
+        )
+        pending = self.post(request, 2, timeout_ms=wait_ms + 1_000)
+        link = self._link
+        assert link is not None
+
+        def answered(pending: Pending) -> None:
+            response = pending.response
+            if response.error_code in SESSION_LOST:
+                self.forget_session()
+                return
+            if epoch == 0 and response.error_code == ErrorCode.NONE:
+                self.in_session.clear()
+                self.opener = link
+            self.epoch = epoch + 1
+            if response.error_code != ErrorCode.NONE:
+                return
+            self.in_session |= wanted
+            self.in_session -= set(forgotten)
+            self.take(response, sent)
+
+        pending.on_answer = answered
+        if rng.random() < 0.03:
+            self.heartbeat_too()
+        self.world.transmit(link)
+        yield pending
+
+    def heartbeat_too(self) -> None:
+        """On the same connection, right behind."""
+        self.post(
+            ShareGroupHeartbeatRequest(
+                group_id=self.group_id, member_id=self.member_id, member_epoch=self.member_epoch
+            ),
+            1,
+        )
+
+    def take(self, response: Any, sent: Iterable[Sent]) -> None:
+        refusals: dict[Place, int] = {}
+        for topic in response.responses:
+            for data in topic.partitions:
+                place = (topic.topic_id, data.partition_index)
+                refusals[place] = data.acknowledge_error_code
+                if data.error_code == ErrorCode.NONE:
+                    got = self.share.told_delivery(self.group_id, self.member_id, topic.topic_id, data)
+                    if got:
+                        self.held.setdefault(place, {}).update(got)
+        for note in sent:
+            self.settled(note, refusals.get(note.place))
+
+    # Answering
+
+    def answers(self, *, is_renewing: bool) -> Iterable[tuple[Place, AckBatches, Sent]]:
+        """For some of what it holds; at times for what it does not hold, or never did."""
+        rng = self.rng
+        places = sorted(self.held)
+        if rng.random() < 0.1:
+            places = sorted({*self.held, *self.past})
+        mood = rng.choice(MOODS)
+        for place in places:
+            if rng.random() < 0.3:
+                continue
+            held = self.held.get(place, {})
+            offsets = sorted(held)
+            if rng.random() < 0.12:
+                offsets = sorted({*held, *self.past.get(place, {})})  # late, doubled
+            if rng.random() < 0.02:
+                offsets = sorted({*offsets, *range(rng.randint(0, 20), rng.randint(0, 30))})
+            offsets = self.some_of(offsets)
+            if not offsets:
+                continue
+            answers = {offset: self.choose(mood, is_renewing) for offset in offsets}
+            batches = self.batches_of(answers)
+            is_plain = True
+            if rng.random() < 0.02:
+                is_plain = False
+                batches = self.spoil(batches)
+            generation = self.share.generation(self.group_id, *place)
+            yield place, batches, Sent(place, answers, is_plain, generation)
+
+    def some_of(self, offsets: list[int]) -> list[int]:
+        match self.rng.choice(("all", "all", "first", "last", "some")):
+            case "first":
+                return offsets[: self.rng.randint(0, len(offsets))]
+            case "last":
+                return offsets[self.rng.randint(0, len(offsets)) :]
+            case "some":
+                return [offset for offset in offsets if self.rng.random() < 0.5]
+        return offsets
+
+    def choose(self, mood: tuple[int, ...], is_renewing: bool) -> int:
+        if is_renewing and self.rng.random() < 0.7:
+            return RENEW
+        if self.rng.random() < 0.005:
+            return RENEW
+        return self.rng.choice(mood)
+
+    def batches_of(self, answers: dict[int, int]) -> AckBatches:
+        """Neighbors in one batch, with one type or one for each; or each alone."""
+        runs: list[list[int]] = []
+        style = self.rng.choice(("array", "uniform", "single"))
+        for offset in sorted(answers):
+            run = runs[-1] if runs else None
+            if (
+                run is not None
+                and style != "single"
+                and run[-1] == offset - 1
+                and (style == "array" or answers[run[-1]] == answers[offset])
+            ):
+                run.append(offset)
+            else:
+                runs.append([offset])
+        batches: AckBatches = []
+        for run in runs:
+            types = [answers[offset] for offset in run]
+            if len(set(types)) == 1 and self.rng.random() < 0.7:
+                types = types[:1]
+            batches.append((run[0], run[-1], types))
+        return batches
+
+    def spoil(self, batches: AckBatches) -> AckBatches:
+        first, last, types = batches[-1]
+        match self.rng.randrange(6):
+            case 0:
+                return [*batches, (last, last, types[-1:])]
+            case 1:
+                return [*batches[:-1], (last, first - 1, types)]
+            case 2:
+                return [*batches[:-1], (first, last, [])]
+            case 3:
+                return [*batches[:-1], (first, last, [*types, 1, 1])]
+            case 4:
+                return [*batches[:-1], (first, last, [9])]
+        return [*batches, (first, last, types)]
+
+    def settled(self, note: Sent, refused: int | None) -> None:
+        """What became of answers."""
+        held = self.held.get(note.place, {})
+        for offset, answer in note.answers.items():
+            if answer != RENEW and offset in held:
+                self.past.setdefault(note.place, {})[offset] = held.pop(offset)
+        if not held:
+            self.held.pop(note.place, None)
+        if refused == ErrorCode.NONE and note.is_plain:
+            self.share.told_answers(self.group_id, *note.place, note.answers, note.generation)
+
+    def acknowledge(self) -> Ask:
+        yield from self.send_answers(self.epoch)
+
+    def send_answers(self, epoch: int) -> Ask:
+        rng = self.rng
+        if epoch > 0 and rng.random() < 0.03:
+            epoch = rng.choice((0, epoch + 1, max(0, epoch - 1)))
+        is_renewing = rng.random() < 0.2
+        listed = list(self.answers(is_renewing=is_renewing))
+        if not listed and epoch != -1:
+            yield None
+            return
+        request = acknowledging.ShareAcknowledgeRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=epoch,
+            is_renew_ack=is_renewing,
+            topics=[
+                acknowledging.AcknowledgeTopic(
+                    topic_id=place[0],
+                    partitions=[
+                        acknowledging.AcknowledgePartition(
+                            partition_index=place[1],
+                            acknowledgement_batches=[
+                                acknowledging.AcknowledgementBatch(
+                                    first_offset=first, last_offset=last, acknowledge_types=types
+                                )
+                                for first, last, types in batches
+                            ],
+                        )
+                    ],
+                )
+                for place, batches, _ in listed
+            ],
+        )
+        pending = self.post(request, 2, timeout_ms=1_000)
+
+        def answered(pending: Pending) -> None:
+            response = pending.response
+            if response.error_code in SESSION_LOST or epoch == -1:
+                self.forget_session()
+            else:
+                self.epoch = epoch + 1
+            if response.error_code != ErrorCode.NONE:
+                return
+            refusals = {
+                (topic.topic_id, data.partition_index): data.error_code
+                for topic in response.responses
+                for data in topic.partitions
+            }
+            for _, _, note in listed:
+                self.settled(note, refusals.get(note.place))
+
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending
+
+    def close(self) -> Ask:
+        """With last answers, by either request."""
+        if self.rng.random() < 0.5:
+            yield from self.send_answers(-1)
+            return
+        sent = list(self.answers(is_renewing=False))
+        request = fetching.ShareFetchRequest(
+            group_id=self.group_id,
+            member_id=self.member_id,
+            share_session_epoch=-1,
+            topics=[
+                fetching.FetchTopic(
+                    topic_id=place[0],
+                    partitions=[
+                        fetching.FetchPartition(
+                            partition_index=place[1],
+                            acknowledgement_batches=[
+                                fetching.AcknowledgementBatch(
+                                    first_offset=a, last_offset=b, acknowledge_types=types
+                                )
+                                for a, b, types in batches
+                            ],
+                        )
+                    ],
+                )
+                for place, batches, _ in sent
+            ],
+        )
+        pending = self.post(request, 2, timeout_ms=1_000)
+
+        def answered(pending: Pending) -> None:
+            if pending.response.error_code == ErrorCode.NONE:
+                self.take(pending.response, [note for _, _, note in sent])
+            self.forget_session()
+
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending
+
+    def move(self) -> Ask:
+        """The session goes on over another connection; the first one stays open a while, or is cut."""
+        if self._link is not None and self.rng.random() < 0.5:
+            self._link.cut()
+        self._link = None
+        yield None
+
+
+SESSION_LOST = frozenset(
+    {
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
+MOODS: tuple[tuple[int, ...], ...] = (
+    (ACCEPT,),
+    (ACCEPT,),
+    (RELEASE,),
+    (ACCEPT, RELEASE, REJECT, GAP),
+    (ACCEPT, ACCEPT, RELEASE),
+    (REJECT, RELEASE),
+)
+ACTIONS: dict[str, tuple[Callable[[ShareMember], Ask], int]] = {
+    "heartbeat": (ShareMember.heartbeat, 20),
+    "fetch": (ShareMember.fetch, 45),
+    "acknowledge": (ShareMember.acknowledge, 25),
+    "close": (ShareMember.close, 3),
+    "leave": (ShareMember.leave, 2),
+    "die": (ShareMember.die, 2),
+    "stand still": (ShareMember.stand_still, 4),
+    "move": (ShareMember.move, 1),
+}
