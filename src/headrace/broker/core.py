@@ -197,6 +197,10 @@ class BrokerCore:
         """
         return self.group_commit.durable([self.metadata, *things] if self.metadata.is_dirty else things)
 
+    def run_slow(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
+        """Work that would hold up the loop, on the slow thread; `done` is called here."""
+        self._runner.run_slow(work, done)
+
     def _checkpoint_if_due(self) -> None:
         if self._is_checkpointing or not self.metadata.wants_checkpoint:
             return

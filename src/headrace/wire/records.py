@@ -180,6 +180,14 @@ def read_chunks(batch: Buffer, size: int = 256) -> Iterator[list[Record]]:
             yield chunk
 
 
+def unpack(batch: Buffer, *, limit: int | None = None) -> bytes:
+    """The same batch without compression. `compression.TooLarge` if its records are more than `limit` bytes then."""
+    header = read_header(batch)
+    if not header.compression:
+        return bytes(batch[: header.size])
+    return _plain(header, _payload(header, batch, limit=limit))
+
+
 def _open(batch: Buffer) -> Any:
     header = read_header(batch)
     if header.compression:
@@ -242,9 +250,9 @@ def empty_batch(header: BatchHeader) -> bytes:
     return with_header(header._replace(attributes=header.attributes & ~COMPRESSION_MASK, record_count=0), b"")
 
 
-def _payload(header: BatchHeader, batch: Buffer) -> bytes:
+def _payload(header: BatchHeader, batch: Buffer, *, limit: int | None = None) -> bytes:
     with memoryview(batch) as view:
-        return decompress(header.compression, view[HEADER_SIZE : header.size])
+        return decompress(header.compression, view[HEADER_SIZE : header.size], limit=limit)
 
 
 def _plain(header: BatchHeader, payload: bytes) -> bytes:

@@ -6,17 +6,23 @@ archived. After a crash in between the copy is written again: a dead letter may 
 A topic that may not be written (see `_target`) is said in the log, and the records are archived without a copy, as in
 Kafka: the group must not stand still for ever. They are still in their own topic. A disk that takes nothing is no such
 reason: the copy is tried again until it does.
+
+The records are read in one pass over their log, each batch opened once, and copied a bounded piece a turn. A compressed
+batch that turns out to be large is unpacked on the slow thread.
 """
 
 import logging
+from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.later import Later
+from headrace.broker.slices import Steps
 from headrace.share.states import RecordState
-from headrace.wire.batches import split
+from headrace.wire.batches import read_header, split
+from headrace.wire.compression import TooLarge
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import NewRecord, Record, build_batch, read_records
+from headrace.wire.records import NewRecord, Record, build_batch, read_chunks, unpack
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -35,6 +41,12 @@ FACTS = ("topic", "partition", "offset", "group", "delivery.count", "message")
 """What the headers say, in this order, each after `__dlq.errors.`."""
 BATCH_BYTES_MAX = 512 * 1024
 READ_BYTES = 1 << 20
+RECORDS_PER_STEP = 1000
+"""Records that are copied, or passed over on the way to the next one, in one turn of the loop."""
+STEP_BYTES_MAX = 2 << 20
+"""Bytes that are copied in one turn of the loop, give or take a batch."""
+UNPACKED_ON_LOOP_MAX = 1 << 20
+"""More than that is unpacked on the slow thread."""
 RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
@@ -80,23 +92,33 @@ class DeadLetters:
             self._give_up(group_id, source, letters, error)
             copied.resolve(None)
             return copied
-        attempt = _Attempt(target, self._batches(group_id, source, letters))
+        attempt = _Attempt(target, self._pieces(group_id, source, letters))
 
-        def write() -> None:
+        def copy_on() -> Steps:
+            """Until everything is written, or until a timer or the slow thread calls it again."""
             try:
-                while (batch := attempt.next_batch()) is not None:
-                    self._write(group_id, target, batch)
+                piece = attempt.next_piece()
+                while piece is not None:
+                    if isinstance(piece, _Packed):
+                        self._core.run_slow(piece.unpack, lambda _: self._core.slices.run(copy_on()))
+                        return
+                    self._write(group_id, target, piece.records)
+                    is_enough = piece.ends_step
+                    piece = attempt.next_piece()
+                    if is_enough and piece is not None:
+                        yield
             except KafkaError as error:
                 if attempt.may_succeed_after(error):
                     self._core.note_refused_write(error)
-                    self._core.timers.at(self._core.clock.monotonic_ms() + attempt.wait_ms, write)
+                    deadline_ms = self._core.clock.monotonic_ms() + attempt.wait_ms
+                    self._core.timers.at(deadline_ms, lambda: self._core.slices.run(copy_on()))
                     return
                 self._give_up(group_id, source, letters, error)
                 copied.resolve(None)
                 return
             self._core.durable([target.log]).then(copied.resolve)
 
-        write()
+        self._core.slices.run(copy_on())
         return copied
 
     def _give_up(
@@ -132,28 +154,43 @@ class DeadLetters:
             name, partitions=self._core.settings.int("num.partitions"), configs=configs
         )
 
-    def _batches(
+    def _pieces(
         self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]
-    ) -> Iterator[Sequence[NewRecord]]:
+    ) -> "Iterator[_Piece]":
         """The dead letters in batches of bearable size, read from the source as they are asked for."""
         copies = self._core.settings.group_bool(group_id, COPIES)
         now_ms = self._core.clock.wall_ms()
         waiting: list[NewRecord] = []
-        size = 0
-        for letter in letters:
-            for offset, original in _originals(source.log, letter) if copies else _none(letter):
-                record = _dead(original, _headers(group_id, source, letter, offset), now_ms)
-                weight = _weight(record)
-                if waiting and size + weight > BATCH_BYTES_MAX:
-                    yield waiting
-                    waiting, size = [], 0
-                waiting.append(record)
-                size += weight
+        size = passed = written = 0
+        ordered = sorted(letters)
+        for item in _originals(source.log, ordered) if copies else _none(ordered):
+            if isinstance(item, _Packed):
+                yield item
+                continue
+            letter, offset, original = item
+            passed += 1
+            if passed > RECORDS_PER_STEP:
+                yield _Batch(waiting, ends_step=True)
+                waiting, size, passed, written = [], 0, 1, 0
+            if letter is None:
+                continue
+            record = _dead(original, _headers(group_id, source, letter, offset), now_ms)
+            weight = _weight(record)
+            if waiting and size + weight > BATCH_BYTES_MAX:
+                written += size
+                yield _Batch(waiting, ends_step=written > STEP_BYTES_MAX)
+                if written > STEP_BYTES_MAX:
+                    passed, written = 1, 0
+                waiting, size = [], 0
+            waiting.append(record)
+            size += weight
         if waiting:
-            yield waiting
+            yield _Batch(waiting, ends_step=True)
 
     def _write(self, group_id: str, target: "Partition", records: Sequence[NewRecord]) -> None:
         """One batch; where the topic takes only smaller ones, several, and at worst a record without its content."""
+        if not records:
+            return
         self._core.require_working()
         self._core.metrics.count("DeadLetterQueueTotalProduceRequestsPerSec", group=group_id)
         try:
@@ -171,19 +208,41 @@ class DeadLetters:
         self._core.appended(target)
 
 
-class _Attempt:
-    """Batches on their way to a topic; the one that was refused comes first when it is tried again."""
+class _Packed:
+    """A batch that is too large to be unpacked on the loop."""
 
-    def __init__(self, target: "Partition", batches: Iterator[Sequence[NewRecord]]) -> None:
+    def __init__(self, log: "PartitionLog", batch: bytes) -> None:
+        self._log = log
+        self._batch = batch
+        self.plain: bytes | None = None
+        """None if it cannot be read."""
+
+    def unpack(self) -> None:
+        self.plain = _unpacked(self._log, self._batch, None)
+
+
+class _Batch(NamedTuple):
+    records: Sequence[NewRecord]
+    ends_step: bool
+    """Enough was done for one turn of the loop."""
+
+
+_Piece = _Batch | _Packed
+
+
+class _Attempt:
+    """Pieces on their way to a topic; the one that was refused comes first when it is tried again."""
+
+    def __init__(self, target: "Partition", pieces: Iterator[_Piece]) -> None:
         self._target = target
-        self._batches = batches
-        self._last: Sequence[NewRecord] | None = None
+        self._pieces = pieces
+        self._last: _Piece | None = None
         self._is_refused = False
         self.wait_ms = RETRY_MS // 2
 
-    def next_batch(self) -> Sequence[NewRecord] | None:
+    def next_piece(self) -> _Piece | None:
         if not self._is_refused:
-            self._last = next(self._batches, None)
+            self._last = next(self._pieces, None)
         self._is_refused = False
         return self._last
 
@@ -225,46 +284,116 @@ def _dead(original: Record | None, headers: list[tuple[str, bytes | None]], now_
     return NewRecord(original.key, original.value, [*original.headers, *headers], now_ms)
 
 
-def _none(letter: DeadLetter) -> Iterator[tuple[int, None]]:
-    return ((offset, None) for offset in range(letter.first_offset, letter.last_offset + 1))
+_Item = tuple[DeadLetter | None, int, Record | None]
+"""A dead letter, its offset and its record; or an offset that was only passed over."""
 
 
-def _originals(log: "PartitionLog", letter: DeadLetter) -> Iterator[tuple[int, Record | None]]:
-    """Every offset with its record; None for those that retention or compaction took, or that cannot be read."""
-    due = letter.first_offset
-    for record in _read(log, letter):
-        for offset in range(due, record.offset):
-            yield offset, None
-        yield record.offset, record
-        due = record.offset + 1
-    for offset in range(due, letter.last_offset + 1):
-        yield offset, None
+def _none(letters: Sequence[DeadLetter]) -> Iterator[_Item]:
+    for letter in letters:
+        for offset in range(letter.first_offset, letter.last_offset + 1):
+            yield letter, offset, None
 
 
-def _read(log: "PartitionLog", letter: DeadLetter) -> Iterator[Record]:
-    first = offset = max(letter.first_offset, log.start_offset)
-    while offset <= letter.last_offset:
+def _originals(log: "PartitionLog", letters: Sequence[DeadLetter]) -> Iterator[_Item | _Packed]:
+    """Every offset with its record; None for those that retention or compaction took, or that cannot be read.
+
+    The letters come in the order of their offsets, so that one pass over the log finds them all.
+    """
+    records = _Reader(log)
+    for letter in letters:
+        due = letter.first_offset
+        for found in records.read(letter.first_offset, letter.last_offset):
+            if isinstance(found, _Packed):
+                yield found
+                continue
+            if found.offset < max(letter.first_offset, log.start_offset):
+                yield None, found.offset, None
+                continue
+            for offset in range(due, found.offset):
+                yield letter, offset, None
+            yield letter, found.offset, found
+            due = found.offset + 1
+        for offset in range(due, letter.last_offset + 1):
+            yield letter, offset, None
+
+
+class _Reader:
+    """Reads records of growing offsets; each batch is read and opened once."""
+
+    def __init__(self, log: "PartitionLog") -> None:
+        self._log = log
+        self._offset = 0
+        """What comes after the batches that were read."""
+        self._batches: deque[bytes] = deque()
+        self._records: Iterator[Record] = iter(())
+        self._ahead: Record | None = None
+
+    def read(self, first: int, last: int) -> Iterator[Record | _Packed]:
+        """Records up to `last`, perhaps with some before `first`: whoever goes through a batch passes them."""
+        while True:
+            if self._ahead is None:
+                self._ahead = next(self._records, None)
+            if self._ahead is not None:
+                if self._ahead.offset > last:
+                    return
+                record, self._ahead = self._ahead, None
+                yield record
+            elif not self._batches:
+                if not self._read_batches(first, last):
+                    return
+            else:
+                header = read_header(self._batches[0])
+                if header.base_offset > last:
+                    return
+                batch = self._batches.popleft()
+                if header.is_control or header.last_offset < first:
+                    continue
+                plain: bytes | None
+                try:
+                    plain = _unpacked(self._log, batch, UNPACKED_ON_LOOP_MAX)
+                except TooLarge:
+                    packed = _Packed(self._log, batch)
+                    yield packed
+                    plain = packed.plain
+                self._records = _records(self._log, plain)
+
+    def _read_batches(self, first: int, last: int) -> bool:
+        offset = max(self._offset, first, self._log.start_offset)
+        if offset > last:
+            return False
         try:
-            read = log.read(offset, max_bytes=READ_BYTES)
+            read = self._log.read(offset, max_bytes=READ_BYTES)
         except KafkaError as error:
-            logger.warning("%s: dead letters from offset %d on have no content: %s", log.name, offset, error)
-            return
-        if not read.data:
-            return
+            logger.warning(
+                "%s: dead letters from offset %d on have no content: %s", self._log.name, offset, error
+            )
+            return False
+        self._offset = max(offset + 1, read.next_offset)
         for position, header in split(read.data):
-            if header.base_offset > letter.last_offset:
-                return
-            if not header.is_control:
-                for record in _open(log, read.data[position : position + header.size]):
-                    if first <= record.offset <= letter.last_offset:
-                        yield record
-        offset = read.next_offset
+            self._batches.append(read.data[position : position + header.size])
+        return bool(read.data)
 
 
-def _open(log: "PartitionLog", batch: bytes) -> Sequence[Record]:
+def _unpacked(log: "PartitionLog", batch: bytes, limit: int | None) -> bytes | None:
     """The broker does not open what it is given, so a batch may hold anything."""
     try:
-        return read_records(batch)
+        return unpack(batch, limit=limit)
     except KafkaError as error:
-        logger.warning("%s: dead letters of an unreadable batch have no content: %s", log.name, error)
-        return ()
+        if isinstance(error, TooLarge) and limit is not None:
+            raise
+        _warn_unreadable(log, error)
+        return None
+
+
+def _records(log: "PartitionLog", plain: bytes | None) -> Iterator[Record]:
+    if plain is None:
+        return
+    try:
+        for chunk in read_chunks(plain):
+            yield from chunk
+    except KafkaError as error:
+        _warn_unreadable(log, error)
+
+
+def _warn_unreadable(log: "PartitionLog", error: KafkaError) -> None:
+    logger.warning("%s: dead letters of an unreadable batch have no content: %s", log.name, error)

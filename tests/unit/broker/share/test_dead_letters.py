@@ -10,6 +10,7 @@ import pytest
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
+from headrace.broker.share import dead_letters
 from headrace.broker.share.dead_letters import BATCH_BYTES_MAX, ENABLED, EXHAUSTED, REJECTED
 from headrace.log.memory_disk import MemoryDisk
 from headrace.share.changes import StateBatch
@@ -17,7 +18,7 @@ from headrace.share.states import RecordState
 from headrace.wire.batches import HEADER_SIZE, read_header, with_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
-from headrace.wire.records import NewRecord, Record, build_batch, read_records
+from headrace.wire.records import NewRecord, Record, build_batch, read_records, unpack
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import ACCEPT, REJECT, RELEASE, Bench, Member, WhenTold
 
@@ -508,3 +509,82 @@ class TestUntilTheCopyIsSafe:
         assert office.offsets() == [0, 1, 2]
         runner.run_all()
         assert office.count_of(RecordState.ARCHIVING) == 0
+
+
+class TestManyLetters:
+    def office(self, records: int, *, compression: int = 3, size: int = 10, **options: Any) -> Office:
+        office = Office({"group.share.max.partition.max.record.locks": 1_000_000}, copies=True, **options)
+        office.configure(
+            errors_deadletterqueue_topic_name=office.queue,
+            errors_deadletterqueue_copy_record_enable="true",
+            share_partition_max_record_locks="100000",
+        )
+        now_ms = office.clock.wall_ms()
+        batch = build_batch(
+            [NewRecord(None, b"%d" % number + bytes(size), (), now_ms) for number in range(records)],
+            compression=compression,
+        )
+        office.orders.partitions[0].log.append(batch, now_ms=now_ms)
+        return office
+
+    def reject_every_other(self, office: Office, records: int) -> None:
+        member = Member(office, "a")
+        member.take(office.orders, records_max=records, max_bytes=1 << 30)
+        answers = [(offset, offset, REJECT if offset % 2 else ACCEPT) for offset in range(records)]
+        assert member.settle(office.orders, *answers) == 0
+
+    def finish(self, office: Office) -> None:
+        while office.core.slices.is_pending:
+            office.core.settle()
+
+    def test_each_batch_is_read_and_opened_once_however_many_runs_are_rejected(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        opened: list[int] = []
+
+        def counting(batch: bytes, **options: Any) -> bytes:
+            opened.append(read_header(batch).base_offset)
+            return unpack(batch, **options)
+
+        monkeypatch.setattr(dead_letters, "unpack", counting)
+        office = self.office(600)
+        self.reject_every_other(office, 600)
+        self.finish(office)
+        assert office.offsets() == list(range(1, 600, 2))
+        assert [(letter.value or b"")[:-10] for letter in office.letters()] == [
+            b"%d" % offset for offset in range(1, 600, 2)
+        ]
+        assert opened == [0]
+
+    def test_one_turn_copies_a_bounded_number_and_all_are_copied_in_the_end(self) -> None:
+        count = 4 * dead_letters.RECORDS_PER_STEP
+        office = self.office(count)
+        self.reject_every_other(office, count)
+        written = len(office.letters())
+        assert 0 < written <= dead_letters.RECORDS_PER_STEP
+        assert office.count_of(RecordState.ARCHIVING) == count // 2
+        while office.core.slices.is_pending:
+            before = len(office.letters())
+            office.core.settle()
+            assert len(office.letters()) - before <= dead_letters.RECORDS_PER_STEP
+        assert office.offsets() == list(range(1, count, 2))
+        (loaded,) = office.core.share_leader.loaded("g")
+        assert loaded.engine.start_offset == count
+
+    def test_a_batch_that_unpacks_to_much_is_unpacked_on_the_slow_thread(self, tmp_path: Path) -> None:
+        runner = WhenTold()
+        office = self.office(
+            10,
+            size=300_000,
+            runner=runner,
+            disk=MemoryDisk(is_simulated=True),
+            metadata=tmp_path / "m.sqlite",
+        )
+        runner.run_all()
+        self.reject_every_other(office, 10)
+        assert office.letters() == []
+        while runner.waiting or office.core.slices.is_pending:
+            runner.run_all()
+            office.core.settle()
+        assert office.offsets() == [1, 3, 5, 7, 9]
+        assert {len(letter.value or b"") for letter in office.letters()} == {300_001}
