@@ -6,6 +6,7 @@ only" and one bad setting among many change nothing: `altered` applies the opera
 text, `alter` checks the result as a whole and puts it in force.
 """
 
+import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -13,8 +14,9 @@ from enum import IntEnum
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
-from headrace.broker import loggers
+from headrace.broker import client_metrics, loggers
 from headrace.broker.settings import BY_NAME, Origin, Scope, Setting, SettingError, Settings, Source, Type
+from headrace.broker.settings.foreign import FOREIGN, ONLY_BY_LISTENER
 from headrace.broker.settings.table import remark_on_unknown
 from headrace.broker.settings.values import CLUSTER_WIDE, NEEDS_SHARE_VERSION_2, PINNED
 from headrace.broker.topics import check_name
@@ -22,6 +24,8 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
+
+logger = logging.getLogger("headrace.settings")
 
 VALUE_BYTES_MAX = 32767
 
@@ -103,7 +107,7 @@ def describe(core: "BrokerCore", kind: int, name: str) -> list[Entry]:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
                 )
-            return []
+            return _describe_client_metrics(core, name)
         case ResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
@@ -171,6 +175,18 @@ def _describe_group(settings: Settings, group_id: str) -> list[Entry]:
     return entries
 
 
+def _describe_client_metrics(core: "BrokerCore", name: str) -> list[Entry]:
+    overrides = client_metrics.overrides(core, name)
+    entries = []
+    for setting in client_metrics.SETTINGS.values():
+        value, layers = setting.default, []
+        if setting.name in overrides:
+            value = setting.parse(overrides[setting.name])
+            layers = [Origin(setting.name, value, Source.CLIENT_METRICS)]
+        entries.append(_entry(setting, setting.render(value), layers))
+    return entries
+
+
 def _visible(settings: Settings, scope: Scope, given: Iterable[str]) -> list[Setting]:
     """What is shown: settings that are internal, or not yet known, only where somebody has set them."""
     shown = set(given)
@@ -220,6 +236,8 @@ def overrides_of(core: "BrokerCore", kind: int, name: str) -> dict[str, str]:
     if kind == ResourceType.TOPIC:
         topic = core.topics.get(name)
         return dict(topic.configs) if topic is not None else {}
+    if kind == ResourceType.CLIENT_METRICS:
+        return client_metrics.overrides(core, name)
     if kind == ResourceType.GROUP:
         return _texts(Scope.GROUP, core.settings.group_overrides(name))
     return _texts(Scope.BROKER, core.settings.dynamic(is_cluster_wide=name == CLUSTER_WIDE))
@@ -264,7 +282,8 @@ def altered(
 
 
 def _altered_list(kind: int, name: str, current: str | None, operation: Operation, value: str) -> str:
-    setting = BY_NAME[_SCOPES[ResourceType(kind)]].get(name)
+    # Of client metrics Kafka knows no types here.
+    setting = BY_NAME[_SCOPES[ResourceType(kind)]].get(name) if kind in _SCOPES else None
     if setting is None or setting.type is not Type.LIST:
         if kind == ResourceType.BROKER:
             text = f"Config value {operation.name.lower()} is not allowed for config key: {name}"
@@ -300,7 +319,9 @@ def alter(
         case ResourceType.GROUP:
             _alter_group(core, name, texts, validate_only)
         case ResourceType.CLIENT_METRICS:
-            raise KafkaError(ErrorCode.INVALID_REQUEST, "This broker takes no client metrics subscriptions.")
+            client_metrics.check(name, texts)
+            if not validate_only:
+                client_metrics.replace(core, name, texts)
         case _:
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
 
@@ -325,6 +346,13 @@ def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], valid
         for key in texts
         if key not in table or not table[key].is_dynamic or not core.settings.knows(table[key])
     ]
+    by_listener = [key for key in fixed if key in ONLY_BY_LISTENER]
+    if by_listener:
+        raise KafkaError(
+            ErrorCode.INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            f"[{', '.join(by_listener)}]; {remark_on_unknown(by_listener[0])}",
+        )
     if fixed:
         remarks = [remark_on_unknown(key) for key in fixed if key not in table]
         remarks += [NEEDS_SHARE_VERSION_2 for key in fixed if key in table and table[key].is_dynamic]
@@ -344,6 +372,9 @@ def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], valid
             ErrorCode.INVALID_CONFIG, f"Cluster-level {PINNED} cannot be removed while ELR is enabled."
         )
     if not validate_only:
+        before = core.settings.dynamic(is_cluster_wide=not name)
+        for key in texts.keys() & FOREIGN.keys() - before.keys():
+            logger.warning("%s", remark_on_unknown(key))
         core.settings.replace_dynamic(texts, is_cluster_wide=not name)
 
 

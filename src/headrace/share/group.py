@@ -92,11 +92,14 @@ class ShareGroup:
         delay_ms = self._delay_left(settings, now_ms)
         is_idle = bool(known) and not any(self.targets.values())  # nobody has been given anything yet
         is_due = is_idle and not delay_ms
-        if is_changed or initialize or is_due or metadata_hash != self.metadata_hash:
+        is_forgotten = is_due and epoch == self.assignment_epoch
+        if is_changed or initialize or is_forgotten or metadata_hash != self.metadata_hash:
             epoch += 1
             changes.append(EpochChanged(epoch, metadata_hash))
         assignment_epoch, target = self.assignment_epoch, self.targets.get(member_id, {})
-        if epoch > assignment_epoch and (delay_ms or is_due or self._may_assign(known, settings, now_ms)):
+        # As in Kafka, a group that has no share state yet is assigned nothing at first.
+        may_assign = bool(initialize) if delay_ms else is_due or self._may_assign(known, settings, now_ms)
+        if epoch > assignment_epoch and may_assign:
             assignment_epoch = epoch
             assignable = known if not delay_ms else {}
             target = self._assign({**self.members, member_id: metadata}, assignable, changes)[member_id]

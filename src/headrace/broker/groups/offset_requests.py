@@ -50,6 +50,7 @@ TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
 NO_OFFSET = -1
 NO_EXPIRY = -1
+LONG_MAX = 2**63 - 1
 
 
 class OffsetRequests:
@@ -311,7 +312,7 @@ class _Commit:
         request = self._request
         wall_ms = self._coordinator.now().wall_ms
         has_expiry = request.retention_time_ms != NO_EXPIRY
-        expires_ms = wall_ms + request.retention_time_ms if has_expiry else NO_EXPIRY
+        expires_ms = min(wall_ms + request.retention_time_ms, LONG_MAX) if has_expiry else NO_EXPIRY
         for place, topic in enumerate(request.topics):
             known = self._topics[place]
             for partition in topic.partitions:

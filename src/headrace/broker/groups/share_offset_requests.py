@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 UNKNOWN = -1
+LONG_MAX = 2**63 - 1
 NOTHING_TO_DELETE = "There is no offset information to delete."
 
 
@@ -91,6 +92,7 @@ class ShareOffsetRequests:
         lag = UNKNOWN
         if state.start_offset != UNKNOWN and state.complete_count != UNKNOWN:
             lag = topic.partitions[index].log.end_offset - state.start_offset - state.complete_count
+            lag = max(-LONG_MAX, min(lag, LONG_MAX))  # whoever writes state by hand may say anything
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag
         )

@@ -6,6 +6,7 @@ names none; of groups it lists those that have settings of their own.
 
 from typing import TYPE_CHECKING
 
+from headrace.broker import client_metrics
 from headrace.broker.call import Call
 from headrace.broker.configs import ResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -27,7 +28,7 @@ def handle(
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     names = {
         ResourceType.GROUP: core.settings.groups_with_overrides(),
-        ResourceType.CLIENT_METRICS: [],
+        ResourceType.CLIENT_METRICS: client_metrics.names(core),
         ResourceType.BROKER_LOGGER: [str(core.node_id)],
         ResourceType.BROKER: [str(core.node_id)],
         ResourceType.TOPIC: [topic.name for topic in core.topics],

@@ -1,4 +1,12 @@
-"""Settings of Apache Kafka 4.3's brokers that change nothing here, with the reason told to whoever sets one."""
+"""Settings of Apache Kafka 4.3's brokers that change nothing here, with the reason told to whoever sets one.
+
+Those that Kafka takes on a running broker are taken here too, checked and shown again: its tools set them. Passwords
+and key stores are not among them, because nothing here would use what it would have to keep.
+"""
+
+from dataclasses import replace
+
+from headrace.broker.settings.setting import Scope, Setting, Type
 
 _NAMES_BY_REASON: dict[str, str] = {
     "one event loop does this work in another way": """
@@ -167,3 +175,86 @@ _NAMES_BY_REASON: dict[str, str] = {
 FOREIGN: dict[str, str] = {
     name: reason for reason, names in _NAMES_BY_REASON.items() for name in names.split()
 }
+
+# Name, type and default in Kafka 4.3 ("-" for none, nothing for an empty one).
+_DYNAMIC = """
+    background.threads int 10 min=1
+    config.providers list
+    cordoned.log.dirs list
+    follower.fetch.last.tiered.offset.enable boolean false
+    group.coordinator.cached.buffer.max.bytes int 1048588
+    group.streams.assignment.interval.ms int 1000
+    listener.security.protocol.map string PLAINTEXT:PLAINTEXT
+    log.cleaner.dedupe.buffer.size long 134217728
+    log.cleaner.io.buffer.load.factor double 0.9
+    log.cleaner.io.buffer.size int 524288
+    log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
+    log.cleaner.threads int 1 min=1
+    max.connection.creation.rate int 2147483647
+    max.connections.per.ip.overrides string
+    metric.reporters list org.apache.kafka.common.metrics.JmxReporter
+    num.io.threads int 8 min=1
+    num.network.threads int 3 min=1
+    num.recovery.threads.per.data.dir int 2 min=1
+    num.replica.fetchers int 1 min=1
+    principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
+    remote.fetch.max.wait.ms int 500
+    remote.list.offsets.request.timeout.ms long 30000
+    remote.log.index.file.cache.total.size.bytes long 1073741824
+    remote.log.manager.copier.thread.pool.size int 10
+    remote.log.manager.copy.max.bytes.per.second long 9223372036854775807
+    remote.log.manager.expiration.thread.pool.size int 10
+    remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807
+    remote.log.manager.follower.thread.pool.size int 2
+    remote.log.reader.threads int 10 min=1
+    sasl.enabled.mechanisms list GSSAPI
+    sasl.kerberos.kinit.cmd string /usr/bin/kinit
+    sasl.kerberos.min.time.before.relogin long 60000
+    sasl.kerberos.principal.to.local.rules list DEFAULT
+    sasl.kerberos.service.name string -
+    sasl.kerberos.ticket.renew.jitter double 0.05
+    sasl.kerberos.ticket.renew.window.factor double 0.8
+    sasl.login.refresh.buffer.seconds short 300
+    sasl.login.refresh.min.period.seconds short 60
+    sasl.login.refresh.window.factor double 0.8
+    sasl.login.refresh.window.jitter double 0.05
+    sasl.mechanism.inter.broker.protocol string GSSAPI
+    share.coordinator.cached.buffer.max.bytes int 1048588
+    ssl.cipher.suites list
+    ssl.client.auth string none
+    ssl.enabled.protocols list TLSv1.2,TLSv1.3
+    ssl.endpoint.identification.algorithm string https
+    ssl.engine.factory.class class -
+    ssl.keymanager.algorithm string SunX509
+    ssl.protocol string TLSv1.3
+    ssl.provider string -
+    ssl.secure.random.implementation string -
+    ssl.trustmanager.algorithm string PKIX
+"""
+
+
+def _row(line: str) -> Setting:
+    name, kind, *rest = line.split()
+    minimum = 1 if rest and rest[-1] == "min=1" else None
+    text = rest[0] if rest and not rest[0].startswith("min=") else ""
+    setting = Setting(
+        name=name,
+        scope=Scope.BROKER,
+        type=Type[kind.upper()],
+        default=None,
+        doc=f"Has no effect: {FOREIGN[name]}.",
+        minimum=minimum,
+        is_dynamic=True,
+        is_internal=True,
+        has_effect=False,
+    )
+    return replace(setting, default=None if text == "-" else setting.parse(text))
+
+
+FOREIGN_DYNAMIC: tuple[Setting, ...] = tuple(_row(line) for line in _DYNAMIC.strip().splitlines())
+_KEPT_BY_LISTENER = """
+    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
+    ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
+"""
+ONLY_BY_LISTENER = frozenset(_KEPT_BY_LISTENER.split())
+"""What Kafka itself takes on a running broker for single listeners only."""

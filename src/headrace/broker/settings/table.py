@@ -4,7 +4,7 @@ import difflib
 from collections.abc import Iterable
 
 from headrace.broker.settings.broker_table import BROKER_SETTINGS
-from headrace.broker.settings.foreign import FOREIGN
+from headrace.broker.settings.foreign import FOREIGN, FOREIGN_DYNAMIC
 from headrace.broker.settings.group_table import GROUP_SETTINGS
 from headrace.broker.settings.setting import Scope, Setting
 from headrace.broker.settings.share_table import SHARE_SETTINGS
@@ -15,6 +15,7 @@ SETTINGS: tuple[Setting, ...] = (
     *SHARE_SETTINGS,
     *TOPIC_SETTINGS,
     *GROUP_SETTINGS,
+    *FOREIGN_DYNAMIC,
 )
 BY_NAME: dict[Scope, dict[str, Setting]] = {
     scope: {setting.name: setting for setting in SETTINGS if setting.scope is scope} for scope in Scope

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from enum import IntEnum
 from typing import NamedTuple, Protocol
 
+from headrace.broker.settings.foreign import FOREIGN
 from headrace.broker.settings.properties import from_keywords
 from headrace.broker.settings.setting import Scope, Setting, SettingError, Value
 from headrace.broker.settings.table import BY_NAME, remark_on_unknown
@@ -70,7 +71,8 @@ class Settings:
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         """Takes Kafka's names, or keywords with underscores; warns of unknown ones; raises InvalidSettings."""
         given = from_keywords(values or {})
-        self.warnings = [remark_on_unknown(name) for name in given if name not in BY_NAME[Scope.BROKER]]
+        known = BY_NAME[Scope.BROKER].keys() - FOREIGN.keys()
+        self.warnings = [remark_on_unknown(name) for name in given if name not in known]
         for warning in self.warnings:
             logger.warning("%s", warning)
         self.asks_for_access_control = builtins.bool(given.get("authorizer.class.name"))

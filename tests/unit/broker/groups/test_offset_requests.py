@@ -468,3 +468,9 @@ def test_a_wall_clock_that_was_wrong_for_a_while_expires_nothing(core: FakeCore)
     core.clock.jump_ms = 0
     core.pass_time(2 * CHECK_MS)
     assert offsets(fetch(core, 0)) == [10]
+
+
+def test_a_retention_beyond_the_end_of_time_is_one_that_never_ends(core: FakeCore) -> None:
+    assert codes(commit(core, 10, version=2, retention_time_ms=2**63 - 1)) == [ErrorCode.NONE]
+    core.pass_time(2 * RETENTION_MS)
+    assert offsets(fetch(core, 0)) == [10]

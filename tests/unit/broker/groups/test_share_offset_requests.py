@@ -6,6 +6,7 @@ import pytest
 
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
+from headrace.wire.codec import encode
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
@@ -310,3 +311,19 @@ def test_offsets_survive_a_power_cut(world: ShareWorld) -> None:
     before = describe(world)
     world.power_cycle()
     assert describe(world) == before == {("t", 0): (3, 0, 0), ("t", 1): (0, 0, 0)}
+
+
+@pytest.mark.parametrize("start", [-(2**63), 2**63 - 1])
+def test_an_absurd_start_that_somebody_wrote_by_hand_can_be_described(world: ShareWorld, start: int) -> None:
+    topic_id = world.new_topic()
+    world.write("t", 3)
+    key = ShareKey("g", topic_id, 0)
+    world.core.share_state.initialize(key, state_epoch=1, start_offset=start)
+    request = DescribeShareGroupOffsetsRequest(
+        groups=[
+            DescribeShareGroupOffsetsRequestGroup(
+                group_id="g", topics=[DescribeShareGroupOffsetsRequestTopic(topic_name="t", partitions=[0])]
+            )
+        ]
+    )
+    assert encode(world.ask(request, 1), 1)

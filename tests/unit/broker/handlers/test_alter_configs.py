@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.broker import client_metrics
 from headrace.broker.configs import ResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_configs_request import (
@@ -55,11 +56,9 @@ def test_loggers_are_unknown_to_this_api(admin):
     ]
 
 
-def test_client_metrics_subscriptions_are_not_taken(admin):
-    assert (
-        alter(admin, resource(ResourceType.CLIENT_METRICS, "m", metrics="x"))[0][0]
-        == ErrorCode.INVALID_REQUEST
-    )
+def test_client_metrics_subscriptions_are_taken(admin):
+    assert alter(admin, resource(ResourceType.CLIENT_METRICS, "m", metrics="x")) == [(0, None)]
+    assert client_metrics.overrides(admin, "m") == {"metrics": "x"}
 
 
 def test_a_resource_that_is_there_twice_is_refused_twice(admin, orders):

@@ -147,8 +147,13 @@ def test_loggers_are_shown_with_their_levels(admin):
     assert not result["headrace.topics"].read_only
 
 
-def test_there_are_no_client_metrics_subscriptions(admin):
-    assert describe(admin, ResourceType.CLIENT_METRICS, "m").configs == []
+def test_a_client_metrics_subscription_that_nobody_made_has_the_defaults(admin):
+    configs = describe(admin, ResourceType.CLIENT_METRICS, "m").configs
+    assert {config.name: config.value for config in configs} == {
+        "interval.ms": "300000",
+        "match": "",
+        "metrics": "",
+    }
 
 
 @pytest.mark.parametrize(

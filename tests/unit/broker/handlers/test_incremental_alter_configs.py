@@ -4,7 +4,9 @@ import logging
 
 import pytest
 
-from headrace.broker.configs import Operation, ResourceType
+from headrace.broker import client_metrics
+from headrace.broker.configs import Operation, ResourceType, describe
+from headrace.broker.settings import Source
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -13,11 +15,12 @@ from headrace.wire.messages.incremental_alter_configs_request import (
 )
 from headrace.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 
-TOPIC, BROKER, LOGGER, GROUP = (
+TOPIC, BROKER, LOGGER, GROUP, METRICS = (
     ResourceType.TOPIC,
     ResourceType.BROKER,
     ResourceType.BROKER_LOGGER,
     ResourceType.GROUP,
+    ResourceType.CLIENT_METRICS,
 )
 SET, DELETE, APPEND, SUBTRACT = Operation
 
@@ -50,6 +53,34 @@ def test_settings_of_a_topic_are_set_and_deleted(admin, orders):
     changes = [(SET, "max.message.bytes", "7"), (DELETE, "retention.ms", None)]
     assert alter(admin, resource(TOPIC, "orders", *changes)) == [(0, None)]
     assert orders.configs == {"max.message.bytes": "7"}
+
+
+def test_kafkas_dynamic_settings_that_mean_nothing_here_are_taken_and_shown_again(admin, caplog):
+    assert alter(admin, resource(BROKER, "1", (SET, "num.io.threads", "9"))) == [(0, None)]
+    assert caplog.messages[-1] == (
+        "num.io.threads has no effect: one event loop does this work in another way"
+    )
+    admin.restart()
+    (shown,) = [entry for entry in describe(admin, BROKER, "1") if entry.name == "num.io.threads"]
+    assert (shown.value, shown.source, shown.is_read_only) == ("9", Source.DYNAMIC_BROKER, False)
+    assert alter(admin, resource(BROKER, "1", (DELETE, "num.io.threads", None))) == [(0, None)]
+    assert "num.io.threads" not in {entry.name for entry in describe(admin, BROKER, "1")}
+
+
+def test_subscriptions_to_client_metrics_are_kept_and_shown(admin):
+    changes = [(SET, "interval.ms", "1000"), (SET, "match", "client_id=x.*")]
+    assert alter(admin, resource(METRICS, "s", *changes)) == [(0, None)]
+    admin.restart()
+    assert [(entry.name, entry.value, entry.source) for entry in describe(admin, METRICS, "s")] == [
+        ("interval.ms", "1000", Source.CLIENT_METRICS),
+        ("match", "client_id=x.*", Source.CLIENT_METRICS),
+        ("metrics", "", Source.DEFAULT),
+    ]
+    assert client_metrics.names(admin) == ["s"]
+    assert alter(admin, resource(METRICS, "s", (DELETE, "interval.ms", None), (DELETE, "match", None))) == [
+        (0, None)
+    ]
+    assert client_metrics.names(admin) == []
 
 
 def test_lists_are_appended_to_and_subtracted_from(admin, orders):
@@ -185,6 +216,47 @@ def test_a_logger_takes_a_level_and_gives_it_back(admin):
             ErrorCode.INVALID_REQUEST,
             "Cannot update these configs dynamically: [max.connection]; "
             "unknown setting max.connection; did you mean max.connections?",
+        ),
+        (
+            resource(BROKER, "1", (SET, "num.io.threads", "0")),
+            ErrorCode.INVALID_REQUEST,
+            "Invalid value 0 for configuration num.io.threads: Value must be at least 1",
+        ),
+        (
+            resource(BROKER, "1", (SET, "ssl.keystore.type", "PKCS12")),
+            ErrorCode.INVALID_REQUEST,
+            "These security configs can be dynamically updated only per-listener using the listener prefix: "
+            "[ssl.keystore.type]; ssl.keystore.type has no effect: TLS and authentication are not offered yet",
+        ),
+        (
+            resource(METRICS, "s", (SET, "interval.ms", "10")),
+            ErrorCode.INVALID_REQUEST,
+            "Invalid value 10 for interval.ms, interval must be between 100 and 3600000 (1 hour)",
+        ),
+        (
+            resource(METRICS, "s", (SET, "interval.ms", "x")),
+            ErrorCode.INVALID_CONFIG,
+            "Invalid value x for configuration interval.ms: Not a number of type INT",
+        ),
+        (
+            resource(METRICS, "s", (APPEND, "metrics", "a.b")),
+            ErrorCode.INVALID_CONFIG,
+            "Can't APPEND to key metrics because its type is not LIST.",
+        ),
+        (
+            resource(METRICS, "s", (SET, "match", "client_id=x.*,foo=1")),
+            ErrorCode.INVALID_CONFIG,
+            "Illegal client matching pattern: foo=1",
+        ),
+        (
+            resource(METRICS, "s", (SET, "nope", "1")),
+            ErrorCode.INVALID_REQUEST,
+            "Unknown client metrics configuration: nope",
+        ),
+        (
+            resource(METRICS, "", (SET, "interval.ms", "1000")),
+            ErrorCode.INVALID_REQUEST,
+            "Subscription name can't be empty",
         ),
         (
             resource(BROKER, "1", (SET, "max.connections", "-1")),
