@@ -31,14 +31,15 @@ class CommittedOffset:
     topic_id: bytes = ZERO_UUID
 
     def as_record(self) -> OffsetCommitValue:
+        """The version of the record that has an expiry has neither a leader epoch nor a topic id."""
+        has_expiry = self.expires_ms != -1
         return OffsetCommitValue(
             offset=self.offset,
-            leader_epoch=self.leader_epoch,
+            leader_epoch=-1 if has_expiry else self.leader_epoch,
             metadata=self.metadata,
             commit_timestamp=self.committed_ms,
             expire_timestamp=self.expires_ms,
-            # The version of the record that has an expiry has no topic id.
-            topic_id=self.topic_id if self.expires_ms == -1 else ZERO_UUID,
+            topic_id=ZERO_UUID if has_expiry else self.topic_id,
         )
 
     @classmethod
