@@ -39,7 +39,10 @@ class Model(AppendWatcher):
         """After each turn of the loop. Keep it cheap."""
 
     def before_end(self, how: End) -> None:
-        """The process is about to end; after KILL and POWER it may be in the middle of a turn."""
+        """The process is about to end; after KILL and POWER it may be in the middle of a turn.
+
+        Called again when it did not end as it was meant to: the power may go while the broker stops.
+        """
 
     def after_start(self, how: End) -> None:
         """A new process has started on what the old one has left, and has served nobody yet."""

@@ -304,7 +304,10 @@ class World(environment.AppendWatcher):
         for model in self.models:
             model.before_end(how)
         if how in (End.CLEAN, End.FAILED):
-            how = self._stop(how)
+            meant, how = how, self._stop(how)
+            if how is not meant:
+                for model in self.models:
+                    model.before_end(how)
         if how in (End.KILL, End.POWER):
             self.disk.switch_off()
             TASKS.kill()

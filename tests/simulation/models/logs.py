@@ -43,6 +43,8 @@ class Entry:
     """For a marker: whether it commits."""
     is_committed: bool | None = None
     """For a record of a transaction: how that was decided."""
+    is_uncertain: bool = False
+    """Deleted, and perhaps never on the disk: then nothing is known of it, not even its producer's sequence."""
     appended_ms: int = 0
     """When it was appended, by the monotonic clock."""
 
@@ -268,7 +270,9 @@ class Logs(Model):
                 continue
             for place, offset in self.places.get(entry.value, ()):
                 known = place.entries.get(offset)
-                if place is not model or known is None or known.producer_id != entry.producer_id:
+                if place is not model or known is None or known.is_uncertain:
+                    continue
+                if known.producer_id != entry.producer_id:
                     continue
                 idle_ms = self.now_ms - self._last_used(model, entry.producer_id)
                 if idle_ms < self.world.scenario.producer_expiration_ms:
@@ -488,6 +492,10 @@ class Logs(Model):
             self._take_attempt(model)
         if end > model.end:
             raise Violation("records from nowhere", f"{model.name} ends at {end}, not at {model.end}")
+        if how is End.POWER:
+            for offset in range(model.durable_end, min(log.start_offset, model.end)):
+                if offset in model.entries:
+                    model.entries[offset].is_uncertain = True
         for entry in model.cut(end):
             if entry.value is not None:
                 self.places[entry.value] = [
