@@ -2,7 +2,8 @@
 of their own.
 
 Ids and random numbers come from the seed; locks and thread pools are simulated ones; journals have small
-segments, so that they roll, are compacted and pruned within a short life; appends are shown to the models.
+segments, so that they roll, are compacted and pruned within a short life; buffers are small, so that they are full
+at times; appends are shown to the models.
 """
 
 import logging
@@ -14,6 +15,7 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+import headrace.broker.connection as connection_module
 import headrace.broker.server as server_module
 import headrace.broker.share.leader as share_leader_module
 import headrace.broker.topics as topics_module
@@ -81,6 +83,8 @@ def install() -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=_ids.getrandbits(128), version=4)
     secrets.token_urlsafe = lambda nbytes=None: f"{_ids.getrandbits(131):022x}"[:22]
     share_leader_module.perf_counter_ns = lambda: 0
+    connection_module.WAITING_BYTES_MAX = 4 * 1024
+    connection_module.OUTGOING_BYTES_MAX = 2 * 1024
     _shrink_journals()
     _watch_appends()
 

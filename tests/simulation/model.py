@@ -35,8 +35,20 @@ class Model(AppendWatcher):
     def decided(self, log: "LogModel", values: list[bytes | None], commit: bool) -> None:
         """A marker has ended the transaction that wrote these values to this log."""
 
+    def damage(self, topic: str, partition: int) -> None:
+        """A bit of this partition's files has flipped: from now on only detection is demanded of it."""
+
     def after_turn(self) -> None:
         """After each turn of the loop. Keep it cheap."""
+
+    def after_step(self) -> None:
+        """After each step. What is too much for each turn has its place here."""
+
+    def at_end(self) -> None:
+        """At rest, and no more steps follow: what must become true in the end can be waited for.
+
+        `world.is_calm` is set: nothing is cut or delayed any more.
+        """
 
     def before_end(self, how: End) -> None:
         """The process is about to end; after KILL and POWER it may be in the middle of a turn.

@@ -24,8 +24,9 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-HIGH_WATER = 64 * 1024
-LOW_WATER = 16 * 1024
+HIGH_WATER = 4 * 1024
+CHUNK_MAX = 8 * 1024
+"""The broker is given at most so many bytes at once."""
 _LENGTH = struct.Struct(">i")
 
 
@@ -67,6 +68,8 @@ class Transport:
         self.unsent = 0
         """Bytes that the client has not read."""
         self._is_paused = False
+        self.writes_while_full = 0
+        """Since the broker was told that the client does not read."""
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
         return (f"10.0.0.{self._link.number % 250}", 1) if name == "peername" else default
@@ -91,6 +94,7 @@ class Transport:
         self._link.arrived(bytes(data))
         if not self._link.is_reading:
             self.unsent += len(data)
+            self.writes_while_full += self._is_paused
             if self.unsent > HIGH_WATER and not self._is_paused:
                 self._is_paused = True
                 self._link.protocol.pause_writing()
@@ -99,7 +103,7 @@ class Transport:
         self.write(b"".join(pieces))
 
     def drained(self) -> None:
-        self.unsent = 0
+        self.unsent = self.writes_while_full = 0
         if self._is_paused:
             self._is_paused = False
             self._link.world.turn(self._link.protocol.resume_writing)
@@ -123,6 +127,7 @@ class Link:
         self.is_reading = True
         self.to_broker = bytearray()
         self.unread: list[bytes] = []
+        self.largest_request = 0
         self._received = bytearray()
         self._waiting: deque[Pending] = deque()
         self._correlation_id = 0
@@ -151,6 +156,7 @@ class Link:
             repr(request) if self.world.trail.is_recorded else "",
         )
         self.to_broker += frame
+        self.largest_request = max(self.largest_request, len(frame))
         if is_quiet:
             pending.is_done = pending.is_quiet = True
         else:
@@ -168,7 +174,7 @@ class Link:
             or self.transport.is_closing()
         ):
             return
-        data = bytes(self.to_broker[:size])
+        data = bytes(self.to_broker[: min(size or CHUNK_MAX, CHUNK_MAX)])
         del self.to_broker[: len(data)]
         self.world.turn(self.protocol.data_received, data)
 

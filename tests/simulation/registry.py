@@ -15,6 +15,7 @@ from tests.simulation.actors.transactional import TransactionalProducer
 from tests.simulation.model import Model
 from tests.simulation.models.groups import Groups
 from tests.simulation.models.logs import Logs
+from tests.simulation.models.memory import Memory
 from tests.simulation.models.share import Share
 from tests.simulation.models.transactions import Transactions
 from tests.simulation.scenario import Scenario, scenario
@@ -44,5 +45,6 @@ MODELS: "dict[str, Callable[[World], Model]]" = {
     "logs": Logs,
     "transactions": Transactions,
     "groups": Groups,
+    "memory": Memory,
     "share": Share,
 }

@@ -1,7 +1,8 @@
-"""Lets a model see what the share-group engine and its state store do: every decision, every change, every session.
+"""Lets a model see what the share-group engine and its state store do: every decision, every change, every
+session.
 
-As with appends (`environment.py`), methods of the broker's classes are wrapped once in a process; whoever is the
-watcher of the current life is told. Nothing is changed on the way.
+As with appends (`environment.py`), methods of the broker's classes are wrapped once in a process; whoever is
+the watcher of the current life is told. Nothing is changed on the way.
 """
 
 from collections.abc import Sequence

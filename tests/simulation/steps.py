@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.log.layout import parse_directory_name
 from tests.simulation.model import End
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def pass_time(world: "World") -> None:
 
 
 def pass_long_time(world: "World") -> None:
-    world.advance(world.rng.choice((20_000, 60_000, 300_000)))
+    world.advance(world.rng.choice((20_000, 60_000, 60_000, 300_000)))
 
 
 def rest(world: "World") -> None:
@@ -124,6 +125,23 @@ def set_clock(world: "World") -> None:
     world.trail.note(f"the wall clock jumps by {jump_ms} ms")
 
 
+def flip_bit(world: "World") -> None:
+    """Of one file of one partition, once in a life, and the process ends. Then only detection is demanded there."""
+    if world.was_damaged or any(actor.name.startswith("sharer") for actor in world.actors):
+        return
+    flipped = world.disk.flip_some_bit(
+        world.rng, lambda path: parse_directory_name(path.split("/")[0]) is not None
+    )
+    if flipped is None:
+        return
+    parsed = parse_directory_name(flipped.split("/")[0])
+    assert parsed is not None
+    world.stats.faults["bit flipped"] += 1
+    world.trail.note(f"a bit flips: {flipped}")
+    world.damage(*parsed)
+    world.end(End.KILL)
+
+
 def cut(world: "World") -> None:
     world.stats.faults["connection cut"] += 1
     if world.links:
@@ -136,7 +154,7 @@ TABLE: dict[str, Step] = {
     "work": Step(100, work),
     "rush": Step(60, rush),
     "pass time": Step(90, pass_time),
-    "pass long time": Step(12, pass_long_time),
+    "pass long time": Step(8, pass_long_time),
     "rest": Step(8, rest),
     "stop": Step(6, stop),
     "kill": Step(8, kill, is_fault=True),
@@ -149,4 +167,5 @@ TABLE: dict[str, Step] = {
     "fail read": Step(2, fail_read, is_fault=True),
     "set clock": Step(4, set_clock, is_fault=True),
     "cut": Step(8, cut, is_fault=True),
+    "flip bit": Step(2, flip_bit, is_fault=True),
 }

@@ -11,9 +11,9 @@ from types import FrameType
 
 from tests.simulation.violation import Violation
 
-OPERATIONS_MAX = 2_000
-READS_MAX = 3_000
-BYTES_MAX = 8 << 20
+OPERATIONS_MAX = 500
+READS_MAX = 1_000
+BYTES_MAX = 4 << 20
 WATCHDOG_S = 20
 
 
@@ -25,6 +25,11 @@ class Turns:
         self.operations = self.reads = self.bytes = self.syncs = 0
         self.operations_max = self.reads_max = self.bytes_max = self.syncs_max = 0
         """Of the largest turn so far."""
+
+    @property
+    def is_idle(self) -> bool:
+        """The last turn has not touched the disk."""
+        return not self.operations and not self.reads
 
     def begin(self) -> None:
         self.count += 1

@@ -82,6 +82,7 @@ class World(environment.AppendWatcher):
         self.failure: Exception | None = None
         """Why the broker wants to stop."""
         self.is_starting = False
+        self.is_calm = False
         self.has_crashed = False
         """A disk operation has ended the process: nothing more happens in it."""
         self.was_damaged = False
@@ -109,6 +110,9 @@ class World(environment.AppendWatcher):
             self.trail.note("the end")
             self.rest()
             self._end_if_needed()
+            self.is_calm = True
+            for model in self.models:
+                model.at_end()
             self.end(End.CLEAN)
         finally:
             turns.unwatch()
@@ -128,6 +132,8 @@ class World(environment.AppendWatcher):
         STEPS[kind].take(self)
         self._go_on()
         self._end_if_needed()
+        for model in self.models:
+            model.after_step()
 
     def _end_if_needed(self) -> None:
         if self.has_crashed:
@@ -142,6 +148,12 @@ class World(environment.AppendWatcher):
         self.run_tasks(self.rng.choice((0, 0, 1, 2, 5, 20)))
         if self.rng.random() < 0.9:
             self.run_ready()
+
+    def damage(self, topic: str, partition: int) -> None:
+        """A bit of this partition's files has flipped."""
+        self.was_damaged = True
+        for model in self.models:
+            model.damage(topic, partition)
 
     # The loop and its tasks
 
@@ -207,7 +219,7 @@ class World(environment.AppendWatcher):
         """Mostly what was sent arrives at once and whole. Not always."""
         if link is None:
             return
-        chance = self.rng.random()
+        chance = 0 if self.is_calm else self.rng.random()
         if chance < 0.88:
             link.deliver()
         elif chance < 0.92 and len(link.to_broker) > 1:

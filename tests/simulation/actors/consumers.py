@@ -145,6 +145,11 @@ class ModernConsumer(Consumer):
                 case _:
                     yield from self.beat()
 
+    def wants_to_share(self) -> bool:
+        if not self.member_id:
+            self.member_id, self.epoch = str(UUID(int=self.rng.getrandbits(128), version=4)), 0
+        return True
+
     def beat(self) -> Ask:
         is_full = self.epoch == 0 or self.rng.random() < 0.3
         request = ConsumerGroupHeartbeatRequest(
@@ -171,9 +176,7 @@ class ModernConsumer(Consumer):
                         for topic in response.assignment.topic_partitions
                         for index in topic.partitions
                     }
-            case (
-                ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.UNRELEASED_INSTANCE_ID
-            ):
+            case ErrorCode.UNKNOWN_MEMBER_ID | ErrorCode.FENCED_MEMBER_EPOCH | ErrorCode.GROUP_ID_NOT_FOUND:
                 self.epoch, self.assigned = 0, set()
 
     def leave(self) -> Ask:

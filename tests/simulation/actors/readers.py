@@ -87,6 +87,9 @@ class Reader(Actor):
             return
         if self.logs.topics.get(model.topic) != model.topic_id:
             return  # made again since: an old request by name may see the new one
+        if model.is_damaged:
+            self.logs.check_damaged_read(model, data.records)
+            return
         for position, header in split(data.records):
             batch = data.records[position : position + header.size]
             for entry in batch_entries(batch, header, header.base_offset, 0):

@@ -6,19 +6,36 @@ it. What was sent and not answered may count or not. After an unclean end offset
 back to it.
 """
 
+from collections.abc import Generator
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.registry import GroupType
-from headrace.broker.topics import Topic
+from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topic
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import Logs
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
+
+ROUND_MS = 3_000
+ROUNDS_MAX = 40
+"""Of heartbeats: enough for the sessions of members that are gone to end."""
+
+
+@runtime_checkable
+class Sharing(Protocol):
+    """An actor whose group shares partitions by heartbeats."""
+
+    subscription: list[str]
+    assigned: set[tuple[bytes, int]]
+
+    def wants_to_share(self) -> bool: ...
+    def beat(self) -> Generator[Any, None, Any]: ...
+
 
 Place = tuple[str, str, int]
 """Group, topic, partition."""
@@ -50,6 +67,8 @@ class Groups(Model):
         self.committed: dict[Place, Committed] = {}
         self._numbers = count(1)
         self._snapshot: object = None
+        self.is_damaged = False
+        """A bit of the journal has flipped: groups may be refused, or have forgotten anything."""
 
     @property
     def logs(self) -> Logs:
@@ -101,9 +120,53 @@ class Groups(Model):
                 waiting = [commit for commit in committed.candidates if not commit.is_done]
                 committed.candidates = [nothing, *waiting]
 
+    # In the end
+
+    def at_end(self) -> None:
+        """The members of a group that is left alone soon share all there is to read, whatever the clock did before."""
+        members = [
+            actor for actor in self.world.actors if isinstance(actor, Sharing) and actor.wants_to_share()
+        ]
+        if not members or self.is_damaged:
+            return
+        for _ in range(ROUNDS_MAX):
+            for member in members:
+                for _ in member.beat():
+                    self.world.settle()
+            self.world.advance(ROUND_MS)
+            self.world.settle()
+            if self.world.failure is not None:
+                return
+            missing = self._missing(members)
+            if not missing:
+                return
+        raise Violation(
+            "group never shares", f"after {ROUNDS_MAX * ROUND_MS} ms nobody has {sorted(missing)}"
+        )
+
+    def _missing(self, members: "list[Sharing]") -> set[tuple[str, int]]:
+        wanted = {
+            (topic, index)
+            for member in members
+            for topic in member.subscription
+            if topic in self.logs.topics
+            for index in range(self.logs.partitions[self.logs.topics[topic]])
+        }
+        return wanted - {
+            (topic, index)
+            for member in members
+            for topic, topic_id in self.logs.topics.items()
+            for known, index in member.assigned
+            if known == topic_id
+        }
+
     # What the broker has
 
     def after_turn(self) -> None:
+        if not self.world.turns.is_idle:
+            self.after_step()
+
+    def after_step(self) -> None:
         for group in self.core.groups.state.registry:
             if isinstance(group, ConsumerGroup):
                 self._check_shared(group)
@@ -120,11 +183,14 @@ class Groups(Model):
                         f"{group.group_id}: {partition} of {other} and {member_id}",
                     )
 
+    def damage(self, topic: str, partition: int) -> None:
+        self.is_damaged = self.is_damaged or topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)
+
     def before_end(self, how: End) -> None:
         for committed in self.committed.values():
             for commit in committed.candidates:
                 commit.is_done = True
-        self._snapshot = self._state() if how is End.CLEAN else None
+        self._snapshot = self._state() if how is End.CLEAN and not self.is_damaged else None
 
     def _state(self) -> dict[str, object]:
         """All that a replay must bring back."""
@@ -132,7 +198,9 @@ class Groups(Model):
             f"group {group.group_id}": group.snapshot()
             for group in self.core.groups.state.registry
             # A classic group is written down when it is stable; until then its members join anew.
-            if group.type is not GroupType.CLASSIC or group.state_name == "Stable"
+            # What a share group still knows of a deleted topic is mended at start.
+            if group.type is GroupType.CONSUMER or group.state_name == "Stable"
+            if group.type is not GroupType.SHARE
         }
         committed, pending, _ = self.core.groups.state.offsets.snapshot()
         if not pending:  # a start sees decided transactions through, and their offsets count then
@@ -162,7 +230,7 @@ class Groups(Model):
         offset = found.offset if found is not None else None
         topic_id = self.logs.topics.get(topic)
         if topic_id is None:
-            if offset is not None:
+            if offset is not None and not self.is_damaged:
                 raise Violation("offset of a deleted topic", f"{place}: {offset} after {how.value}")
             committed.candidates = [Commit(next(self._numbers), None, is_done=True)]
             return
@@ -171,7 +239,7 @@ class Groups(Model):
         if model is not None and model.is_damaged:
             committed.is_unknown = True
             return
-        if offset is not None and offset > end:
+        if offset is not None and offset > end and not self.is_damaged:
             raise Violation(
                 "offset past the end", f"{place}: {offset}, the log ends at {end}, after {how.value}"
             )
@@ -181,8 +249,15 @@ class Groups(Model):
             committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
         self._check(place, offset, f"after {how.value}")
 
+    def _is_log_damaged(self, place: Place) -> bool:
+        topic_id = self.logs.topics.get(place[1])
+        model = self.logs.logs.get((topic_id, place[2])) if topic_id is not None else None
+        return model is not None and model.is_damaged
+
     def _check(self, place: Place, offset: int | None, when: str) -> None:
         committed = self.committed.setdefault(place, Committed())
+        if self.is_damaged or self._is_log_damaged(place):
+            return
         if committed.is_unknown:
             committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
             committed.is_unknown = False

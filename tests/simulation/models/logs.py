@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.topics import INTERNAL, Topic
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import Appended, PartitionLog
-from headrace.wire.batches import BatchHeader, read_header, split
+from headrace.wire.batches import BatchHeader, is_intact, split
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_marker, read_records
 from tests.simulation.model import End, Model
@@ -224,6 +224,14 @@ class Logs(Model):
         model = self.of(log)
         if model is not None:
             model.attempt = data
+            if model.is_damaged:
+                self._note_values(model, data)
+
+    def _note_values(self, model: LogModel, data: bytes) -> None:
+        """Of a damaged log all that is known is what was ever written to it."""
+        for entry in entries_of(data, 0, 0):
+            if entry.value is not None:
+                self.places.setdefault(entry.value, []).append((model, entry.offset))
 
     def refused(self, log: PartitionLog, data: bytes) -> None:
         model = self.of(log)
@@ -232,7 +240,7 @@ class Logs(Model):
 
     def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
         model = self.of(log)
-        if model is None:
+        if model is None or model.is_damaged:
             return
         model.attempt = None
         entries = entries_of(data, appended.base_offset, self.now_ms)
@@ -290,7 +298,7 @@ class Logs(Model):
 
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         model = self.of(log)
-        if model is None:
+        if model is None or model.is_damaged:
             return
         if self.world.is_starting:
             self.markers.setdefault((log.topic_id, log.partition), []).append(
@@ -338,6 +346,8 @@ class Logs(Model):
                 ),
                 None,
             )
+            if place is None and any(model.is_damaged for model, _ in self.places.get(value, ())):
+                continue
             if place is None:
                 raise Violation(
                     "acknowledged, not appended",
@@ -367,6 +377,10 @@ class Logs(Model):
     # What the broker shows while it runs
 
     def after_turn(self) -> None:
+        if not self.world.turns.is_idle:
+            self.after_step()
+
+    def after_step(self) -> None:
         for topic in self.core.topics:
             if topic.is_internal:
                 continue
@@ -376,15 +390,17 @@ class Logs(Model):
                     continue
                 model = self.of(log)
                 assert model is not None
+                if model.is_damaged:
+                    continue
                 if model.config is not log.config:
                     model.config = log.config
                 if "compact" in log.config.cleanup_policy:
                     model.was_compacted = True
                 if log.start_offset != model.start:
                     self._check_start(model, log)
-                if log.end_offset != model.end and not model.is_damaged:
+                if log.end_offset != model.end:
                     raise Violation("wrong end", f"{model.name} ends at {log.end_offset}, not at {model.end}")
-                if log.stable_offset != max(model.stable, model.start) and not model.is_damaged:
+                if log.stable_offset != max(model.stable, model.start):
                     raise Violation(
                         "wrong stable offset",
                         f"{model.name}: {log.stable_offset}, but undecided are {model.open} of ..{model.end}",
@@ -461,9 +477,11 @@ class Logs(Model):
         model = self.of(log)
         assert model is not None
         model.config = log.config
-        if log.damage is not None:
-            self._check_damaged(model, log, how)
+        if model.is_damaged:
+            self._check_damaged(model, log)
             return
+        if log.damage is not None:
+            raise Violation("damaged without a cause", f"{model.name} after {how.value}: {log.damage}")
         self._check_end(model, log, how)
         found = list(self._read(model, log))
         self._check_start_after(model, log)
@@ -620,31 +638,35 @@ class Logs(Model):
                 if is_skipped and known.is_committed is True:
                     raise Violation("read_committed hides committed", f"{model.name}: {known}")
 
-    def _check_damaged(self, model: LogModel, log: PartitionLog, how: End) -> None:
-        """Damaged data is never served as good; what lies before the damage is."""
-        assert log.damage is not None
-        model.is_damaged = True
-        if not self.world.was_damaged and log.damage.offset < model.durable_end:
-            raise Violation(
-                "acknowledged records lost", f"{model.name} is damaged at {log.damage} after {how.value}"
-            )
+    def damage(self, topic: str, partition: int) -> None:
+        """A bit of this partition's files has flipped: from now on only detection is demanded of it."""
+        topic_id = self.topics.get(topic)
+        if topic_id is not None:
+            model = self.logs.setdefault((topic_id, partition), LogModel(topic, topic_id, partition))
+            model.is_damaged = True
+
+    def _check_damaged(self, model: LogModel, log: PartitionLog) -> None:
         offset = log.start_offset
-        while offset < log.damage.offset:
+        while offset < log.end_offset:
             try:
                 read = log.read(offset, max_bytes=1 << 20)
             except KafkaError:
-                break
-            for position, header in split(read.data):
-                batch = read.data[position : position + header.size]
-                for entry in batch_entries(batch, header, header.base_offset, 0):
-                    known = model.entries.get(entry.offset)
-                    if known is not None and known.value != entry.value:
-                        raise Violation(
-                            "wrong record", f"{model.name} after {how.value}: {entry} instead of {known}"
-                        )
+                return
+            self.check_damaged_read(model, read.data)
             if read.next_offset <= offset:
-                break
+                return
             offset = read.next_offset
 
-
-__all__ = ["Entry", "LogModel", "Logs", "batch_entries", "entries_of", "read_header"]
+    def check_damaged_read(self, model: LogModel, data: bytes) -> None:
+        """Damaged data is never taken for good: what passes the checksum was written to this log as it is."""
+        try:
+            for position, header in split(data):
+                batch = data[position : position + header.size]
+                if not is_intact(batch, 0, header):
+                    continue
+                for entry in batch_entries(batch, header, header.base_offset, 0):
+                    places = self.places.get(entry.value, ()) if entry.value is not None else ()
+                    if entry.value is not None and not any(place is model for place, _ in places):
+                        raise Violation("damage served as good", f"{model.name}: {entry}")
+        except KafkaError:
+            return

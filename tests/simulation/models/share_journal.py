@@ -1,9 +1,9 @@
-"""What is written to `__share_group_state`, seen as it is appended, and what it means: offset by offset, without the
-store's own merging.
+"""What is written to `__share_group_state`, seen as it is appended, and what it means: offset by offset, without
+the store's own merging.
 
 Theory of operation. The model keeps every record that entered each partition of the state topic. The state of a
-share-partition is what these records say one after the other. After a restart the broker must have the state that
-the records up to the log's end say; how many of them may be missing depends on how the process ended.
+share-partition is what these records say one after the other. After a restart the broker must have the state
+that the records up to the log's end say; how many of them may be missing depends on how the process ended.
 """
 
 from dataclasses import dataclass, field

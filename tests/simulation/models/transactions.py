@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from headrace.broker.topics import TRANSACTION_STATE
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import LogModel, Logs
 from tests.simulation.violation import Violation
@@ -41,6 +42,8 @@ class Transactions(Model):
         self.by_value: dict[bytes, TransactionModel] = {}
         self.committed: list[TransactionModel] = []
         """Those whose producers were told."""
+        self.is_damaged = False
+        """A bit of the coordinator's journal has flipped: it may have forgotten anything."""
 
     @property
     def logs(self) -> Logs:
@@ -55,6 +58,8 @@ class Transactions(Model):
     def told(self, transaction: TransactionModel, wish: Wish) -> None:
         """A producer was told how its transaction ended."""
         transaction.wish = wish
+        if self.is_damaged:
+            return
         expected = wish is Wish.COMMITTED
         if transaction.outcome is not None and transaction.outcome is not expected:
             raise Violation(
@@ -65,7 +70,7 @@ class Transactions(Model):
 
     def decided(self, model: LogModel, values: list[bytes | None], commit: bool) -> None:
         """A marker has ended the transaction that wrote these values."""
-        for value in values:
+        for value in values if not self.is_damaged else ():
             transaction = self.by_value.get(value) if value is not None else None
             if transaction is None:
                 continue
@@ -76,6 +81,9 @@ class Transactions(Model):
                 raise Violation("committed unasked", f"{transaction} in {model.name}")
             if not commit and transaction.wish is Wish.COMMITTED:
                 raise Violation("committed transaction aborted", f"{transaction} in {model.name}")
+
+    def damage(self, topic: str, partition: int) -> None:
+        self.is_damaged = self.is_damaged or topic == TRANSACTION_STATE
 
     def before_end(self, how: End) -> None:
         if how is End.POWER and not self.world.scenario.is_fsync:
@@ -93,7 +101,7 @@ class Transactions(Model):
     def _check_committed(self, *, is_final: bool) -> None:
         """All that was acknowledged in a committed transaction is there, and readers are shown it."""
         logs = self.logs
-        for transaction in self.committed:
+        for transaction in self.committed if not self.is_damaged else ():
             for value in transaction.acknowledged:
                 for model, offset in logs.places.get(value, ()):
                     is_there = logs.topics.get(model.topic) == model.topic_id and offset >= model.start
