@@ -35,9 +35,9 @@ from headrace.broker.topics import Partition, Topics
 from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.log.disk import Disk
 from headrace.log.durable import Durable
+from headrace.log.errors import cure_of
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
-from headrace.log.partition_log import PartitionLog
 from headrace.log.producers import Origin
 from headrace.wire.apis import NAMES
 from headrace.wire.batches import NO_PRODUCER_ID
@@ -89,7 +89,8 @@ class BrokerCore:
         self.failure: Exception | None = None
         self._on_failure = on_failure
         self._loud_again_ms = 0
-        self.logs = LogManager(disk, now_ms=clock.wall_ms())
+        reserve_bytes = 0 if disk.is_volatile else settings.int("headrace.disk.reserve.bytes")
+        self.logs = LogManager(disk, now_ms=clock.wall_ms(), reserve_bytes=reserve_bytes)
         try:
             self.metadata = MetadataStore(metadata_path or ":memory:")
             try:
@@ -108,7 +109,7 @@ class BrokerCore:
         settings.attach(self.metadata)
         self.cluster_id = self.metadata.cluster_id
         self.group_commit = GroupCommit(
-            self._sync,
+            sync_each,
             None if disk.is_volatile else runner.run,
             self.fail,
             waits=settings.str("headrace.flush") == "fsync",
@@ -213,9 +214,9 @@ class BrokerCore:
         self._is_checkpointing = True
         self._runner.run_slow(self.metadata.checkpoint, done)
 
-    def _sync(self, things: list[Durable]) -> list[Durable]:
-        self.logs.sync([thing for thing in things if isinstance(thing, PartitionLog)])
-        return sync_each([thing for thing in things if not isinstance(thing, PartitionLog)])
+    def saved(self, things: Iterable[Durable]) -> Later[None]:
+        """`durable` whatever `headrace.flush` says; fails with a KafkaError where a full disk has no room for it."""
+        return self.group_commit.saved([self.metadata, *things] if self.metadata.is_dirty else things)
 
     def appended(self, partition: Partition) -> None:
         """Tells parked requests that the partition has grown, or that its stable offset has moved."""
@@ -266,7 +267,9 @@ class BrokerCore:
         now_ms = self.clock.monotonic_ms()
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and now_ms >= self._loud_again_ms:
             self._loud_again_ms = now_ms + LOUD_INTERVAL_MS
-            logger.error("writes are refused: %s Free space on the disk; reading goes on.", error.message)
+            logger.error(
+                "writes are refused: %s %s; reading goes on.", error.message, cure_of(error.__cause__)
+            )
 
     def require_working(self) -> None:
         if self.failure is not None:

@@ -10,7 +10,7 @@ Run = Callable[[Work, Done], None]
 
 class Runner(Protocol):
     def run(self, work: Work, done: Done) -> None:
-        """Short work (a sync). `done` is called on the core's thread, with the error if there was one."""
+        """Short work (a sync), several at a time. `done` is called on the core's thread, with the error if any."""
 
     def run_slow(self, work: Work, done: Done) -> None:
         """Long work (compaction), which must not delay a sync."""

@@ -10,6 +10,7 @@ from itertools import count
 from headrace.broker.addresses import advertised_address
 from headrace.broker.connection import Connection
 from headrace.broker.core import BrokerCore
+from headrace.broker.group_commit import SYNCS_MAX
 
 logger = logging.getLogger("headrace.broker")
 
@@ -21,7 +22,7 @@ class Server:
         self.core: BrokerCore
         self.port = 0
         self.loop = loop
-        self._worker = ThreadPoolExecutor(1, "headrace-sync")
+        self._worker = ThreadPoolExecutor(SYNCS_MAX, "headrace-sync")
         self._cleaner = ThreadPoolExecutor(1, "headrace-cleaner")
         self._connections: dict[int, Connection] = {}
         self._per_address: Counter[str] = Counter()
@@ -34,7 +35,7 @@ class Server:
         self._is_stopping = False
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
-        """The core's `Runner`: work on the sync thread, `done` back here."""
+        """The core's `Runner`: work on one of the sync threads, `done` back here."""
         self._run_on(self._worker, work, done)
 
     def run_slow(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:

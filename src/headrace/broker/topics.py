@@ -23,7 +23,6 @@ from headrace.broker.later import Later, resolved
 from headrace.broker.settings import BY_NAME, Scope, SettingError, Settings
 from headrace.broker.slices import Slices, Steps
 from headrace.log.config import LogConfig
-from headrace.log.disk import Disk
 from headrace.log.durable import Durable
 from headrace.log.files import read_topic_id
 from headrace.log.layout import directory_name, parse_directory_name
@@ -95,16 +94,6 @@ class Topic:
 
 
 Listener = Callable[[Topic], None]
-
-
-class _DataDirectory:
-    """The names of the directories in it, as a thing to be synced."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    def sync(self) -> None:
-        self._disk.sync_directory()
 
 
 class NewTopic(NamedTuple):
@@ -296,7 +285,7 @@ class Topics:
             if partitions >= PARTITIONS_PER_STEP:
                 partitions = 0
                 yield
-        self._durable([_DataDirectory(self._logs.disk)]).then(lambda _: self._forget_deleted(moved))
+        self._durable([self._logs.root]).then(lambda _: self._forget_deleted(moved))
         deleted.resolve(None)
 
     def _forget_deleted(self, topic_ids: Sequence[bytes]) -> None:

@@ -2,8 +2,9 @@
 
 Theory of operation. `plan` (loop's thread) chooses the segments: closed, synced, wholly below the last stable offset
 and old enough. `Compaction.run` (a worker) reads them through files of its own: first the dirty ones, to learn the
-last offset of each key, then all of them, writing what stays into new files beside the old. `finish` (loop's
-thread) swaps them in by renames. A crash in between is finished or forgotten by recovery: a file is named
+last offset of each key, then all of them, writing what stays into new files beside the old; by the directory itself
+and not by its name, which a new topic may have taken when this one is deleted meanwhile. `finish` (loop's thread)
+swaps them in by renames. A crash in between is finished or forgotten by recovery: a file is named
 `.cleaned` until it is whole and synced, then `.swap`, which says what range of offsets it stands for.
 
 What stays: a record that is the last of its key; a tombstone until `delete.retention.ms` after its batch was first
@@ -14,15 +15,14 @@ batch of all, so that a reader at the end of the compacted part finds its way. R
 
 import hashlib
 import logging
-import threading
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from headrace.log.disk import File, sync_file
+from headrace.log.disk import File
 from headrace.log.index import AbortedTransaction
-from headrace.log.layout import CLEANED, swap_name
+from headrace.log.layout import CLEANED, LOG, file_name, swap_name
 from headrace.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
 from headrace.log.segment import Segment
 from headrace.wire.batches import HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
@@ -51,7 +51,7 @@ class Plan(NamedTuple):
 def plan(log: PartitionLog, *, cleaned_to: int, now_ms: int) -> Plan:
     """What could be compacted now, and whether it should be."""
     config = log.config
-    limit = min(log.stable_offset, log.saved_recovery_point)
+    limit = min(log.stable_offset, log.trust.saved)
     segments: list[Segment] = []
     for segment in log.segments[:-1]:
         is_too_young = now_ms - segment.newest_ms() < config.min_compaction_lag_ms
@@ -77,7 +77,9 @@ class Compaction:
     """One pass over one log. `run` and then `finish`; the result is `cleaned_to`."""
 
     def __init__(self, log: PartitionLog, chosen: Plan, *, now_ms: int, keys_max: int = KEYS_MAX) -> None:
+        """OSError if the log's directory cannot be opened."""
         self.log = log
+        self._folder = log.store.disk.open_folder(log.directory)
         self.cleaned_to = chosen.dirty_from
         self._plan = chosen
         self._now_ms = now_ms
@@ -95,20 +97,19 @@ class Compaction:
         self._dropped_markers: set[int] = set()
         self._next_horizon_ms: int | None = None
         self._outputs: list[tuple[list[Segment], Segment, str]] = []
+        self._drafts: list[str] = []
         self._is_done = False
         self._is_cancelled = False
-        self._running = threading.Lock()
 
     def run(self) -> None:
         """On a worker's thread. Never raises for trouble with the disk: the log stays as it is."""
-        with self._running:
-            try:
-                self._run()
-            except _Cancelled:
-                return
-            except (OSError, KafkaError) as error:
-                if not self.log.is_deleted:
-                    logger.warning("%s could not be compacted: %s", self.log.name, error)
+        try:
+            self._run()
+        except _Cancelled:
+            pass
+        except (OSError, KafkaError) as error:
+            if not self.log.is_deleted:
+                logger.warning("%s could not be compacted: %s", self.log.name, error)
 
     def _run(self) -> None:
         if self._is_cancelled:
@@ -117,40 +118,39 @@ class Compaction:
         left = deque(self._plan.segments)
         while left:
             self._rewrite(left)
-        self.log.store.disk.sync_directory(self.log.directory)
+        self._folder.sync()
         self.cleaned_to = mapped_to
         self._is_done = True
 
     def cancel(self) -> None:
-        """The broker is stopping: leaves nothing behind that a later start could take for unfinished work."""
+        """The broker is stopping: `run` ends soon. `finish` is still to be called."""
         self._is_cancelled = True
-        with self._running:
-            self._abandon()
-            self._is_done = False
 
     def finish(self) -> None:
         """On the loop's thread: the new segments take the old ones' places, unless those are gone."""
         log = self.log
         current = set(map(id, log.segments))
         is_current = all(id(segment) in current for segment in self._plan.segments)
-        if not self._is_done or not is_current or log.is_deleted:
-            self._abandon()
-            self.cleaned_to = self._plan.dirty_from
-            return
-        log.aborted = [entry for entry in log.aborted if entry.last_offset not in self._dropped_markers]
-        for old, new, swap in self._outputs:
-            log.replace_segments(old, new, swap)
-        log.next_horizon_ms = self._next_horizon_ms
+        try:
+            if not self._is_done or self._is_cancelled or not is_current or log.is_deleted:
+                self._abandon()
+                self.cleaned_to = self._plan.dirty_from
+                return
+            log.aborted = [entry for entry in log.aborted if entry.last_offset not in self._dropped_markers]
+            for old, new, swap in self._outputs:
+                log.replace_segments(old, new, f"{log.directory}/{swap}")
+            log.next_horizon_ms = self._next_horizon_ms
+        finally:
+            self._folder.close()
 
     def _abandon(self) -> None:
-        disk, directory = self.log.store.disk, self.log.directory
-        if self.log.is_deleted:
-            return
+        """Leaves nothing behind that a later start could take for unfinished work."""
         for _, _, swap in self._outputs:
-            disk.remove(swap)
-        for segment in self._plan.segments:
-            disk.remove(segment.path + CLEANED)
-        disk.sync_directory(directory)
+            self._folder.remove(swap)
+        for draft in self._drafts:
+            self._folder.remove(draft)
+        if not self.log.is_deleted:
+            self.log.files.note_written()
 
     def _map_keys(self) -> int:
         """Learns the last offset of each key; returns the offset up to which that is known."""
@@ -171,23 +171,23 @@ class Compaction:
 
     def _rewrite(self, left: deque[Segment]) -> None:
         """Takes segments from the left for as long as they fit into one new file."""
-        disk, first = self.log.store.disk, left[0]
-        draft = first.path + CLEANED
+        first = left[0]
+        draft = file_name(first.base_offset, LOG) + CLEANED
         new = self.log.files.new_segment(first.base_offset, created_ms=first.created_ms)
         group: list[Segment] = []
-        file = disk.open(draft, create=True)
+        self._drafts.append(draft)
+        file = self._folder.open(draft, create=True)
         try:
             file.truncate(0)
             while left and (not group or self._fits(new, left[0])):
                 self._copy(left[0], new, file)
                 group.append(left.popleft())
+            file.sync()
         finally:
             file.close()
-        sync_file(disk, draft)
-        end_offset = self._end_of[group[-1].base_offset]
-        swap = f"{self.log.directory}/{swap_name(first.base_offset, end_offset)}"
+        swap = swap_name(first.base_offset, self._end_of[group[-1].base_offset])
         self._outputs.append((group, new, swap))
-        disk.rename(draft, swap)
+        self._folder.rename(draft, swap)
 
     def _fits(self, new: Segment, segment: Segment) -> bool:
         offsets = self._end_of[segment.base_offset] - new.base_offset
@@ -272,7 +272,7 @@ class Compaction:
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
         """Through a file of our own: the segment's belongs to the loop's thread."""
-        file = segment.disk.open(segment.path)
+        file = self._folder.open(file_name(segment.base_offset, LOG))
         try:
             position = 0
             while position < segment.size:

@@ -1,20 +1,25 @@
 """A log's directory: its segments, its snapshots, and what of them is not yet synced.
 
 The loop's thread makes, drops and swaps files here and notes what it wrote; a worker's `sync` takes the notes under
-the store's guard and syncs without it. What is written meanwhile is noted again and belongs to the next sync.
+the store's guard and syncs without it. What is written meanwhile is noted again and belongs to the next sync. A
+segment is closed in one step under the guard: all its files are noted, and the next one is active. So a sync that
+sees the next one has the notes of all files before it, or an earlier sync had.
 """
 
 import contextlib
+import threading
 from bisect import bisect_right
 from collections.abc import Iterable
 
 from headrace.log.disk import Disk, sync_file, write_file
 from headrace.log.layout import (
     INDEXES,
+    LOG,
     PARTITION_METADATA,
     SNAPSHOT,
     encode_partition_metadata,
     file_name,
+    parse_file_name,
     parse_partition_metadata,
 )
 from headrace.log.segment import Segment
@@ -28,11 +33,30 @@ def read_topic_id(disk: Disk, directory: str) -> bytes | None:
     return None
 
 
+def holds_records(disk: Disk, directory: str) -> bool:
+    for name in disk.list(directory):
+        parsed = parse_file_name(name)
+        if parsed is not None and parsed[1] == LOG and disk.size(f"{directory}/{name}"):
+            return True
+    return False
+
+
+class _Notes:
+    """What has been written and not synced."""
+
+    __slots__ = ("files", "is_directory_changed", "segments")
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.files: list[str] = []
+        self.is_directory_changed = False
+
+
 class LogFiles:
     __slots__ = (
-        "_is_directory_unsynced",
-        "_unsynced_files",
-        "_unsynced_segments",
+        "_made_in_root",
+        "_notes",
+        "_syncing",
         "bases",
         "directory",
         "is_made",
@@ -53,30 +77,41 @@ class LogFiles:
         self.snapshots: list[int] = []
         """Offsets of the snapshots on the disk, rising."""
         self.is_made = False
-        self._is_directory_unsynced = False
-        self._unsynced_segments: list[Segment] = []
-        self._unsynced_files: list[str] = []
+        """There is a directory that says whose it is."""
+        self._made_in_root = 0
+        self._notes = _Notes()
+        self._syncing = threading.Lock()
+        """Of workers: who finds nothing noted must know that it is synced, not that another is about to."""
 
     @property
     def size(self) -> int:
         return sum(segment.size for segment in self.segments)
 
+    @property
+    def is_synced(self) -> bool:
+        notes = self._notes
+        return not (notes.segments or notes.files or notes.is_directory_changed) and self.is_in_root
+
+    @property
+    def is_in_root(self) -> bool:
+        """The data directory was synced since the log's directory was made."""
+        return self.store.root.is_synced(self._made_in_root)
+
     def make(self) -> None:
+        """OSError leaves it to the next attempt, as if nothing had been made."""
         if not self.is_made:
             self.store.disk.make_directory(self.directory)
             self.adopt(is_synced=False)
 
     def adopt(self, *, is_synced: bool) -> None:
         """There is a directory. Unless a clean stop has left it, nobody knows whether it is safe on the disk."""
+        if not is_synced:
+            disk, path = self.store.disk, f"{self.directory}/{PARTITION_METADATA}"
+            if read_topic_id(disk, self.directory) is None:
+                write_file(disk, path, encode_partition_metadata(self.topic_id))
+            self.note_written([path, *map(self.snapshot_path, self.snapshots)])
+            self._made_in_root = self.store.root.note_changed()
         self.is_made = True
-        if is_synced:
-            return
-        disk, path = self.store.disk, f"{self.directory}/{PARTITION_METADATA}"
-        if read_topic_id(disk, self.directory) is None:
-            write_file(disk, path, encode_partition_metadata(self.topic_id))
-        self.note_written([path, *map(self.snapshot_path, self.snapshots)])
-        with self.store.guard:
-            self._is_directory_unsynced = self.store.unsynced_root = True
 
     def new_segment(self, base_offset: int, *, created_ms: int, size: int = 0) -> Segment:
         """One that is not part of the log yet."""
@@ -96,13 +131,16 @@ class LogFiles:
         self.segments.append(segment)
         self.bases.append(segment.base_offset)
 
-    def start_segment(self, base_offset: int, now_ms: int) -> Segment:
+    def start_segment(self, base_offset: int, now_ms: int, written: Iterable[str] = ()) -> Segment:
+        """Makes a new active segment; `written` are the files of the one that closes. OSError: nothing changes."""
         segment = self.new_segment(base_offset, created_ms=now_ms)
         segment.create()
-        self.put(segment)
         with self.store.guard:
-            self._is_directory_unsynced = True
-        self.note_dirty(segment)
+            self._notes.files += written
+            self._notes.segments.append(segment)
+            self._notes.is_directory_changed = True
+            segment.is_dirty = True
+            self.put(segment)
         return segment
 
     def after(self, segment: Segment) -> Segment | None:
@@ -133,43 +171,68 @@ class LogFiles:
     def snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT)}"
 
-    def save_snapshot(self, offset: int, data: bytes) -> str:
-        write_file(self.store.disk, self.snapshot_path(offset), data)
+    def save_snapshot(self, offset: int, data: bytes) -> list[str]:
+        """The path to note, or none if there is one already: what it says of an offset does not change."""
+        if offset in self.snapshots:
+            return []
+        path = self.snapshot_path(offset)
+        write_file(self.store.disk, path, data)
+        return [path]
+
+    def know_snapshot(self, offset: int) -> None:
         if offset not in self.snapshots:
             self.snapshots.append(offset)
-        return self.snapshot_path(offset)
 
     def keep_snapshots(self, offsets: Iterable[int]) -> None:
         """And remove the others."""
         kept = set(offsets)
         for offset in [offset for offset in self.snapshots if offset not in kept]:
-            self.store.disk.remove(self.snapshot_path(offset))
             self.snapshots.remove(offset)
+            with contextlib.suppress(OSError):  # a recovery removes it
+                self.store.disk.remove(self.snapshot_path(offset))
 
     def note_dirty(self, segment: Segment) -> None:
         with self.store.guard:
             segment.is_dirty = True
-            self._unsynced_segments.append(segment)
+            self._notes.segments.append(segment)
 
-    def note_written(self, paths: Iterable[str]) -> None:
+    def note_written(self, paths: Iterable[str] = ()) -> None:
+        """And that names in the directory may have changed."""
         with self.store.guard:
-            self._unsynced_files += paths
-            self._is_directory_unsynced = True
+            self._notes.files += paths
+            self._notes.is_directory_changed = True
 
-    def sync(self) -> None:
-        """From a worker's thread. A file that has been removed meanwhile needs no sync."""
+    def sync(self) -> int | None:
+        """From a worker's thread. A file that has been removed meanwhile needs no sync.
+
+        Returns the base offset of the active segment when it began: all files of those before it are synced.
+        """
+        with self._syncing:
+            with self.store.guard:
+                notes, self._notes = self._notes, _Notes()
+                active = self.bases[-1] if self.bases else None
+                for segment in notes.segments:
+                    segment.is_dirty = False
+            try:
+                for segment in notes.segments:
+                    segment.sync()
+                for path in notes.files:
+                    sync_file(self.store.disk, path)
+                if notes.is_directory_changed:
+                    self.store.disk.sync_directory(self.directory)
+            except BaseException:
+                self._take_back(notes)
+                raise
+        return active
+
+    def _take_back(self, notes: _Notes) -> None:
+        """They are not synced."""
         with self.store.guard:
-            segments, self._unsynced_segments = self._unsynced_segments, []
-            files, self._unsynced_files = self._unsynced_files, []
-            is_directory_unsynced, self._is_directory_unsynced = self._is_directory_unsynced, False
-            for segment in segments:
-                segment.is_dirty = False
-        for segment in segments:
-            segment.sync()
-        for path in files:
-            sync_file(self.store.disk, path)
-        if is_directory_unsynced:
-            self.store.disk.sync_directory(self.directory)
+            self._notes.segments = notes.segments + self._notes.segments
+            self._notes.files = notes.files + self._notes.files
+            self._notes.is_directory_changed |= notes.is_directory_changed
+            for segment in notes.segments:
+                segment.is_dirty = True
 
     def close(self) -> None:
         for segment in self.segments:

@@ -4,8 +4,9 @@
 meta.properties                       format version, unclean starts so far
 clean-shutdown                        only after a clean stop: what every log held (a checksum, then JSON)
 log-start-offset-checkpoint           start offsets that DeleteRecords or retention moved
-recovery-point-offset-checkpoint      below these offsets everything is synced
+recovery-point-offset-checkpoint      below these offsets recovery checks nothing
 cleaner-offset-checkpoint             below these offsets the log is compacted
+reserve                               room that is given up when the disk is full
 <topic>-<partition>/
     partition.metadata                topic id
     leader-epoch-checkpoint           first offset of each leader epoch
@@ -19,8 +20,13 @@ import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 
-FORMAT_VERSION = 1
-"""Of the data directory as a whole. A broker reads this version and the one before."""
+from headrace.wire.batches import crc32c_of
+
+FORMAT_VERSION = 2
+"""Of the data directory as a whole. A broker reads this version and the one before.
+
+1: checkpoints are keyed by topic name. 2: by topic id.
+"""
 
 META = "meta.properties"
 CLEAN_SHUTDOWN = "clean-shutdown"
@@ -43,12 +49,15 @@ DELETED_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
 
 INDEXES = (INDEX, TIME_INDEX, TRANSACTION_INDEX)
+SEGMENT_FILES = (LOG, *INDEXES)
 
 _TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 _SEGMENT_NAME = re.compile(r"\d{20}")
 _DIRECTORY_NAME = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)-(?P<partition>\d+)")
 
 Partition = tuple[str, int]
+Key = tuple[bytes, int]
+"""Topic id and partition: what a checkpoint's entry is about."""
 
 
 class Unreadable(ValueError):
@@ -87,13 +96,33 @@ def parse_swap_name(name: str) -> tuple[int, int] | None:
     return int(base), int(end)
 
 
-def encode_offsets(offsets: Mapping[Partition, int]) -> bytes:
-    """Kafka's checkpoint of partitions: version, count, one line each."""
-    lines = [f"{topic} {partition} {offset}" for (topic, partition), offset in sorted(offsets.items())]
-    return "\n".join(["0", str(len(lines)), *lines, ""]).encode()
+def encode_checkpoint(offsets: Mapping[Key, int]) -> bytes:
+    """As Kafka's checkpoint of partitions (version, count, one line each), by topic id and with a checksum."""
+    lines = [f"{id_text(key[0])} {key[1]} {offset}" for key, offset in sorted(offsets.items())]
+    content = "\n".join(["1", str(len(lines)), *lines, ""]).encode()
+    return content + f"crc {crc32c_of(content):08x}\n".encode()
+
+
+def parse_checkpoint(data: bytes) -> dict[Key, int]:
+    content, _, crc = data.rpartition(b"crc ")
+    if crc != f"{crc32c_of(content):08x}\n".encode():
+        raise Unreadable("its checksum does not fit")
+    try:
+        return {
+            (parse_id(topic_id), int(partition)): int(offset)
+            for topic_id, partition, offset in map(str.split, content.decode().splitlines()[2:])
+        }
+    except ValueError as error:
+        raise Unreadable(str(error)) from None
+
+
+def is_by_name(data: bytes) -> bool:
+    """Whether a checkpoint is of format 1."""
+    return data.startswith(b"0\n")
 
 
 def parse_offsets(data: bytes) -> dict[Partition, int]:
+    """A checkpoint of format 1, which is Kafka's."""
     return {
         (topic, int(partition)): int(offset)
         for topic, partition, offset in _parse_checkpoint(data, columns=3)
@@ -123,9 +152,16 @@ def _parse_checkpoint(data: bytes, *, columns: int) -> list[list[str]]:
     return rows
 
 
+def id_text(topic_id: bytes) -> str:
+    return urlsafe_b64encode(topic_id).decode().rstrip("=")
+
+
+def parse_id(text: str) -> bytes:
+    return urlsafe_b64decode(text + "==")
+
+
 def encode_partition_metadata(topic_id: bytes) -> bytes:
-    text = urlsafe_b64encode(topic_id).decode().rstrip("=")
-    return f"version: 0\ntopic_id: {text}".encode()
+    return f"version: 0\ntopic_id: {id_text(topic_id)}".encode()
 
 
 def parse_partition_metadata(data: bytes) -> bytes | None:
@@ -133,7 +169,7 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
     for line in data.decode(errors="replace").splitlines():
         name, _, value = line.partition(": ")
         if name == "topic_id" and _TOPIC_ID.fullmatch(value):
-            return urlsafe_b64decode(value + "==")
+            return parse_id(value)
     return None
 
 

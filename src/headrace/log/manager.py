@@ -8,46 +8,55 @@ The loop's thread owns everything here. `sync` and the `run` of background work 
 """
 
 import contextlib
-import errno
 import json
 import logging
-import threading
 from collections.abc import Callable, Container, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from headrace.log.background import Work
+from headrace.log.checkpoint import Checkpoint
 from headrace.log.compaction import Compaction, Plan, plan
 from headrace.log.config import LogConfig
 from headrace.log.disk import Disk, replace_file
-from headrace.log.files import read_topic_id
+from headrace.log.durable import Durable
+from headrace.log.errors import REFUSALS, cure_of
+from headrace.log.files import holds_records, read_topic_id
 from headrace.log.layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     DELETED_DIRECTORY,
     FORMAT_VERSION,
+    LOG,
     META,
+    PARTITION_METADATA,
     RECOVERY_POINTS,
+    SEGMENT_FILES,
     START_OFFSETS,
     STRAY_DIRECTORY,
+    Key,
     Partition,
     Unreadable,
-    encode_offsets,
+    directory_name,
     encode_properties,
+    file_name,
+    is_by_name,
     parse_directory_name,
+    parse_file_name,
     parse_offsets,
+    parse_partition_metadata,
     parse_properties,
 )
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
+from headrace.log.segment import Segment
 from headrace.log.store import Store
 from headrace.wire.batches import crc32c_of
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")
-
-FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+T = TypeVar("T")
 
 
 class UnknownFormat(Exception):
@@ -58,58 +67,127 @@ class UnknownFormat(Exception):
 
 
 class Doomed(NamedTuple):
-    """Files that are out of use."""
+    """Files that are out of use: a directory that was discarded, or a segment that a log has dropped."""
 
     due_ms: int
-    remove: Callable[[], None]
+    directory: str = ""
     log: PartitionLog | None = None
-    """Must be synced first: what it holds instead of these files."""
+    segment: Segment | None = None
 
 
 class LogManager:
-    def __init__(self, disk: Disk, *, now_ms: int) -> None:
+    def __init__(self, disk: Disk, *, now_ms: int, reserve_bytes: int = 0) -> None:
         self.disk = disk
         disk.lock()
         try:
-            self._open(now_ms)
+            self._open(now_ms, reserve_bytes)
         except BaseException:
             disk.unlock()
             raise
 
-    def _open(self, now_ms: int) -> None:
+    def _open(self, now_ms: int, reserve_bytes: int) -> None:
         disk = self.disk
         self.logs: dict[Partition, PartitionLog] = {}
         self._now_ms = now_ms
-        self._sync_guard = threading.Lock()
-        self._checkpoint_guard = threading.Lock()
         self._doomed: list[Doomed] = []
-        self._are_offsets_stale = False
         self._compactions: dict[PartitionLog, Compaction] = {}
         """Those under way."""
+        self._stuck: set[Key] = set()
+        """Logs whose housekeeping failed last time: it is said once."""
+        self._doubtful: set[Key] = set()
+        """Logs whose start offset may be that of another topic: see `_migrate`."""
         names = set(disk.list())
-        known_epoch = self._read_meta() if META in names else 0
+        known_epoch, version = self._read_meta() if META in names else (0, FORMAT_VERSION)
         summaries = self._read_summaries() if CLEAN_SHUTDOWN in names else None
         is_new = META not in names and not any(parse_directory_name(name) for name in names)
         self.was_clean = is_new or summaries is not None
         self._summaries = summaries or {}
-        self._start_offsets = self._read_offsets(START_OFFSETS) or {}
-        self._cleaner_offsets = self._read_offsets(CLEANER_OFFSETS) or {}
-        self._recovery_points = {} if is_new else self._read_offsets(RECOVERY_POINTS)
+        leader_epoch = known_epoch + (not self.was_clean)
+        self.store = Store(disk, leader_epoch=leader_epoch, reserve_bytes=reserve_bytes)
+        self.store.reserve.make()
         if CLEAN_SHUTDOWN in names:
             disk.remove(CLEAN_SHUTDOWN)
             disk.sync_directory()
-        leader_epoch = known_epoch + (not self.was_clean)
-        if is_new:
-            replace_file(disk, RECOVERY_POINTS, encode_offsets({}))
-        if not self.was_clean or is_new:
+        if not self.was_clean or is_new or version < FORMAT_VERSION:
             self._write_meta(leader_epoch)
-        self.store = Store(disk, leader_epoch=leader_epoch, save_start_offsets=self.save_start_offsets)
+        self._load_checkpoints(names, is_new=is_new)
         for name in sorted(names):
             if name.endswith(DELETED_DIRECTORY):
-                self._doomed.append(Doomed(now_ms, partial(disk.remove_directory, name)))
+                self._doomed.append(Doomed(now_ms, name))
 
-    def _read_meta(self) -> int:
-        """The leader epoch of the last start."""
+    @property
+    def root(self) -> Durable:
+        """The data directory: safe names of the partitions' directories."""
+        return self.store.root
+
+    @property
+    def start_offsets(self) -> Durable:
+        """What `PartitionLog.trim` has moved."""
+        return self.store.start_offsets
+
+    def _load_checkpoints(self, names: Container[str], *, is_new: bool) -> None:
+        store = self.store
+        found = {
+            name: self.disk.read(name) if name in names else None
+            for name in (RECOVERY_POINTS, START_OFFSETS, CLEANER_OFFSETS)
+        }
+        by_name = {name: data for name, data in found.items() if data is not None and is_by_name(data)}
+        for checkpoint, name in (
+            (store.recovery_points, RECOVERY_POINTS),
+            (store.start_offsets, START_OFFSETS),
+            (store.cleaner_offsets, CLEANER_OFFSETS),
+        ):
+            if name in by_name:
+                self._migrate(checkpoint, name, by_name)
+            elif not is_new:
+                checkpoint.load(found[name])
+        if is_new:
+            store.recovery_points.replace_all({})
+            store.recovery_points.sync()  # so that a missing file means a lost one
+
+    def _migrate(self, checkpoint: Checkpoint, name: str, files: Mapping[str, bytes]) -> None:
+        """From topic names to topic ids: those that the directories of these names have now.
+
+        Unless the last stop was clean, an entry may be of a topic that was deleted and made again.
+        """
+        try:
+            offsets = parse_offsets(files[name])
+            compacted = parse_offsets(files[CLEANER_OFFSETS]) if CLEANER_OFFSETS in files else {}
+        except Unreadable as error:
+            logger.warning("%s in %s cannot be read: %s", name, self.disk.name, error)
+            checkpoint.is_lost = True
+            return
+        entries: dict[Key, int] = {}
+        for partition, offset in offsets.items():
+            directory = directory_name(*partition)
+            topic_id = read_topic_id(self.disk, directory)
+            if topic_id is None:
+                continue
+            key = (topic_id, partition[1])
+            if name == RECOVERY_POINTS:
+                offset = self._as_base(directory, offset, is_compacted=partition in compacted)
+            elif name == START_OFFSETS and not self.was_clean:
+                self._doubtful.add(key)
+            if offset:
+                entries[key] = offset
+        checkpoint.replace_all(entries)
+        checkpoint.sync()
+
+    def _as_base(self, directory: str, point: int, *, is_compacted: bool) -> int:
+        """The last segment that starts before an offset, as far as everything is synced up to there.
+
+        One that starts just there may have been started since, with the files of the one before not yet synced; but
+        a segment that may have been compacted must not be checked.
+        """
+        bases = [
+            parsed[0]
+            for parsed in map(parse_file_name, self.disk.list(directory))
+            if parsed and parsed[1] == LOG
+        ]
+        return max((base for base in bases if base < point or (base == point and is_compacted)), default=0)
+
+    def _read_meta(self) -> tuple[int, int]:
+        """The leader epoch of the last start, and the directory's format."""
         try:
             properties = parse_properties(self.disk.read(META))
             version = int(properties["headrace.format"])
@@ -119,7 +197,7 @@ class LogManager:
                     f"this version of Headrace reads up to {FORMAT_VERSION}. "
                     "Use the newer version, or another directory."
                 )
-            return int(properties["leader.epoch"])
+            return int(properties["leader.epoch"]), version
         except (KeyError, ValueError) as error:
             raise UnknownFormat(f"{META} in {self.disk.name} cannot be read: {error}") from None
 
@@ -133,15 +211,6 @@ class LogManager:
             logger.warning("%s in %s cannot be read; the logs are recovered", CLEAN_SHUTDOWN, self.disk.name)
             return None
         return dict(json.loads(content)["logs"])
-
-    def _read_offsets(self, name: str) -> dict[Partition, int] | None:
-        try:
-            return parse_offsets(self.disk.read(name))
-        except FileNotFoundError:
-            return None
-        except Unreadable as error:
-            logger.warning("%s in %s cannot be read: %s", name, self.disk.name, error)
-            return None
 
     def open_log(self, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> PartitionLog:
         """The log of a partition, as it is on disk; nothing is made for one that was never written."""
@@ -164,16 +233,20 @@ class LogManager:
     def _is_on_disk(self, log: PartitionLog) -> bool:
         """A directory of the same name may be left from a deleted topic."""
         summary = self._summaries.get(log.directory)
+        found: bytes | None
         if summary is not None:
             found = bytes.fromhex(summary["topic_id"])
         elif self.disk.exists(log.directory):
-            found = read_topic_id(self.disk, log.directory) or log.topic_id
+            found = read_topic_id(self.disk, log.directory)
+            if found is None and not holds_records(self.disk, log.directory):
+                return True
         else:
             return False
         if found == log.topic_id:
             return True
-        self._set_aside(log.directory, found)
-        self.disk.sync_directory()
+        # Whose it is, is synced with the first record: records that nobody owns were promised to nobody.
+        self._set_aside(log.directory, found or b"")
+        self.store.root.note_changed()
         return False
 
     def _load(self, log: PartitionLog) -> PartitionLog:
@@ -185,83 +258,77 @@ class LogManager:
                 return log
             logger.warning("%s is not as it was left; it is recovered", log.name)
             log = log.blank()
-        key = (log.topic, log.partition)
-        recovery_point = None if self._recovery_points is None else self._recovery_points.get(key, 0)
-        start_offset = self._start_offsets.get(key, 0)
+        recovery_point = log.trust.saved if log.trust.is_known else None
         try:
-            recover(log, recovery_point=recovery_point, start_offset=start_offset, now_ms=self._now_ms)
+            self._recover(log, recovery_point)
         except KafkaError as error:
             logger.warning("%s: %s; all of it is checked", log.name, error.message)
             log.close()
             log = log.blank()
-            recover(log, recovery_point=None, start_offset=start_offset, now_ms=self._now_ms)
+            self._recover(log, None)
         return log
+
+    def _recover(self, log: PartitionLog, recovery_point: int | None) -> None:
+        recover(
+            log,
+            recovery_point=recovery_point,
+            start_offset=self.store.start_offsets.get(log.key) or 0,
+            now_ms=self._now_ms,
+            may_start_over=log.key not in self._doubtful,
+        )
 
     def sync(self, logs: Iterable[PartitionLog]) -> None:
         """Returns when all that these logs hold now would survive a power cut. From a worker; raises OSError."""
-        with self._sync_guard:
-            has_rolled = False
-            for log in logs:
-                log.sync()
-                has_rolled |= log.has_rolled
-            with self.store.guard:
-                is_root_unsynced, self.store.unsynced_root = self.store.unsynced_root, False
-            if is_root_unsynced:
-                self.disk.sync_directory()
-            if has_rolled:
-                self.save_recovery_points()
+        rest: dict[Durable, None] = {}
+        for log in logs:
+            rest |= dict.fromkeys(log.sync())
+        for thing in rest:
+            thing.sync()
 
-    def save_recovery_points(self) -> None:
-        """Recovery trusts what is below them. Nothing in a new segment is durable before they cover the old one."""
-        with self._checkpoint_guard:
-            logs = [(key, log) for key, log in list(self.logs.items()) if log.segments]
-            points = (self._recovery_points or {}) | {key: log.recovery_point for key, log in logs}
-            replace_file(self.disk, RECOVERY_POINTS, encode_offsets(points))
-            self._recovery_points = points
-            for key, log in logs:
-                log.saved_recovery_point = points[key]
+    def save_start_offsets(self, coming: Mapping[PartitionLog, int]) -> None:
+        """Those that these logs are about to have. From a worker; KafkaError if there is no room for them."""
+        for log, offset in coming.items():
+            self.store.start_offsets.put(log.key, offset)
+        self.store.start_offsets.sync()
 
-    def save_start_offsets(self, changed: Mapping[Partition, int] | None = None) -> None:
-        """Those that the logs have, and `changed` ones that they are about to have."""
-        with self._checkpoint_guard:
-            current = {key: log.start_offset for key, log in list(self.logs.items()) if log.start_offset}
-            offsets = self._start_offsets | current | dict(changed or {})
-            replace_file(self.disk, START_OFFSETS, encode_offsets(offsets))
-            self._start_offsets = offsets
+    def forget_topics_but(self, known: Container[bytes]) -> None:
+        """Drops what the checkpoints still say of topics that were deleted just before a crash."""
+        for checkpoint in self._checkpoints():
+            checkpoint.forget_topics_but(known)
 
-    def _save_cleaner_offsets(self) -> None:
-        with self._checkpoint_guard:
-            replace_file(self.disk, CLEANER_OFFSETS, encode_offsets(self._cleaner_offsets))
+    def _checkpoints(self) -> tuple[Checkpoint, ...]:
+        return self.store.start_offsets, self.store.recovery_points, self.store.cleaner_offsets
 
     def delete_topic(
         self, topic: str, *, now_ms: int, partitions: int | None = None, sync: bool = True
     ) -> None:
         """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`.
 
-        Who knows the number of partitions saves the search for them. Without `sync` the caller has to sync the
-        directory before it forgets the topic.
+        Who knows the number of partitions saves the search for them. Without `sync` the caller has to sync `root`
+        before it forgets the topic.
         """
         if partitions is None:
             keys = [key for key in self.logs if key[0] == topic]
         else:
             keys = [(topic, index) for index in range(partitions) if (topic, index) in self.logs]
-        for key in keys:
-            log = self.logs.pop(key)
+        logs = [self.logs.pop(key) for key in keys]
+        for checkpoint in self._checkpoints():
+            checkpoint.forget([log.key for log in logs])
+        for log in logs:
             log.is_deleted = True
             log.close()
-            with self._checkpoint_guard:
-                for offsets in (self._start_offsets, self._cleaner_offsets, self._recovery_points or {}):
-                    offsets.pop(key, None)
+        for log in logs:
             if self.disk.exists(log.directory):
                 self._discard_directory(log, log.topic_id, now_ms + log.config.file_delete_delay_ms)
+        self.store.root.note_changed()
         if sync:
-            self.disk.sync_directory()
+            self.store.root.sync()
 
     def _discard_directory(self, log: PartitionLog, topic_id: bytes, due_ms: int) -> None:
         """By a name that no other topic's directory can have, and that fits in 255 bytes."""
         name = f"{log.topic[:180]}-{log.partition}.{topic_id.hex()}{DELETED_DIRECTORY}"
         self.disk.rename(log.directory, name)
-        self._doomed.append(Doomed(due_ms, partial(self.disk.remove_directory, name)))
+        self._doomed.append(Doomed(due_ms, name))
 
     def set_aside_strays(self, topic_ids: Container[bytes]) -> list[str]:
         """Renames directories of topics that nobody knows, as after lost metadata; never deletes them."""
@@ -274,7 +341,7 @@ class LogManager:
                 self._set_aside(name, topic_id)
                 strays.append(name)
         if strays:
-            self.disk.sync_directory()
+            self.store.root.note_changed()
         return strays
 
     def _set_aside(self, directory: str, topic_id: bytes) -> None:
@@ -297,10 +364,11 @@ class LogManager:
         if rolled:
             works.append(Work("sync closed segments", partial(self.sync, rolled)))
         due = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
-        if due or self._are_offsets_stale:
+        if due or not (self.store.start_offsets.is_saved and self.store.cleaner_offsets.is_saved):
             self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
-            self._are_offsets_stale = False
             works.append(self._removal(due))
+        if self.store.reserve.is_out:
+            works.append(Work("make the reserve again", self.store.reserve.make))
         compaction = self._next_compaction(now_ms)
         if compaction is not None:
             works.append(compaction)
@@ -314,15 +382,25 @@ class LogManager:
 
     def _expire(self, log: PartitionLog, now_ms: int) -> None:
         log.producer_states.forget_idle(now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms)
-        try:
-            dropped = drop_expired(log, now_ms=now_ms)
-        except OSError as error:
-            logger.warning("%s: old segments stay for now: %s", log.name, error)
-            return
-        if dropped:
-            self._are_offsets_stale = True
+        dropped = self._attempt(
+            log,
+            "old segments stay",
+            lambda: self.store.reserve.with_room(partial(drop_expired, log, now_ms=now_ms)),
+        )
         due_ms = now_ms + log.config.file_delete_delay_ms
-        self._doomed += [Doomed(due_ms, segment.remove_files, log) for segment in dropped]
+        self._doomed += [Doomed(due_ms, log=log, segment=segment) for segment in dropped or ()]
+
+    def _attempt(self, log: PartitionLog, what: str, work: Callable[[], T]) -> T | None:
+        """One log that cannot be read or written must not keep the others from what is due."""
+        try:
+            result = work()
+        except (OSError, KafkaError) as error:
+            if log.key not in self._stuck:
+                self._stuck.add(log.key)
+                logger.error("%s: %s for now: %s", log.name, what, error)
+            return None
+        self._stuck.discard(log.key)
+        return result
 
     def _removal(self, due: list[Doomed]) -> Work:
         """A full disk has no room for the offsets either: then the files stay, and it is tried again."""
@@ -331,31 +409,58 @@ class LogManager:
         def run() -> None:
             try:
                 self._save_offsets()
-            except OSError as error:
-                if error.errno not in FULL:
-                    raise
-                logger.error("old files stay for now: %s. Free space on the disk.", error)
+            except KafkaError as error:
+                cure = cure_of(error.__cause__)
+                logger.error("old files stay for now: %s %s.", error.message, cure)
                 left.extend(due)
                 return
-            self._remove(due)
+            left.extend(self._remove(due))
 
         def finish() -> None:
-            if left:
-                self._doomed += left
-                self._are_offsets_stale = True
+            self._doomed += left
 
         return Work("remove old files", run, finish)
 
     def _save_offsets(self) -> None:
-        self.save_start_offsets()
-        self._save_cleaner_offsets()
+        self.store.start_offsets.sync()
+        self.store.cleaner_offsets.sync()
 
-    def _remove(self, doomed: Iterable[Doomed]) -> None:
-        """Once the offsets are saved. What replaces the files must be safe, too, before they go."""
-        doomed = list(doomed)
-        self.sync({id(one.log): one.log for one in doomed if one.log and not one.log.is_deleted}.values())
+    def _remove(self, doomed: Iterable[Doomed]) -> list[Doomed]:
+        """Once the offsets are saved. What replaces the files must be safe, too, before they go. What is left to do."""
+        left = []
+        dropped: dict[PartitionLog, list[Doomed]] = {}
         for one in doomed:
-            one.remove()
+            if one.directory:
+                self.disk.remove_directory(one.directory)
+            elif one.log is not None and not one.log.is_deleted:  # else its directory goes as a whole
+                dropped.setdefault(one.log, []).append(one)
+        self.sync(dropped)
+        for log, ones in dropped.items():
+            try:
+                self._remove_segments(log, ones)
+            except OSError as error:
+                if error.errno not in REFUSALS:
+                    raise
+                left += ones
+        return left
+
+    def _remove_segments(self, log: PartitionLog, doomed: Iterable[Doomed]) -> None:
+        """From the log's own directory: one of its name may by now be another topic's."""
+        try:
+            folder = self.disk.open_folder(log.directory)
+        except FileNotFoundError:
+            return
+        try:
+            if parse_partition_metadata(folder.read(PARTITION_METADATA)) != log.topic_id:
+                return
+            for one in doomed:
+                assert one.segment is not None
+                for suffix in SEGMENT_FILES:
+                    folder.remove(file_name(one.segment.base_offset, suffix))
+        except FileNotFoundError:
+            return  # it does not say whose it is: then it is not this log's
+        finally:
+            folder.close()
 
     def _next_compaction(self, now_ms: int) -> Work | None:
         """One at a time, for the log with most to gain."""
@@ -364,8 +469,8 @@ class LogManager:
         due = []
         for log in self.logs.values():
             if "compact" in log.config.cleanup_policy and len(log.segments) > 1:
-                chosen = plan(log, cleaned_to=self._cleaned_to(log), now_ms=now_ms)
-                if chosen.is_due:
+                chosen = self._plan(log, now_ms)
+                if chosen is not None and chosen.is_due:
                     due.append((chosen.dirty_bytes, log, chosen))
         if not due:
             return None
@@ -376,8 +481,8 @@ class LogManager:
         """Of what is closed and synced, whatever its share of the log; None if that is nothing, or under way."""
         if log in self._compactions or log.damage is not None or log.is_deleted:
             return None
-        chosen = plan(log, cleaned_to=self._cleaned_to(log), now_ms=now_ms)
-        return self._compact(log, chosen, now_ms) if chosen.dirty_bytes else None
+        chosen = self._plan(log, now_ms)
+        return self._compact(log, chosen, now_ms) if chosen is not None and chosen.dirty_bytes else None
 
     def clean_and_dirty_bytes(self, log: PartitionLog) -> tuple[int, int]:
         """How much of a log is compacted, and how much came after that."""
@@ -386,10 +491,20 @@ class LogManager:
         return clean, log.size - clean
 
     def _cleaned_to(self, log: PartitionLog) -> int:
-        return self._cleaner_offsets.get((log.topic, log.partition), 0)
+        return self.store.cleaner_offsets.get(log.key) or 0
 
-    def _compact(self, log: PartitionLog, chosen: Plan, now_ms: int) -> Work:
-        compaction = self._compactions[log] = Compaction(log, chosen, now_ms=now_ms)
+    def _plan(self, log: PartitionLog, now_ms: int) -> Plan | None:
+        return self._attempt(
+            log, "it is not compacted", partial(plan, log, cleaned_to=self._cleaned_to(log), now_ms=now_ms)
+        )
+
+    def _compact(self, log: PartitionLog, chosen: Plan, now_ms: int) -> Work | None:
+        compaction = self._attempt(
+            log, "it is not compacted", partial(Compaction, log, chosen, now_ms=now_ms)
+        )
+        if compaction is None:
+            return None
+        self._compactions[log] = compaction
         return Work(f"compact {log.name}", compaction.run, partial(self._finish_compaction, compaction))
 
     def _finish_compaction(self, compaction: Compaction) -> None:
@@ -397,14 +512,12 @@ class LogManager:
         self._compactions.pop(log, None)
         compaction.finish()
         if not log.is_deleted:
-            self._cleaner_offsets[log.topic, log.partition] = compaction.cleaned_to
-            self._are_offsets_stale = True
+            self.store.cleaner_offsets.put(log.key, compaction.cleaned_to)
 
     def cancel_compaction(self) -> None:
-        """The broker is stopping: compactions under way end soon and leave nothing behind."""
+        """The broker is stopping: compactions under way end soon, and `close` leaves nothing of them behind."""
         for compaction in self._compactions.values():
             compaction.cancel()
-        self._compactions.clear()
 
     def close(self, *, clean: bool = True) -> None:
         """Leaves the directory to the next start. OSError: nothing synced is lost, but the end is not clean."""
@@ -428,18 +541,29 @@ class LogManager:
             return False
         return True
 
+    def prepare_to_close(self) -> list[PartitionLog]:
+        """What `close` will have to sync. Whoever has threads syncs these logs before, many at a time."""
+        for log in self.logs.values():
+            if log.segments:
+                self._is_saved(log)
+        return [log for log in self.logs.values() if not log.is_synced]
+
     def _leave_cleanly(self) -> None:
         self.cancel_compaction()
+        for compaction in list(self._compactions.values()):
+            self._finish_compaction(compaction)
         logs = [log for log in self.logs.values() if log.segments and self._is_saved(log)]
-        self.sync(self.logs.values())
+        self.sync([log for log in self.logs.values() if not log.is_synced])
+        self.store.root.sync()
         for log in logs:
             log.forget_old_snapshots()
-        self.save_recovery_points()
+        self.store.recovery_points.sync()
         self._save_offsets()
         self._remove(self._doomed)
         summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
         content = json.dumps({"logs": summaries}, separators=(",", ":")).encode()
-        replace_file(self.disk, CLEAN_SHUTDOWN, _crc_line(content) + b"\n" + content)
+        data = _crc_line(content) + b"\n" + content
+        self.store.reserve.with_room(partial(replace_file, self.disk, CLEAN_SHUTDOWN, data))
 
 
 def _crc_line(content: bytes) -> bytes:

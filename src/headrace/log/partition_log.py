@@ -9,24 +9,31 @@ Everything here runs on the loop's thread, except `sync`, which a worker calls w
 it takes the list of what is unsynced under the store's guard and syncs without it.
 
 Invariants: batches lie in the order of their offsets; offsets never change; `start_offset` and `end_offset` never
-go back; what a client was told is durable is below `recovery_point`.
+go back; what a client was told is durable is below `recovery_point`. What of it the next start need not check is
+`trust`'s to say.
 """
 
+import contextlib
+import errno
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from headrace.log.config import LogConfig
-from headrace.log.disk import replace_file, write_file
+from headrace.log.disk import write_file
+from headrace.log.durable import Durable
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.errors import REFUSALS
 from headrace.log.files import LogFiles
 from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
-from headrace.log.layout import LEADER_EPOCHS, TRANSACTION_INDEX, directory_name, encode_epochs
+from headrace.log.layout import DRAFT, LEADER_EPOCHS, TRANSACTION_INDEX, Key, directory_name, encode_epochs
 from headrace.log.positions import Positions
 from headrace.log.producers import Origin, Producer, ProducerStates, ProducerView, encode_snapshot
 from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
+from headrace.log.trust import Trust
 from headrace.log.validation import COMPRESSION_OF, LOG_APPEND_TIME, Checked, check_batches
 from headrace.wire.batches import FRAME_SIZE, place, read_header, split, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -78,12 +85,12 @@ class PartitionLog:
         "partition",
         "producer_states",
         "recovery_point",
-        "saved_recovery_point",
         "segments",
         "start_offset",
         "store",
         "topic",
         "topic_id",
+        "trust",
     )
 
     def __init__(self, store: Store, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> None:
@@ -97,11 +104,10 @@ class PartitionLog:
         self.end_offset = 0
         self.recovery_point = 0
         """Below it everything is synced."""
-        self.saved_recovery_point = 0
-        """As the next start would find it written down."""
+        self.trust = Trust(store.recovery_points, self.key)
         self.is_deleted = False
         self.is_as_left = False
-        """Opened after a clean stop and not written to since."""
+        """Nothing was written since a clean stop, or since all was prepared for one."""
         self.files = LogFiles(store, self.directory, topic_id)
         self.segments, self.bases = self.files.segments, self.files.bases
         self.epochs = LeaderEpochs()
@@ -119,6 +125,15 @@ class PartitionLog:
 
     def __repr__(self) -> str:
         return f"PartitionLog({self.directory!r}, {self.start_offset}..{self.end_offset})"
+
+    @property
+    def key(self) -> Key:
+        return self.topic_id, self.partition
+
+    @property
+    def saved_recovery_point(self) -> int:
+        """Where the next start would begin to check."""
+        return self.trust.saved
 
     @property
     def leader_epoch(self) -> int:
@@ -155,6 +170,10 @@ class PartitionLog:
             duplicate = self._duplicate(checked, append_time_ms)
             if duplicate is not None:
                 return duplicate
+            if self.store.reserve.is_out:
+                raise self._storage_error(
+                    "cannot be written", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                )
         base_offset = next_offset = self.end_offset
         buffer = bytearray(data)
         placed: list[Placed] = []
@@ -234,14 +253,20 @@ class PartitionLog:
         self.is_as_left = False
         try:
             segment = self._segment_for(len(data), placed, now_ms)
+            self._enter_epoch()
             segment.append(data, placed, interval=self.config.index_interval_bytes)
         except OSError as error:
             raise self._storage_error("cannot be written", error) from error
         if not segment.is_dirty:
             self.files.note_dirty(segment)
+        self.end_offset = next_offset
+
+    def _enter_epoch(self) -> None:
+        """Before the first batch of a leader epoch is written."""
         if self.epochs.latest < self.store.leader_epoch:
             self.epochs.assign(self.store.leader_epoch, self.end_offset)
-        self.end_offset = next_offset
+            with contextlib.suppress(OSError):  # the next roll insists on it
+                self.files.note_written(self.save_epochs())
 
     def _segment_for(self, size: int, placed: list[Placed], now_ms: int) -> Segment:
         """The active segment, or a new one if these bytes do not belong in it any more."""
@@ -272,17 +297,31 @@ class PartitionLog:
         """It holds bytes that may not have been synced by the process that wrote them."""
         self.files.note_dirty(segment)
         if segment.is_closed:
-            self.files.note_written([*segment.save_indexes(), *self.save_aborted(segment)])
+            try:
+                self.files.note_written([*segment.save_indexes(), *self.save_aborted(segment)])
+            except OSError as error:
+                self.distrust(segment.base_offset, error)
+
+    def distrust(self, base_offset: int, error: OSError) -> None:
+        """A full disk has no room for a file that recovery would need to trust this segment: it is checked again."""
+        if error.errno not in REFUSALS:
+            raise error
+        self.trust.limit = min(base_offset, base_offset if self.trust.limit is None else self.trust.limit)
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and starts the next at the log's end. OSError leaves the old one active."""
-        active = self.segments[-1]
+        active, end_offset = self.segments[-1], self.end_offset
         if not active.size:
             return active
         self.is_as_left = False
-        written = [*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()]
-        segment = self.files.start_segment(self.end_offset, now_ms)
-        self.files.note_written(written)
+        written = [
+            *active.save_indexes(),
+            *self.save_aborted(active),
+            *self.save_epochs(),
+            *self.save_snapshot(),
+        ]
+        segment = self.files.start_segment(end_offset, now_ms, written)
+        self.files.know_snapshot(end_offset)
         self.forget_old_snapshots()
         return segment
 
@@ -302,8 +341,12 @@ class PartitionLog:
         self.is_as_left = False
         self.files.swap_in(old, new, swap)
         self._positions.forget()
-        self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
         new.is_closed = True
+        self.files.note_written()
+        with contextlib.suppress(
+            OSError
+        ):  # indexes are made again when needed, and no aborted records are left
+            self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
 
     def save_aborted(self, segment: Segment) -> list[str]:
         """The aborted transactions whose markers are in this segment: a file only if there are any."""
@@ -315,16 +358,18 @@ class PartitionLog:
         write_file(self.store.disk, path, encode_aborted(entries))
         return [path]
 
-    def save_snapshot(self) -> str:
-        return self.files.save_snapshot(
-            self.end_offset, encode_snapshot(self.producer_states.entries.values())
-        )
+    def save_snapshot(self) -> list[str]:
+        """Of the producers as they are now. It counts once it is noted, with the segment that starts here."""
+        return self.files.save_snapshot(self.end_offset, self.encoded_producers())
+
+    def encoded_producers(self) -> bytes:
+        return encode_snapshot(self.producer_states.entries.values())
 
     def forget_old_snapshots(self) -> None:
-        """Recovery starts at the segment that holds the recovery point, or at a later one, or at the very end."""
-        at = max(0, bisect_right(self.bases, self.recovery_point) - 1)
-        before = [offset for offset in self.files.snapshots if offset <= self.bases[at]]
-        self.files.keep_snapshots([*before[-1:], *self.bases[at:], self.end_offset])
+        """Recovery starts from the newest one that is trusted, or a later one."""
+        trusted = [offset for offset in self.files.snapshots if offset <= self.trust.saved]
+        oldest = trusted[-1] if trusted else 0
+        self.files.keep_snapshots([offset for offset in self.files.snapshots if offset >= oldest])
 
     def end_after(self, segment: Segment) -> int:
         """Where the offsets of a segment end: at the next one's base, or at the log's end."""
@@ -432,7 +477,31 @@ class PartitionLog:
         )
 
     def delete_records(self, before: int) -> int:
-        """Moves the start to `before` (-1: to the end), safely on disk when it returns. The new start offset."""
+        """Moves the start to `before` (-1: to the end), safely on disk when it returns. The new start offset.
+
+        For whoever may wait for the disk; the loop's thread uses `trim`.
+        """
+        target = self._new_start(before)
+        if target > self.start_offset:
+            self.store.start_offsets.put(self.key, target)
+            try:
+                self.store.start_offsets.sync()
+            except KafkaError:
+                self.store.start_offsets.put(self.key, self.start_offset)
+                raise
+            except OSError as error:
+                raise self._storage_error("cannot record its start offset", error) from error
+            self.move_start(target)
+        return self.start_offset
+
+    def trim(self, before: int) -> int:
+        """`delete_records` for readers at once; safe when the store's `start_offsets` have been synced."""
+        target = self._new_start(before)
+        if target > self.start_offset:
+            self.move_start(target)
+        return self.start_offset
+
+    def _new_start(self, before: int) -> int:
         if "delete" not in self.config.cleanup_policy:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -441,18 +510,14 @@ class PartitionLog:
         target = self.end_offset if before == -1 else before
         if not 0 <= target <= self.end_offset:
             raise self._out_of_range(target)
-        if target > self.start_offset:
-            try:
-                self.store.save_start_offsets({(self.topic, self.partition): target})
-            except OSError as error:
-                raise self._storage_error("cannot record its start offset", error) from error
-            self.move_start(target)
-        return self.start_offset
+        return target
 
     def move_start(self, offset: int) -> None:
         self.start_offset = offset
         self.epochs.cut_before(offset)
         self.aborted = [entry for entry in self.aborted if entry.last_offset >= offset]
+        if not self.is_deleted:
+            self.store.start_offsets.put(self.key, offset)
 
     def producers(self) -> list[ProducerView]:
         return self.producer_states.views()
@@ -470,31 +535,50 @@ class PartitionLog:
 
     @property
     def has_rolled(self) -> bool:
-        """A segment has closed since the recovery point was last written down."""
-        return len(self.segments) > 1 and self.saved_recovery_point < self.segments[-1].base_offset
+        """A segment has closed that the next start would check all the same."""
+        return len(self.segments) > 1 and self.trust.saved < self.segments[-1].base_offset
 
-    def sync(self) -> None:
-        """Makes everything appended so far safe. From a worker's thread; raises OSError."""
+    def sync(self) -> list[Durable]:
+        """Makes everything appended so far safe, together with what it returns. From a worker; raises OSError."""
         end_offset = self.end_offset
         try:
-            self.files.sync()
-            if self.epochs.is_changed:
-                self.save_epochs()
+            active = self.files.sync()
         except FileNotFoundError:
             if not self.is_deleted:
                 raise
-        self.recovery_point = end_offset
+            return []
+        if self.is_deleted:
+            return []
+        self.recovery_point = max(self.recovery_point, end_offset)
+        if active is not None:
+            self.trust.raise_to(active)
+        rest: list[Durable] = []
+        if not self.files.is_in_root:
+            rest.append(self.store.root)
+        if not self.trust.is_saved:
+            rest.append(self.trust.points)
+        return rest
 
-    def save_epochs(self) -> None:
-        self.epochs.is_changed = False
-        replace_file(self.store.disk, f"{self.directory}/{LEADER_EPOCHS}", encode_epochs(self.epochs.entries))
+    @property
+    def is_synced(self) -> bool:
+        """There is nothing for `sync` to do."""
+        return self.files.is_synced and self.trust.is_saved and not self.has_rolled
+
+    def save_epochs(self) -> list[str]:
+        """They are part of what is trusted with a segment; of segments that are not, batches say them again."""
+        path = f"{self.directory}/{LEADER_EPOCHS}"
+        if self.epochs.is_changed:
+            write_file(self.store.disk, path + DRAFT, encode_epochs(self.epochs.entries))
+            self.store.disk.rename(path + DRAFT, path)
+            self.epochs.is_changed = False
+        return [path]
 
     def save_for_restart(self) -> None:
-        """What the next start reads instead of scanning."""
-        if self.is_as_left:
-            return
+        """What the next start reads instead of scanning, if it is worth a file."""
         active = self.segments[-1]
-        self.files.note_written([*active.save_indexes(), *self.save_aborted(active), self.save_snapshot()])
+        if not self.is_as_left and active.index_entries:
+            self.files.note_written(active.save_indexes())
+        self.is_as_left = True
 
     def close(self) -> None:
         self.files.close()

@@ -1,7 +1,7 @@
 """Opening a log: at once after a clean stop, by scanning what may be torn after any other end.
 
-Theory of operation. `recovery_point` is an offset below which everything is known to be synced; segments wholly
-below it are taken as they are. From the segment that holds it on, every batch is checked. The first bytes that are
+Theory of operation. Segments below the recovery point are trusted (see `trust`) and taken as they are. From the
+segment that starts there on, every batch is checked. The first bytes that are
 no batch end the log, if nothing follows them: a torn tail, which is cut. If batches follow in the same segment, there
 are two cases. Where sectors of the file were never written (they are zeros), power was lost while the system wrote
 the unsynced tail back out of order: that is a torn tail, too. Otherwise something that was written is damaged: the
@@ -9,11 +9,13 @@ bytes stay, and the log refuses to serve from there on. What is cut with batches
 were never synced (a log's recovery point is recorded before anything in a new segment is acknowledged), so nobody
 was promised them; they are set aside under another name, not deleted.
 
-Producers and open transactions come from the newest snapshot and the batch headers after it.
+Producers and open transactions come from the snapshot at the recovery point and the batch headers after it. Those of
+later segments are made again as the scan passes, so that what the next sync makes trusted is complete.
 """
 
 import contextlib
 import logging
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -38,6 +40,7 @@ from headrace.log.layout import (
 from headrace.log.partition_log import RELATIVE_OFFSET_MAX, Damage, PartitionLog
 from headrace.log.producers import decode_snapshot
 from headrace.log.segment import Segment
+from headrace.log.trust import UNKNOWN
 from headrace.wire.batches import (
     FRAME_SIZE,
     HEADER_SIZE,
@@ -80,33 +83,49 @@ def summary_of(log: PartitionLog) -> dict[str, Any]:
         "epochs": log.epochs.entries,
         "snapshots": log.files.snapshots,
         "aborted": [list(entry) for entry in log.aborted],
+        "producers": b64encode(log.encoded_producers()).decode(),
     }
 
 
 def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) -> None:
-    """Reads nothing but the producers' snapshot."""
-    log.files.adopt(is_synced=True)
+    """Reads nothing from the disk, unless an earlier version has left the summary: then the producers' snapshot."""
     log.start_offset, log.end_offset = summary["start_offset"], summary["end_offset"]
-    log.recovery_point = log.saved_recovery_point = log.end_offset
+    log.recovery_point = log.end_offset
     for base_offset, size, first_timestamp, max_timestamp, max_timestamp_offset in summary["segments"]:
         segment = log.files.new_segment(base_offset, created_ms=now_ms, size=size)
         segment.first_timestamp = first_timestamp
         segment.max_timestamp, segment.max_timestamp_offset = max_timestamp, max_timestamp_offset
         log.files.put(segment)
+    log.move_start(log.start_offset)
     log.epochs = LeaderEpochs([(epoch, start) for epoch, start in summary["epochs"]])
+    log.epochs.is_changed = True  # their file is as old as the last roll
     log.files.snapshots += summary["snapshots"]
     log.aborted = [AbortedTransaction(*row) for row in summary["aborted"]]
-    path = log.files.snapshot_path(log.end_offset)
-    states = decode_snapshot(log.store.disk.read(path), now_ms=now_ms)
+    if "producers" in summary:
+        data = b64decode(summary["producers"])
+    else:
+        data = log.store.disk.read(log.files.snapshot_path(log.end_offset))
+    states = decode_snapshot(data, now_ms=now_ms)
     if states is None:
-        raise Unreadable(f"{path} is torn")
+        raise Unreadable("the producers' snapshot is torn")
     log.producer_states = states
+    log.files.adopt(is_synced=True)
     log.is_as_left = True
 
 
-def recover(log: PartitionLog, *, recovery_point: int | None, start_offset: int, now_ms: int) -> None:
-    """Opens a log that was not closed cleanly. Without a recovery point (its file is lost) all is scanned."""
-    _Recovery(log, recovery_point, now_ms).run(start_offset)
+def recover(
+    log: PartitionLog,
+    *,
+    recovery_point: int | None,
+    start_offset: int,
+    now_ms: int,
+    may_start_over: bool = True,
+) -> None:
+    """Opens a log that was not closed cleanly. Without a recovery point (their file is lost) all is scanned.
+
+    A start offset beyond the log's end means that the end was lost; it may be wrong unless `may_start_over`.
+    """
+    _Recovery(log, recovery_point, now_ms).run(start_offset, may_start_over=may_start_over)
 
 
 class _Recovery:
@@ -114,24 +133,26 @@ class _Recovery:
         self.log = log
         self.disk = log.store.disk
         self.recovery_point = recovery_point or 0
-        # Only synced segments are compacted, so above the recovery point no offsets may be missing.
+        # Only trusted segments are compacted, so above the recovery point no offsets may be missing.
         self.may_have_gaps = recovery_point is None
+        self.has_gap_in_last = False
         self.now_ms = now_ms
 
-    def run(self, start_offset: int) -> None:
+    def run(self, start_offset: int, *, may_start_over: bool) -> None:
         log = self.log
         finish_interrupted_work(self.disk, log.directory)
         self._list_files()
-        log.files.adopt(is_synced=False)
-        first_scanned = max(
-            0, sum(segment.base_offset <= self.recovery_point for segment in log.segments) - 1
-        )
+        first_scanned = self._first_scanned()
         self._load_epochs(log.segments[:first_scanned])
         self._load_aborted(log.segments[:first_scanned])
-        log.end_offset = log.bases[first_scanned] if log.segments else start_offset
-        self._load_producers(first_scanned)
-        self._scan_from(first_scanned)
+        log.end_offset = log.bases[first_scanned] if log.segments else max(start_offset, self.recovery_point)
+        snapshot_at = self._load_producers(first_scanned)
+        log.files.adopt(is_synced=False)
+        self._scan_from(first_scanned, snapshot_at)
         log.epochs.cut_after(log.end_offset)
+        if log.segments and start_offset > log.end_offset and not may_start_over:
+            logger.error("%s: its start offset %d is another topic's and is ignored", log.name, start_offset)
+            start_offset = log.bases[0]
         log.start_offset = max(log.bases[0] if log.bases else 0, start_offset)
         if log.start_offset > start_offset:  # retention writes it down before it removes anything
             logger.error(
@@ -140,16 +161,26 @@ class _Recovery:
                 start_offset,
                 log.start_offset - 1,
             )
+        if self.may_have_gaps:
+            log.trust.start_over(UNKNOWN)
         if log.start_offset > log.end_offset:
             self._start_over()
-        log.recovery_point = log.saved_recovery_point = min(self.recovery_point, log.end_offset)
-        if log.end_offset < self.recovery_point and not log.damage:
+        elif self.has_gap_in_last and log.damage is None:
+            log.roll(self.now_ms)  # the next start would take the gap for damage
+        log.move_start(log.start_offset)
+        log.recovery_point = min(self.recovery_point, log.end_offset)
+
+    def _first_scanned(self) -> int:
+        """The segment that starts at the recovery point. If it was lost, the log goes on there all the same."""
+        log = self.log
+        if log.segments and log.bases[-1] < self.recovery_point:
             logger.error(
-                "%s: offsets %d to %d had been synced and are gone; the disk or somebody has lost them",
+                "%s: offsets from %d on had been synced and are gone; the disk or somebody has lost them",
                 log.name,
-                log.end_offset,
-                self.recovery_point - 1,
+                self.recovery_point,
             )
+            log.files.start_segment(self.recovery_point, self.now_ms)
+        return max(0, sum(base <= self.recovery_point for base in log.bases) - 1)
 
     def _list_files(self) -> None:
         log = self.log
@@ -172,23 +203,22 @@ class _Recovery:
             for segment in trusted:
                 for _, header in segment.headers():
                     log.epochs.assign(header.leader_epoch, header.base_offset)
-                    break
 
     def _load_aborted(self, trusted: Sequence[Segment]) -> None:
         for segment in trusted:
             with contextlib.suppress(FileNotFoundError):
                 self.log.aborted += decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
 
-    def _load_producers(self, first_scanned: int) -> None:
-        """As they were where the scan begins."""
+    def _load_producers(self, first_scanned: int) -> int:
+        """As they were where the scan begins. Where the snapshot that says so was taken; -1 without one."""
         log = self.log
         from_offset = -1
         for offset in reversed([offset for offset in log.files.snapshots if offset <= log.end_offset]):
-            data = self.disk.read(log.files.snapshot_path(offset))
-            states = decode_snapshot(data, now_ms=self.now_ms)
+            states = decode_snapshot(self.disk.read(log.files.snapshot_path(offset)), now_ms=self.now_ms)
             if states is not None:
                 log.producer_states, from_offset = states, offset
                 break
+        log.files.keep_snapshots([from_offset])  # torn ones, and those of segments that are not trusted
         aborted = list(log.aborted)
         for segment in log.segments[:first_scanned]:
             if log.end_after(segment) > from_offset:
@@ -196,6 +226,16 @@ class _Recovery:
                     if header.base_offset >= from_offset:
                         self._replay(segment, position, header)
         log.aborted = aborted  # the trusted segments' own indexes have said it all
+        return from_offset
+
+    def _save_snapshot(self, segment: Segment) -> None:
+        log = self.log
+        try:
+            log.files.note_written(log.save_snapshot())
+        except OSError as error:
+            log.distrust(segment.base_offset, error)
+        else:
+            log.files.know_snapshot(log.end_offset)
 
     def _replay(self, segment: Segment, position: int, header: BatchHeader) -> None:
         if header.producer_id < 0:
@@ -213,11 +253,15 @@ class _Recovery:
         if first_offset >= 0 and not marker.is_commit:
             self.log.note_aborted(header.producer_id, first_offset, header.last_offset)
 
-    def _scan_from(self, first_scanned: int) -> None:
+    def _scan_from(self, first_scanned: int, snapshot_at: int) -> None:
         log = self.log
         for at in range(first_scanned, len(log.segments)):
             segment = log.segments[at]
             is_gap = at > first_scanned and segment.base_offset != log.end_offset and not self.may_have_gaps
+            if not is_gap:
+                log.end_offset = max(log.end_offset, segment.base_offset)
+                if log.end_offset != snapshot_at and (at or log.producer_states.entries):
+                    self._save_snapshot(segment)
             stopped_at = 0 if is_gap else self._scan(segment)
             if not is_gap and stopped_at == segment.size:
                 continue
@@ -250,13 +294,14 @@ class _Recovery:
     def _scan(self, segment: Segment) -> int:
         """Checks every batch and takes it into account; where the last good one ends."""
         log = self.log
-        log.end_offset = max(log.end_offset, segment.base_offset)
         segment.reset_notes()
+        self.has_gap_in_last = False
         end = 0
         for position, header in valid_batches(segment, 0, log.end_offset):
             is_next = header.base_offset == log.end_offset or self.may_have_gaps
             if not is_next or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
                 break  # base offsets are outside the checksum
+            self.has_gap_in_last |= header.base_offset != log.end_offset
             self._replay(segment, position, header)
             if header.leader_epoch <= log.store.leader_epoch:
                 log.epochs.assign(header.leader_epoch, header.base_offset)
@@ -325,12 +370,14 @@ class _Recovery:
     def _start_over(self) -> None:
         """Records below the start offset are gone anyway, and the log's end had not reached the disk."""
         log = self.log
+        log.end_offset = log.start_offset
+        written = log.save_snapshot()
         for segment in log.segments:
             segment.remove_files()
         log.segments.clear()
         log.bases.clear()
-        log.end_offset = log.start_offset
-        log.files.start_segment(log.start_offset, self.now_ms)
+        log.files.start_segment(log.start_offset, self.now_ms, written)
+        log.files.know_snapshot(log.start_offset)
 
 
 def finish_interrupted_work(disk: Disk, directory: str) -> None:

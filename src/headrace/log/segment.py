@@ -117,7 +117,14 @@ class Segment:
         return f"{self.directory}/{file_name(self.base_offset, suffix)}"
 
     def create(self) -> None:
-        self._use(self.disk.open(self.path, create=True))
+        file = self.disk.open(self.path, create=True)
+        try:
+            if file.size():
+                file.truncate(0)
+        except OSError:
+            file.close()
+            raise
+        self._use(file)
 
     def _use(self, file: File) -> File:
         self._file = file

@@ -1,24 +1,35 @@
 """What the logs of one data directory share."""
 
 import threading
-from collections.abc import Callable, Mapping
 
+from headrace.log.checkpoint import Checkpoint, RecoveryPoints, Root
 from headrace.log.disk import Disk
-from headrace.log.layout import Partition
+from headrace.log.layout import CLEANER_OFFSETS, RECOVERY_POINTS, START_OFFSETS
+from headrace.log.reserve import Reserve
 from headrace.log.segment import OpenFiles
-
-SaveStartOffsets = Callable[[Mapping[Partition, int]], None]
 
 
 class Store:
-    __slots__ = ("disk", "guard", "leader_epoch", "open_files", "save_start_offsets", "unsynced_root")
+    __slots__ = (
+        "cleaner_offsets",
+        "disk",
+        "guard",
+        "leader_epoch",
+        "open_files",
+        "recovery_points",
+        "reserve",
+        "root",
+        "start_offsets",
+    )
 
-    def __init__(self, disk: Disk, *, leader_epoch: int, save_start_offsets: SaveStartOffsets) -> None:
+    def __init__(self, disk: Disk, *, leader_epoch: int = 0, reserve_bytes: int = 0) -> None:
         self.disk = disk
         self.open_files = OpenFiles()
         self.leader_epoch = leader_epoch
         self.guard = threading.Lock()
         """Over the lists of what is unsynced; held for moments only."""
-        self.save_start_offsets = save_start_offsets
-        self.unsynced_root = False
-        """A log's directory was made, or may have been, since the data directory was last synced."""
+        self.root = Root(disk)
+        self.reserve = Reserve(disk, reserve_bytes)
+        self.start_offsets = Checkpoint(disk, START_OFFSETS, self.reserve)
+        self.recovery_points = RecoveryPoints(disk, RECOVERY_POINTS, self.reserve)
+        self.cleaner_offsets = Checkpoint(disk, CLEANER_OFFSETS, self.reserve)

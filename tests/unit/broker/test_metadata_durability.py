@@ -187,7 +187,7 @@ def test_a_record_of_a_fresh_topic_is_acknowledged_when_both_are_durable(
     machine.runner.waiting.insert(0, machine.runner.waiting.pop(first))
     machine.runner.step()
     assert not answer.is_done
-    machine.runner.step()
+    machine.finish()
     assert answer.is_done
     machine.cut_power()
     assert machine.end_offset("t") == 1

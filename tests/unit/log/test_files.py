@@ -7,7 +7,7 @@ from tests.unit.log.logs import NOW, TOPIC_ID
 
 
 def files_on(disk: MemoryDisk) -> LogFiles:
-    return LogFiles(Store(disk, leader_epoch=0, save_start_offsets=lambda _: None), "orders-0", TOPIC_ID)
+    return LogFiles(Store(disk), "orders-0", TOPIC_ID)
 
 
 def test_the_directory_is_made_once_and_says_whose_it_is() -> None:
@@ -17,7 +17,9 @@ def test_the_directory_is_made_once_and_says_whose_it_is() -> None:
     files.make()
     files.make()
     assert read_topic_id(disk, "orders-0") == TOPIC_ID
-    assert files.store.unsynced_root
+    assert not files.is_in_root
+    files.store.root.sync()
+    assert files.is_in_root
 
 
 def test_a_sync_with_nothing_written_touches_nothing() -> None:
@@ -48,6 +50,7 @@ def test_snapshots_that_are_not_kept_are_removed() -> None:
     files.make()
     for offset in (3, 5, 9, 9):
         files.save_snapshot(offset, b"content")
+        files.know_snapshot(offset)
     files.keep_snapshots([5, 100])
     assert files.snapshots == [5]
     assert disk.list("orders-0") == ["00000000000000000005.snapshot", "partition.metadata"]

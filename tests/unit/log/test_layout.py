@@ -4,11 +4,13 @@ import pytest
 
 from headrace.log.layout import (
     Unreadable,
+    encode_checkpoint,
     encode_epochs,
-    encode_offsets,
     encode_partition_metadata,
     encode_properties,
     file_name,
+    is_by_name,
+    parse_checkpoint,
     parse_directory_name,
     parse_epochs,
     parse_file_name,
@@ -20,12 +22,31 @@ from headrace.log.layout import (
 )
 
 
-def test_a_checkpoint_of_offsets_is_what_kafka_writes() -> None:
-    offsets = {("orders", 1): 5, ("a-b.c_d", 0): 2**40}
-    data = encode_offsets(offsets)
-    assert data == b"0\n2\na-b.c_d 0 1099511627776\norders 1 5\n"
-    assert parse_offsets(data) == offsets
-    assert parse_offsets(encode_offsets({})) == {}
+def test_a_checkpoint_is_keyed_by_topic_id_and_has_a_checksum() -> None:
+    offsets = {(bytes(range(16)), 1): 5, (b"\xff" * 16, 0): 2**40}
+    data = encode_checkpoint(offsets)
+    assert data.startswith(b"1\n2\nAAECAwQFBgcICQoLDA0ODw 1 5\n_____________________w 0 1099511627776\ncrc ")
+    assert not is_by_name(data)
+    assert parse_checkpoint(data) == offsets
+    assert parse_checkpoint(encode_checkpoint({})) == {}
+
+
+def test_a_checkpoint_of_which_any_bit_is_wrong_is_unreadable() -> None:
+    data = encode_checkpoint({(bytes(range(16)), 1): 5})
+    for bit in range(8 * len(data)):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(Unreadable):
+            parse_checkpoint(bytes(changed))
+    for size in range(len(data)):
+        with pytest.raises(Unreadable):
+            parse_checkpoint(data[:size])
+
+
+def test_the_checkpoints_of_format_1_are_still_read() -> None:
+    data = b"0\n2\na-b.c_d 0 1099511627776\norders 1 5\n"
+    assert is_by_name(data)
+    assert parse_offsets(data) == {("orders", 1): 5, ("a-b.c_d", 0): 2**40}
 
 
 def test_a_checkpoint_of_epochs_is_what_kafka_writes() -> None:

@@ -67,15 +67,12 @@ def test_a_log_that_cannot_be_closed_cleanly_does_not_keep_others_from_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     disk = MemoryDisk()
-    manager, log = open_log(disk)
+    manager, log = open_log(disk, index_interval_bytes=1)
     other = manager.open_log("other", 0, LogConfig(), bytes(16))
     for one in (log, other):
-        one.append(batch("a"), now_ms=NOW)
-    manager.close()
-    manager, log = open_log(disk)
-    manager.open_log("other", 0, LogConfig(), bytes(16)).append(batch("b"), now_ms=NOW)
-    log.is_as_left = False
-    disk.remove("orders-0/00000000000000000000.log")
+        for value in "ab":
+            one.append(batch(value), now_ms=NOW)
+    disk.remove_directory("orders-0")
     with caplog.at_level(logging.WARNING, "headrace.log"):
         manager.close()
     assert "orders-0 cannot be closed cleanly" in caplog.text

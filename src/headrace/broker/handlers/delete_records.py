@@ -7,6 +7,7 @@ is compaction alone (44), because their readers count on the newest record of ea
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.delete_records_request import DeleteRecordsPartition, DeleteRecordsRequest
 from headrace.wire.messages.delete_records_response import (
@@ -23,9 +24,12 @@ HIGH_WATERMARK = -1
 NO_LOW_WATERMARK = -1
 
 
-def handle(core: "BrokerCore", request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
+def handle(
+    core: "BrokerCore", request: DeleteRecordsRequest, call: Call
+) -> DeleteRecordsResponse | Later[DeleteRecordsResponse]:
+    """Readers see the new start at once; the client is told when it is safe on disk."""
     core.require_working()
-    return DeleteRecordsResponse(
+    response = DeleteRecordsResponse(
         topics=[
             DeleteRecordsTopicResult(
                 name=topic.name,
@@ -34,6 +38,20 @@ def handle(core: "BrokerCore", request: DeleteRecordsRequest, call: Call) -> Del
             for topic in request.topics
         ]
     )
+    answer: Later[DeleteRecordsResponse] = Later()
+
+    def refuse(error: Exception) -> None:
+        if isinstance(error, KafkaError):
+            core.note_refused_write(error)
+            for partition in [partition for topic in response.topics for partition in topic.partitions]:
+                if not partition.error_code:
+                    partition.low_watermark, partition.error_code = NO_LOW_WATERMARK, error.code
+            answer.resolve(response)
+        else:
+            answer.fail(error)
+
+    core.saved([core.logs.start_offsets]).then(lambda _: answer.resolve(response), refuse)
+    return answer.value if answer.is_done else answer
 
 
 def _attempt(
@@ -58,7 +76,7 @@ def _delete(core: "BrokerCore", topic_name: str, asked: DeleteRecordsPartition) 
     before = log.end_offset if asked.offset == HIGH_WATERMARK else asked.offset
     if before < 0:
         raise KafkaError(ErrorCode.OFFSET_OUT_OF_RANGE)
-    low_watermark = log.delete_records(before)
+    low_watermark = log.trim(before)
     core.appended(partition)
     return low_watermark
 

@@ -74,6 +74,12 @@ _HEADRACE = (
         "system has it, which is what Kafka does and what a power cut on a single node can lose.",
         choices=("fsync", "os"),
     ),
+    _broker(
+        "headrace.disk.reserve.bytes", Type.LONG, 4 * 1024 * 1024,
+        "Room in the data directory that is kept back and given up when the disk is full, so that DeleteRecords, "
+        "DeleteTopics and retention can free space; 0 for none.",
+        minimum=0,
+    ),
 )  # fmt: skip
 
 _NETWORK = (

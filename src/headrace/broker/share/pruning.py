@@ -150,8 +150,8 @@ class Pruning:
                 return
             core.logs.sync(logs)
             try:
-                core.logs.save_start_offsets({(STATE_TOPIC, index): needed[index] for index in needed})
-            except OSError as error:
+                core.logs.save_start_offsets(dict(zip(logs, needed.values(), strict=True)))
+            except KafkaError as error:
                 logger.warning("%s is not pruned: %s", STATE_TOPIC, error)
             else:
                 is_saved = True

@@ -1,0 +1,88 @@
+"""A little room that is kept for the day the disk is full: freeing space needs to write a little first.
+
+The reserve is a file of zeros in the data directory. An operation that frees space (DeleteRecords, DeleteTopics,
+retention) and finds the disk full gives it up and tries again. While it is out, producers' records are refused, so
+that they do not take the room that was meant for deleting; it is made again as soon as there is room for it.
+"""
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from headrace.log.disk import Disk, File
+from headrace.log.errors import FULL, REFUSALS
+
+logger = logging.getLogger("headrace.log")
+
+T = TypeVar("T")
+RESERVE = "reserve"
+_CHUNK = bytes(1024 * 1024)
+
+
+class Reserve:
+    def __init__(self, disk: Disk, size: int) -> None:
+        """Of 0 bytes: there is none."""
+        self._disk = disk
+        self._size = size
+        self._guard = threading.Lock()
+        self._is_there = False
+
+    @property
+    def is_out(self) -> bool:
+        return not self._is_there and self._size > 0
+
+    def make(self) -> None:
+        """At the start, and from a worker after it was given up. Does nothing while there is no room."""
+        if not self._size:
+            self._disk.remove(RESERVE)
+            return
+        try:
+            file = self._disk.open(RESERVE, create=True)
+            try:
+                self._fill(file)
+            finally:
+                file.close()
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            return
+        with self._guard:
+            self._is_there = True
+
+    def _fill(self, file: File) -> None:
+        size = file.size()
+        if size > self._size:
+            file.truncate(self._size)
+        try:
+            for start in range(size, self._size, len(_CHUNK)):
+                file.write(start, _CHUNK[: min(len(_CHUNK), self._size - start)])
+        except OSError:
+            with contextlib.suppress(OSError):
+                file.truncate(0)  # half a reserve helps nobody
+            raise
+
+    def give_up(self) -> bool:
+        """From any thread. False if there was nothing to give up."""
+        with self._guard:
+            was_there, self._is_there = self._is_there, False
+        if was_there:
+            logger.error("the disk is full: the reserve of %d bytes is used to free space", self._size)
+            file = self._disk.open(RESERVE)
+            try:
+                file.truncate(0)
+            finally:
+                file.close()
+        return was_there
+
+    def with_room(self, attempt: Callable[[], T]) -> T:
+        """Does what frees space; on a full disk once more without the reserve."""
+        try:
+            return attempt()
+        except Exception as error:
+            cause = error if isinstance(error, OSError) else error.__cause__
+            is_full = isinstance(cause, OSError) and cause.errno in FULL
+            if not (is_full or "disk is full" in str(cause)) or not self.give_up():
+                raise
+        return attempt()
