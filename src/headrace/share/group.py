@@ -89,7 +89,7 @@ class ShareGroup:
         metadata_hash = self._fingerprint((name, *info) for name, info in known.items())
         epoch = self.epoch
         is_changed = before is None or metadata.subscribed != before.subscribed
-        delay_ms = self._delay_left(settings, now_ms)
+        delay_ms = self._delay_left(settings, now_ms) if known else 0
         is_idle = bool(known) and not any(self.targets.values())  # nobody has been given anything yet
         is_due = is_idle and not delay_ms
         is_forgotten = is_due and epoch == self.assignment_epoch
