@@ -10,6 +10,15 @@ TOPICS = ("alpha", "beta", "gamma")
 CONSUMER_GROUP, CLASSIC_GROUP = "modern", "classic"
 GROUPS = (CONSUMER_GROUP, CLASSIC_GROUP)
 PARTITIONS_MAX = 3
+CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
+    # Who takes part, where that differs from the registry: everybody; share groups above all; no share groups.
+    {},
+    {
+        "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "idempotent": (0, 1), "transactional": (0, 1),
+        "modern": (0, 0), "classic": (0, 0), "reader": (0, 0), "sharer": (2, 4), "share admin": (1, 1),
+    },
+    {"sharer": (0, 0), "share admin": (0, 0)},
+)  # fmt: skip
 
 
 @dataclass
@@ -19,6 +28,8 @@ class Scenario:
     is_fsync: bool
     step_names: list[str] = field(default_factory=list)
     step_weights: list[int] = field(default_factory=list)
+    crowd: dict[str, tuple[int, int]] = field(default_factory=dict)
+    """How many of an actor there are, at least and at most, where that differs from the registry."""
 
     @property
     def producer_expiration_ms(self) -> int:
@@ -68,6 +79,7 @@ def scenario(rng: Random) -> Scenario:
         is_fsync=flush == "fsync",
         step_names=list(steps.TABLE),
         step_weights=list(accumulate(weights)),
+        crowd=rng.choice(CROWDS),
     )
 
 

@@ -95,7 +95,7 @@ class World(environment.AppendWatcher):
         self.actors: list[Actor] = [
             make(self, f"{name}{number}")
             for name, (make, least, most) in ACTORS.items()
-            for number in range(self.rng.randint(least, most))
+            for number in range(self.rng.randint(*self.scenario.crowd.get(name, (least, most))))
         ]
 
     # Steps
@@ -113,6 +113,7 @@ class World(environment.AppendWatcher):
             self.is_calm = True
             for model in self.models:
                 model.at_end()
+            self._end_if_needed()
             self.end(End.CLEAN)
         finally:
             turns.unwatch()
@@ -247,6 +248,9 @@ class World(environment.AppendWatcher):
         """Lets everything come to its end without any new request, then asks the models."""
         self.disk.mend()
         self.settle()
+        if self.failure is None and not self.has_crashed:
+            for model in self.models:
+                model.settled()
         self.advance(REST_MS)
         self.settle()
         waiting = [pending for link in self.links for pending in link.in_flight]

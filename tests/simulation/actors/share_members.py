@@ -7,7 +7,9 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import share_acknowledge_request as acknowledging
 from headrace.wire.messages import share_fetch_request as fetching
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.records import NewRecord
 from tests.simulation.actor import Actor, Ask, Life
+from tests.simulation.actors.producers import KEYS, PlainProducer
 from tests.simulation.models.logs import Logs
 from tests.simulation.models.share import Share
 from tests.simulation.network import Link, Pending
@@ -30,6 +32,19 @@ class Sent(NamedTuple):
     is_plain: bool
     """Each offset once, and no type that the request does not allow: what was taken is known."""
     generation: int | None
+
+
+class BulkProducer(PlainProducer):
+    """Fills the window of a share-partition."""
+
+    def records(self) -> list[NewRecord]:
+        count = self.rng.choice((1, 10, 40, 90))
+        number = next(self._numbers)
+        now_ms = self.world.clock.wall_ms()
+        return [
+            NewRecord(self.rng.choice(KEYS), f"{self.name}.{number}.{index}".encode(), (), now_ms)
+            for index in range(count)
+        ]
 
 
 class ShareMember(Actor):

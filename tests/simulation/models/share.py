@@ -42,13 +42,24 @@ from headrace.share.errors import (
 from headrace.share.partition import SharePartition
 from headrace.share.session import ShareSession
 from headrace.wire.batches import split
+from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.records import read_records
 from headrace.wire.share_state import ShareKey
 from tests.simulation import share_watching
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import LogModel, Logs, batch_entries
+from tests.simulation.models.share_drain import drain
 from tests.simulation.models.share_journal import STATE_TOPIC, UNDECIDED, Journal, Stored
-from tests.simulation.models.share_shadow import FINAL, Answers, C, InFlight, Rules, S, Shadow
+from tests.simulation.models.share_shadow import (
+    FINAL,
+    TO_DEAD_LETTERS,
+    Answers,
+    C,
+    InFlight,
+    Rules,
+    S,
+    Shadow,
+)
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -240,8 +251,12 @@ class Share(Model, share_watching.ShareWatcher):
         if shadow.next - shadow.start > max(width, rules.window):
             self._check_width(shadow, rules, width)
         for change in changes:
-            if isinstance(change, Change) and change.cause is C.DEAD_LETTER:
-                self._bury(shadow, change)
+            if isinstance(change, Change):
+                if change.cause in TO_DEAD_LETTERS:
+                    revision = self.core.settings.revision
+                    shadow.given_up.update(dict.fromkeys(range(change.first, change.last + 1), revision))
+                elif change.cause is C.DEAD_LETTER:
+                    self._bury(shadow, change)
         self.touched[id(engine)] = shadow
 
     @staticmethod
@@ -288,11 +303,21 @@ class Share(Model, share_watching.ShareWatcher):
                 self.letters.setdefault(key, []).append((model, base_offset + record.offset))
 
     def _bury(self, shadow: Shadow, change: Change) -> None:
+        """A record is archived because its dead letter is safe, or because there can be none."""
         key = shadow.key
         topic = shadow.loaded.partition.topic.name
+        settings = self.core.settings
         for offset in range(change.first, change.last + 1):
             if self.letters.get((key.group_id, topic, key.partition, offset)):
                 self.buried.append((key, shadow.generation, offset))
+                continue
+            target = settings.group_value(key.group_id, "errors.deadletterqueue.topic.name")
+            is_usable = bool(target) and (
+                self.core.topics.get(str(target)) is not None
+                or settings.bool("errors.deadletterqueue.auto.create.topics.enable")
+            )
+            if is_usable and shadow.given_up.get(offset) == settings.revision:
+                raise Violation("share: no dead letter", f"{key} {offset}: {change}")
 
     # After each turn
 
@@ -609,16 +634,43 @@ class Share(Model, share_watching.ShareWatcher):
                 continue
             name = self.logs.name_of(key.topic_id)
             places = self.letters.get((key.group_id, name, key.partition, offset), [])
-            if not any(
-                where >= model.start
-                and where not in model.entries
-                and self.logs.topics.get(model.topic) == model.topic_id
+            if places and not any(
+                where in model.entries
+                or where < model.start
+                or self.logs.topics.get(model.topic) != model.topic_id
                 for model, where in places
             ):
-                continue
-            if any(where in model.entries for model, where in places):
-                continue
-            raise Violation("share: dead letter lost", f"{key} {offset} after {how.value}: {places}")
+                raise Violation("share: dead letter lost", f"{key} {offset} after {how.value}: {places}")
+
+    def settled(self) -> None:
+        """Nobody waits for records that are there."""
+        core, world = self.core, self.world
+        deadline_ms = world.loop.deadline_ms()
+        if core.slices.is_pending or (deadline_ms is not None and deadline_ms <= world.clock.monotonic_ms()):
+            return
+        for link in world.links:
+            for pending in link.in_flight[:1]:
+                request = pending.request
+                if isinstance(request, ShareFetchRequest) and link.is_open and not link.to_broker:
+                    self._check_waits(request)
+
+    def _check_waits(self, request: ShareFetchRequest) -> None:
+        session = self.core.share_leader.sessions.get(request.group_id or "", request.member_id or "")
+        if session is None or request.min_bytes > 1 or request.max_records <= 0 or request.max_bytes <= 0:
+            return
+        for shadow in self.shadows.values():
+            key = shadow.key
+            if (
+                key.group_id == request.group_id
+                and (key.topic_id, key.partition) in session
+                and not shadow.loaded._is_closed
+                and not shadow.loaded.is_fenced
+                and shadow.loaded.readable_bytes(1)
+            ):
+                raise Violation("share: not woken", f"{key}, start {shadow.start}: {request}")
+
+    def at_end(self) -> None:
+        drain(self)
 
     def at_rest(self) -> None:
         now_ms = self.world.clock.monotonic_ms()

@@ -79,6 +79,8 @@ class Shadow:
         self.start = loaded.engine.start_offset
         self.next = self.start
         self.offsets: dict[int, InFlight] = {}
+        self.given_up: dict[int, int] = {}
+        """Records that go to the dead letters, with the revision of the settings by which they do."""
         self.is_behind = False
         """Locks have ended and the journal has refused to note it: the journal knows less than the engine."""
 

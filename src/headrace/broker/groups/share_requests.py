@@ -109,7 +109,10 @@ class ShareRequests:
             start_offset = FIRST_RECORD if topic_id in beat.grown else DECIDED_AT_THE_FIRST_FETCH
             for index in topic.partitions:
                 key = ShareKey(group_id, topic_id, index)
-                self.initialise(key, beat.state_epoch, start_offset=start_offset)
+                # State that the group does not know of: its own record was refused, or lost in a power cut, after
+                # the state was written. Members may have settled records since; none of that is forgotten.
+                if self._core.share_state.get(key) is None:
+                    self.initialise(key, beat.state_epoch, start_offset=start_offset)
         if beat.changes:
             self.change(group, beat.changes, now)
             if any(isinstance(change, EpochChanged) for change in beat.changes):
@@ -135,7 +138,7 @@ class ShareRequests:
     def initialise(
         self, key: ShareKey, epoch: int, *, start_offset: int = DECIDED_AT_THE_FIRST_FETCH
     ) -> Later[None]:
-        """State that begins anew. What an earlier group of this name has left there does not stand in its way."""
+        """State that begins anew, whatever was there before."""
         left = self._core.share_state.get(key)
         state_epoch = epoch if left is None else max(epoch, left.state_epoch)
         return self._core.share_state.initialize(key, state_epoch=state_epoch, start_offset=start_offset)

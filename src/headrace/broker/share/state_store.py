@@ -118,6 +118,8 @@ class ShareStateStore:
                     self._replay(partition.index, record.offset, record.key or b"", record.value)
         if not self._core.logs.was_clean:
             self._mend()
+            # What the process before had written and not synced was answered: it is synced as if just written.
+            self._core.durable(partition.log for partition in topic.partitions)
 
     def _replay(self, partition: int, offset: int, key_bytes: bytes, value: bytes | None) -> None:
         try:

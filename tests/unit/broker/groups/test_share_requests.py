@@ -5,7 +5,10 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.groups.share import ShareGroup
+from headrace.share.changes import StateBatch
+from headrace.share.states import RecordState
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.records import NewRecord, build_batch
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import REST_MS, SETTLING_MS, ShareWorld, assigned
 
@@ -409,12 +412,49 @@ def test_a_topic_that_is_deleted_while_the_journal_refuses_is_forgotten_at_the_n
     assert world.group().rules.initialized == {}
 
 
-def test_state_that_an_earlier_group_left_does_not_stand_in_the_way(world: ShareWorld) -> None:
+def test_state_that_the_group_does_not_know_of_is_kept_with_what_members_have_settled(
+    world: ShareWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
     topic_id = world.new_topic()
-    world.core.share_state.initialize(ShareKey("g", topic_id, 0), state_epoch=77, start_offset=5)
-    answer = world.heartbeat("m", 0, ["t"])
-    assert assigned(answer) == {topic_id: [0]}
-    assert (world.state(topic_id).state_epoch, world.state(topic_id).start_offset) == (77, -1)
+    append = world.core.groups.append
+
+    def refuse(*_: object) -> None:
+        raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR)
+
+    monkeypatch.setattr(world.core.groups, "append", refuse)
+    assert world.heartbeat("m", 0, ["t"]).error_code != 0
+    monkeypatch.setattr(world.core.groups, "append", append)
+    settled = [StateBatch(0, 4, RecordState.ACKNOWLEDGED, 1)]
+    world.core.share_state.write(
+        ShareKey("g", topic_id, 0),
+        state_epoch=-1,
+        leader_epoch=-1,
+        start_offset=0,
+        complete_count=5,
+        batches=settled,
+    )
+    assert assigned(world.heartbeat("m", 0, ["t"])) == {topic_id: [0]}
+    assert (world.state(topic_id).start_offset, world.state(topic_id).merged()) == (0, settled)
+
+
+def test_what_was_answered_before_a_kill_survives_a_power_cut_after_the_next_start(world: ShareWorld) -> None:
+    topic_id = world.new_topic()
+    world.heartbeat("m", 0, ["t"])
+    world.runner.is_held = True
+    settled = [StateBatch(0, 4, RecordState.ARCHIVED, 1)]
+    world.core.topics.require("t", 0).log.append(build_batch([NewRecord(None, b"v", (), 0)] * 5), now_ms=0)
+    world.core.logs.sync([world.core.topics.require("t", 0).log])
+    world.core.share_state.write(
+        ShareKey("g", topic_id, 0),
+        state_epoch=-1,
+        leader_epoch=-1,
+        start_offset=0,
+        complete_count=5,
+        batches=settled,
+    )
+    world.kill()
+    world.power_cycle()
+    assert world.state(topic_id).merged() == settled
 
 
 def test_groups_are_counted_by_type_and_state(world: ShareWorld) -> None:
