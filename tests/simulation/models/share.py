@@ -281,8 +281,14 @@ class Share(Model, share_watching.ShareWatcher):
 
     def applied(self, engine: SharePartition, changes: Sequence[AnyChange]) -> None:
         shadow = self.shadows.get(id(engine))
-        if shadow is not None:
-            shadow.move_start()
+        if shadow is None:
+            return
+        shadow.move_start()
+        if shadow.key in self.journal.uncounted:
+            self.journal.uncounted.discard(shadow.key)
+            stored = self.journal.stored.get(shadow.key)
+            if stored is not None and stored.generation == shadow.generation and stored.start != UNDECIDED:
+                self._check_complete(shadow, stored)
 
     # Dead letters
 
@@ -388,8 +394,6 @@ class Share(Model, share_watching.ShareWatcher):
                     raise Violation(
                         "share: not as written down", f"{shadow.key} {offset}: {one}, written {state}"
                     )
-        if shadow.key in self.journal.written and not shadow.is_behind and stored.start != UNDECIDED:
-            self._check_complete(shadow, stored)
 
     def _check_complete(self, shadow: Shadow, stored: Stored) -> None:
         """How many are settled from the written start on: those below the engine's start are all settled."""

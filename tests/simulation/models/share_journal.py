@@ -66,6 +66,8 @@ class Journal:
         """Keys that are being set anew."""
         self.written: dict[ShareKey, int] = {}
         """Keys written since the last look that were not set anew, with the generation they had."""
+        self.uncounted: set[ShareKey] = set()
+        """Keys written by a change that the engine is about to apply."""
         self._generations = 0
         self.is_starting = False
 
@@ -143,6 +145,7 @@ class Journal:
         is_renewed = isinstance(body, Snapshot) and before == (known.start, known.offsets)
         if is_new and not self.is_starting and body.batches and not is_renewed:
             self.written[key] = known.generation
+            self.uncounted.add(key)
 
     def _check_snapshot(self, key: ShareKey, known: Stored, body: Snapshot) -> None:
         """A snapshot stands for all that was written before it."""
