@@ -219,6 +219,11 @@ class Groups(Model):
     def _check_replay(self) -> None:
         before, after = self._snapshot, self._state()
         assert isinstance(before, dict)
+        for state in (before, after):  # the deletion of a topic may be under way, and a start finishes it
+            for topics in state.get("offsets", {}).values():
+                for topic in [topic for topic in topics if topic not in self.logs.topics]:
+                    del topics[topic]
+            state["offsets"] = {group: topics for group, topics in state.get("offsets", {}).items() if topics}
         for name in sorted(before):
             if before.get(name) != after.get(name):
                 raise Violation("replay differs", f"{name}: {before.get(name)} became {after.get(name)}")
