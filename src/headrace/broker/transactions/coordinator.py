@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
-from headrace.broker.transactions.ending import RETRY_MS, Ending, write_marker
+from headrace.broker.transactions.ending import RETRY_MS, Ending, partition_at, write_marker
 from headrace.broker.transactions.journal import TOPIC, UnknownRecord
 from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Transaction
 from headrace.broker.transactions.producer_ids import ProducerIds
@@ -33,6 +33,7 @@ from headrace.wire.records import read_records
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
+    from headrace.broker.topics import Topic
 
 logger = logging.getLogger("headrace.transactions")
 
@@ -58,6 +59,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, Transaction] = {}
         self._endings: dict[str, Ending] = {}
         self._deadlines: dict[str, Timer] = {}
+        core.topics.on_deleted.append(self._note_topic_deleted)
 
     def load(self) -> None:
         """Reads the journal, finishes what a crash interrupted, and starts the clocks. Groups must be loaded before."""
@@ -71,6 +73,7 @@ class TransactionCoordinator:
                         logger.warning("%s-%d: skipped: %s", TOPIC, partition.index, unknown)
         if not self._core.logs.was_clean:
             self._repair()
+        self._leave_lost_partitions()
         for transaction in list(self._transactions.values()):
             self._watch(transaction)
             if transaction.state in PREPARED:
@@ -98,6 +101,49 @@ class TransactionCoordinator:
                 commit=False,
                 coordinator_epoch=max(each.coordinator_epoch, 0),
             )
+
+    def _leave_lost_partitions(self) -> None:
+        """At start: a crash came between the deletion of a topic and the word of it to open transactions."""
+        changed = []
+        for transaction in list(self._transactions.values()):
+            if transaction.state is State.ONGOING or transaction.state in PREPARED:
+                there = frozenset(
+                    place for place in transaction.partitions if partition_at(self._core, place) is not None
+                )
+                if there != transaction.partitions:
+                    self._change(replace(transaction, partitions=there))
+                    changed.append(transaction.transactional_id)
+        self._sync(changed)
+
+    def _note_topic_deleted(self, topic: "Topic") -> None:
+        """Open transactions leave it: a later topic of its name must not get their markers, after a crash neither."""
+        changed = []
+        for transactional_id in {**self._deadlines, **self._endings}:
+            transaction = self._transactions[transactional_id]
+            left = frozenset(place for place in transaction.partitions if place[0] != topic.name)
+            if left == transaction.partitions:
+                continue
+            changed.append(transactional_id)
+            ending = self._endings.get(transactional_id)
+            if ending is not None and ending.leave(topic.name):
+                continue  # its completion is in the journal already
+            shrunk = replace(transaction, partitions=left)
+            try:
+                self._change(shrunk)
+            except KafkaError as error:
+                logger.error("%s: not written that %s is deleted: %s", transactional_id, topic.name, error)
+                self._keep(shrunk)
+        self._sync(changed)
+
+    def _sync(self, transactional_ids: Sequence[str]) -> None:
+        """For what must be on disk before anything else happens; it is rare."""
+        partitions = {self._partition_of(transactional_id) for transactional_id in transactional_ids}
+        if partitions:
+            home = self._core.topics.internal(TOPIC).partitions
+            try:
+                self._core.logs.sync([home[index].log for index in sorted(partitions)])
+            except OSError as error:
+                self._core.fail(error)
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())

@@ -73,6 +73,12 @@ class Ending:
         self._coordinator_epoch = coordinator_epoch
         self._complete = complete
         self._logs: list[PartitionLog] = []
+        self._is_completed = False
+
+    def leave(self, topic: str) -> bool:
+        """The topic is deleted: no marker for it from now on. True if the completion has been journalled."""
+        self.remaining = {place for place in self.remaining if place[0] != topic}
+        return self._is_completed
 
     def proceed(self) -> None:
         """Called once the decision is durable, and again after each refusal."""
@@ -111,6 +117,7 @@ class Ending:
         except KafkaError as error:
             self._retry(error)
             return
+        self._is_completed = True
         complete.then(self.answerable.resolve)
 
     def _retry(self, error: KafkaError) -> None:

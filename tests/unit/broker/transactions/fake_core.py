@@ -4,7 +4,7 @@ What a test does to it: `advance` turns the clock and runs what is due; `hold` k
 `sync`; `refuse` makes the next appends fail; `crash` gives a new core that has only what was durable.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -138,6 +138,7 @@ class FakeTopics:
     def __init__(self, core: "FakeCore") -> None:
         self._core = core
         self.by_name: dict[str, FakeTopic] = {}
+        self.on_deleted: list[Callable[[Any], None]] = []
 
     def __iter__(self) -> Iterator[FakeTopic]:
         return iter(list(self.by_name.values()))
@@ -189,6 +190,10 @@ class FakeGroups:
 class FakeLogs:
     def __init__(self, *, was_clean: bool) -> None:
         self.was_clean = was_clean
+
+    def sync(self, logs: Iterable[FakeLog]) -> None:
+        for log in logs:
+            log.durable = len(log.entries)
 
 
 class FakeCore:
