@@ -24,6 +24,7 @@ from headrace.broker.later import Later
 from headrace.broker.metrics import Counter, Metrics
 from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
+from headrace.broker.progress import Progress
 from headrace.broker.runner import Runner
 from headrace.broker.settings import Settings
 from headrace.broker.share.dead_letters import DeadLetters
@@ -74,6 +75,7 @@ class BrokerCore:
         self.settings = settings
         self.clock = clock
         self.expiry_clock = ExpiryClock(clock)
+        self.progress = Progress(clock)
         self.timers = Timers()
         self.parked = Parked()
         self.slices = Slices()
@@ -124,6 +126,7 @@ class BrokerCore:
             clock,
             durable=self.durable,
             slices=self.slices,
+            progress=self.progress,
         )
         self.topics.on_changed.append(self._wake_topic)
         self.topics.on_hidden.append(self._wake_topic)

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from headrace.broker.clock import Clock
 from headrace.broker.later import Later, resolved
+from headrace.broker.progress import Progress
 from headrace.broker.settings import BY_NAME, Scope, SettingError, Settings
 from headrace.broker.slices import Slices, Steps
 from headrace.log.config import LogConfig
@@ -114,6 +115,7 @@ class Topics:
         *,
         durable: Callable[[Iterable[Durable]], Later[None]] = lambda _: resolved(None),
         slices: Slices | None = None,
+        progress: Progress | None = None,
     ) -> None:
         """`durable` resolves when the things it is given and all changes of the metadata survive a power cut."""
         self._durable = durable
@@ -145,10 +147,15 @@ class Topics:
             logger.info("finishing the deletion of topic %s", row.name)
             self._remove_left_over(row, is_name_in_use=row.name in names)
         self._set_aside_strays(rows)
+        progress = progress or Progress(clock)
+        total, opened = sum(row.partitions for row in rows), 0
+        what = "opening the logs" if logs.was_clean else "checking the logs after an unclean stop"
         for row in rows:
             for partition in self._register(row).partitions:
                 # Retention and compaction work on open logs; without a directory this costs one look at the disk.
                 _ = partition.log
+                opened += 1
+                progress.note(what, opened, "partitions", of=total)
 
     def get(self, name: str) -> Topic | None:
         return self._by_name.get(name)

@@ -519,6 +519,15 @@ class PartitionLog:
         if not self.is_deleted:
             self.store.start_offsets.put(self.key, offset)
 
+    def refuse_from(self, offset: int, reason: str) -> None:
+        """A reader has found damage: nothing from there on is served, and nothing is appended."""
+        segment = self.segments[max(0, bisect_right(self.bases, offset) - 1)]
+        try:
+            found = segment.find(offset)
+        except (KafkaError, OSError):
+            found = None
+        self.damage = Damage(offset, segment.path, found[0] if found is not None else 0, reason)
+
     def producers(self) -> list[ProducerView]:
         return self.producer_states.views()
 

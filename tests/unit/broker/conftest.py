@@ -9,6 +9,7 @@ from headrace.broker.call import Call
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.handlers import handler_of
+from headrace.broker.journals import Journals
 from headrace.broker.later import Later, resolved
 from headrace.broker.settings import Settings
 from headrace.broker.slices import Slices
@@ -43,6 +44,7 @@ class Admin:
         self.settings.attach(self.metadata)
         self.logs = LogManager(self.disk, now_ms=self.clock.wall_ms())
         self.topics = Topics(self.metadata, self.logs, self.settings, self.clock)
+        self.journals = Journals(cast(BrokerCore, self))
 
     def restart(self, **settings: object) -> None:
         """Stops and starts again, with these settings added."""

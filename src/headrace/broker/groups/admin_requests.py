@@ -28,7 +28,7 @@ class AdminRequests:
         try:
             return self._registry.require_type(group_id, ClassicGroup, "classic").describe()
         except KafkaError as error:
-            if version < NOT_FOUND_IS_AN_ERROR_SINCE:
+            if error.code is ErrorCode.GROUP_ID_NOT_FOUND and version < NOT_FOUND_IS_AN_ERROR_SINCE:
                 return DescribedGroup(group_id=group_id, group_state=DEAD)
             return DescribedGroup(
                 group_id=group_id, group_state=DEAD, error_code=error.code, error_message=error.message

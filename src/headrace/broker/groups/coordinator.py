@@ -25,12 +25,14 @@ from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_requests import ConsumerRequests
 from headrace.broker.groups.mending import ENTRIES_MAX, OffsetMending
 from headrace.broker.groups.offset_requests import OffsetRequests
+from headrace.broker.groups.offsets import Transaction
 from headrace.broker.groups.records import Entry
 from headrace.broker.groups.registry import Group, GroupType, Now, Write
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.share_offset_requests import ShareOffsetRequests
 from headrace.broker.groups.share_requests import ShareRequests
 from headrace.broker.groups.state import GroupState
+from headrace.broker.journals import current_records
 from headrace.broker.later import Later
 from headrace.broker.producer import Producer
 from headrace.broker.timers import Timer
@@ -40,7 +42,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import partition_for
 from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
 from headrace.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
-from headrace.wire.records import read_marker, read_records
+from headrace.wire.records import Record, read_marker, read_records
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -69,6 +71,7 @@ class GroupCoordinator:
             initial_delay_ms=core.settings.int("group.initial.rebalance.delay.ms"),
         )
         self.state = GroupState(core.topics, limits)
+        self.state.registry.check = partial(core.journals.require, OFFSETS_TOPIC)
         self.classic = ClassicRequests(self)
         self.consumer = ConsumerRequests(self)
         self.offsets = OffsetRequests(self)
@@ -109,10 +112,12 @@ class GroupCoordinator:
         self._arm_retention(now)
 
     def replay(self) -> None:
-        topic = self.core.topics.get(OFFSETS_TOPIC)
-        for partition in topic.partitions if topic is not None else ():
-            for batch in partition.log.batches():
-                self._replay_batch(partition.index, batch)
+        for partition, batches in self.core.journals.read(OFFSETS_TOPIC):
+            if any(read_header(batch).is_transactional for batch in batches):
+                for batch in batches:
+                    self._replay_batch(partition, batch)
+            else:
+                self._replay_records(partition, current_records(batches, records.is_offset_commit), None)
 
     def _replay_batch(self, partition: int, batch: bytes) -> None:
         header = read_header(batch)
@@ -122,7 +127,12 @@ class GroupCoordinator:
             if marker is not None:
                 self.state.offsets.end_transaction((partition, header.producer_id), commit=marker.is_commit)
             return
-        for record in read_records(batch):
+        self._replay_records(partition, read_records(batch), transaction)
+
+    def _replay_records(
+        self, partition: int, read: Iterable[Record], transaction: Transaction | None
+    ) -> None:
+        for record in read:
             try:
                 entry = records.decode(record.key or b"", record.value)
             except MalformedMessage as error:

@@ -152,12 +152,12 @@ class OffsetRequests:
     ) -> OffsetFetchResponseGroup:
         """One group's offsets: of the topics asked for, or all that it has."""
         group_id = asked.group_id
-        group = self._registry.get(group_id)
-        if group is not None:
-            try:
+        try:
+            group = self._registry.get(group_id)
+            if group is not None:
                 group.check_offset_fetch(member_id=asked.member_id, epoch=asked.member_epoch)
-            except KafkaError as error:
-                return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
+        except KafkaError as error:
+            return OffsetFetchResponseGroup(group_id=group_id, error_code=error.code)
         if asked.topics is None:
             topics = [*self._fetch_all(group_id, require_stable, with_topic_ids)]
         else:

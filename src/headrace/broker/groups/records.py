@@ -100,6 +100,7 @@ _TYPES: dict[int, tuple[type[Message], type[Message]]] = {
         (ShareGroupStatePartitionMetadataKey, ShareGroupStatePartitionMetadataValue),
     )
 }
+_OFFSET_COMMIT = _SHORT.pack(OffsetCommitKey.API_KEY)
 # What 4.3 writes; every other value has one version only.
 GROUP_METADATA_VERSION = 3
 OFFSET_VERSION = 4
@@ -119,6 +120,10 @@ class Entry:
         if self.value is None:
             return key, None
         return key, _SHORT.pack(self.version) + encode(self.value, self.version)
+
+
+def is_offset_commit(key: bytes) -> bool:
+    return key[:2] == _OFFSET_COMMIT
 
 
 def decode(key: bytes, value: bytes | None) -> Entry | None:

@@ -106,15 +106,18 @@ CommitCheck = Callable[[str, bytes, int], None]
 class Registry:
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
+        self.check: Callable[[str], None] = lambda group_id: None
+        """Raises KafkaError for a group whose part of the journal cannot be read: nobody knows what it was."""
 
     def __iter__(self) -> Iterator[Group]:
         return iter([*self._groups.values()])
 
     def get(self, group_id: str) -> Group | None:
+        self.check(group_id)
         return self._groups.get(group_id)
 
     def require(self, group_id: str) -> Group:
-        group = self._groups.get(group_id)
+        group = self.get(group_id)
         if group is None:
             raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.")
         return group

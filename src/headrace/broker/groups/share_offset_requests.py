@@ -55,6 +55,12 @@ class ShareOffsetRequests:
         self, asked: DescribeShareGroupOffsetsRequestGroup
     ) -> DescribeShareGroupOffsetsResponseGroup:
         """Of the partitions asked for, or of all that have state. What nobody knows has no offset, and no error."""
+        try:
+            self._registry.get(asked.group_id)
+        except KafkaError as error:
+            return DescribeShareGroupOffsetsResponseGroup(
+                group_id=asked.group_id, error_code=error.code, error_message=error.message
+            )
         if asked.topics is None:
             wanted = self._initialised(asked.group_id)
         else:
@@ -86,7 +92,17 @@ class ShareOffsetRequests:
     def _describe_partition(
         self, group_id: str, topic: "Topic", index: int
     ) -> DescribeShareGroupOffsetsResponsePartition:
-        state = self._core.share_state.get(ShareKey(group_id, topic.id, index))
+        key = ShareKey(group_id, topic.id, index)
+        try:
+            self._core.share_state.require_sound(key)
+        except KafkaError as error:
+            return DescribeShareGroupOffsetsResponsePartition(
+                partition_index=index,
+                start_offset=UNKNOWN,
+                error_code=error.code,
+                error_message=error.message,
+            )
+        state = self._core.share_state.get(key)
         if state is None:
             return _describe_unknown(index)
         lag = UNKNOWN

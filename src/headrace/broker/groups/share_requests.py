@@ -172,7 +172,8 @@ class ShareRequests:
 
     def _has_state(self, key: ShareKey) -> bool:
         is_topic_there = self._core.topics.by_id(key.topic_id) is not None
-        return is_topic_there and self._core.share_state.get(key) is not None
+        store = self._core.share_state
+        return is_topic_there and (store.get(key) is not None or not store.is_sound(key))
 
     def _change_quietly(self, group: ShareGroup, changes: list[GroupChange]) -> None:
         """For what nobody waits for, and what the next start would find out again."""

@@ -7,7 +7,7 @@ TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.describe_transactions_response import (
     DescribeTransactionsResponse,
@@ -31,7 +31,10 @@ def handle(
 def _describe(core: "BrokerCore", transactional_id: str) -> TransactionState:
     if not transactional_id:
         return _refused(transactional_id, ErrorCode.INVALID_REQUEST)
-    transaction = core.transactions.describe(transactional_id)
+    try:
+        transaction = core.transactions.describe(transactional_id)
+    except KafkaError as error:
+        return _refused(transactional_id, error.code)
     if transaction is None:
         return _refused(transactional_id, ErrorCode.TRANSACTIONAL_ID_NOT_FOUND)
     topics: dict[str, list[int]] = {}

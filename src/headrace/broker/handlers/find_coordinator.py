@@ -9,7 +9,8 @@ import binascii
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.wire.errors import ErrorCode
+from headrace.broker.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.find_coordinator_response import Coordinator, FindCoordinatorResponse
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 VERSIONS = (0, 6)
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SHARE_SINCE = 6
+JOURNALS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE, SHARE: SHARE_GROUP_STATE}
 
 
 def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
@@ -46,6 +48,10 @@ def _find(core: "BrokerCore", key: str, key_type: int, version: int) -> Coordina
         )
     if not key and key_type == TRANSACTION:
         return _refused(key, ErrorCode.INVALID_REQUEST, "The transactional id must not be empty.")
+    try:
+        core.journals.require(JOURNALS[key_type], key)
+    except KafkaError as error:
+        return _refused(key, error.code, error.message)
     return Coordinator(key=key, node_id=core.node_id, host=core.host, port=core.port)
 
 

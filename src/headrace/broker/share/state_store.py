@@ -109,17 +109,16 @@ class ShareStateStore:
         self.pruning = Pruning(core, self)
 
     def load(self) -> None:
-        topic = self._core.topics.get(STATE_TOPIC)
-        if topic is None:
-            return
-        for partition in topic.partitions:
-            for batch in partition.log.batches():
+        for partition, batches in self._core.journals.read(STATE_TOPIC):
+            for batch in batches:
                 for record in read_records(batch):
-                    self._replay(partition.index, record.offset, record.key or b"", record.value)
+                    self._replay(partition, record.offset, record.key or b"", record.value)
         if not self._core.logs.was_clean:
             self._mend()
             # What the process before had written and not synced was answered: it is synced as if just written.
-            self._core.durable(partition.log for partition in topic.partitions)
+            topic = self._core.topics.get(STATE_TOPIC)
+            if topic is not None:
+                self._core.durable(partition.log for partition in topic.partitions)
 
     def _replay(self, partition: int, offset: int, key_bytes: bytes, value: bytes | None) -> None:
         try:
@@ -345,6 +344,16 @@ class ShareStateStore:
         topic = self._core.topics.by_id(key.topic_id)
         if topic is None or not 0 <= key.partition < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        self.require_sound(key)
+
+    def is_sound(self, key: ShareKey) -> bool:
+        """False: what was known of it is in a damaged partition of the state topic."""
+        journals = self._core.journals
+        return journals.is_sound(STATE_TOPIC) or journals.is_sound(STATE_TOPIC, key.text)
+
+    def require_sound(self, key: ShareKey) -> None:
+        if not self.is_sound(key):
+            self._core.journals.require(STATE_TOPIC, key.text)
 
     @staticmethod
     def _check_leader_epoch(state: StoredState, leader_epoch: int) -> None:

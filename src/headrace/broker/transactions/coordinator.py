@@ -19,6 +19,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.journals import current_records
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
@@ -29,7 +30,6 @@ from headrace.broker.transactions.producer_ids import ProducerIds
 from headrace.broker.transactions.states import PREPARED, State
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import partition_for
-from headrace.wire.records import read_records
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -63,14 +63,12 @@ class TransactionCoordinator:
 
     def load(self) -> None:
         """Reads the journal, finishes what a crash interrupted, and starts the clocks. Groups must be loaded before."""
-        topic = self._core.topics.get(TOPIC)
-        for partition in topic.partitions if topic is not None else ():
-            for batch in partition.log.batches():
-                for record in read_records(batch):
-                    try:
-                        journal.replay(self._transactions, record.key, record.value)
-                    except UnknownRecord as unknown:
-                        logger.warning("%s-%d: skipped: %s", TOPIC, partition.index, unknown)
+        for partition, batches in self._core.journals.read(TOPIC):
+            for record in current_records(batches):
+                try:
+                    journal.replay(self._transactions, record.key, record.value)
+                except UnknownRecord as unknown:
+                    logger.warning("%s-%d: skipped: %s", TOPIC, partition, unknown)
         if not self._core.logs.was_clean:
             self._repair()
         self._leave_lost_partitions()
@@ -89,6 +87,8 @@ class TransactionCoordinator:
                 "%s: put partitions back whose journal record was lost", transaction.transactional_id
             )
             self._change(transaction)
+        if not self._core.journals.is_sound(TOPIC):
+            orphans = []  # the damaged partition may hold them, and may have decided to commit
         for each in orphans:
             logger.warning(
                 "aborting an open transaction of producer %d in %s-%d", each.producer_id, *each.place
@@ -150,6 +150,7 @@ class TransactionCoordinator:
 
     def describe(self, transactional_id: str) -> Transaction | None:
         """As it stands; of an ending transaction, only the partitions whose marker is not written yet."""
+        self._core.journals.require(TOPIC, transactional_id)
         transaction = self._transactions.get(transactional_id)
         ending = self._endings.get(transactional_id)
         if transaction is None or ending is None:
@@ -168,6 +169,7 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         if not 0 < timeout_ms <= self._core.settings.int("transaction.max.timeout.ms"):
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
+        self._core.journals.require(TOPIC, transactional_id)
         now_ms = self._core.clock.wall_ms()
         draw = self._producer_ids.draw
         transaction = self._transactions.get(transactional_id)
@@ -226,6 +228,8 @@ class TransactionCoordinator:
                 transactional_id, producer, partitions, may_add=may_add, knows_abortable=knows_abortable
             )
         except KafkaError as error:
+            if error.code is ErrorCode.COORDINATOR_NOT_AVAILABLE:
+                raise KafkaError(ErrorCode.NOT_ENOUGH_REPLICAS, error.message) from error
             if error.code is ErrorCode.CONCURRENT_TRANSACTIONS and not may_add:
                 # Such clients would take it for fatal; this one makes them try again without asking for metadata.
                 raise KafkaError(
@@ -279,6 +283,7 @@ class TransactionCoordinator:
     def _require(self, transactional_id: str | None) -> Transaction:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
+        self._core.journals.require(TOPIC, transactional_id)
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)

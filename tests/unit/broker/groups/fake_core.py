@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.broker.call import Call
 from headrace.broker.clock import ExpiryClock
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from headrace.broker.journals import Journals
 from headrace.broker.later import Later
 from headrace.broker.metrics import Metrics
 from headrace.broker.producer import Producer
@@ -93,6 +94,13 @@ class FakeTopics:
             listener(topic)
 
 
+class FakeJournals(Journals):
+    """Batches in lists have no offsets, and no damage."""
+
+    def _sound_batches(self, partition: Any) -> list[bytes]:
+        return [*partition.log.batches()]
+
+
 class FakeCore:
     def __init__(self, **settings: object) -> None:
         self.settings = Settings(settings)
@@ -107,6 +115,7 @@ class FakeCore:
         self.is_synced = True
         """False: appends stay without their sync until `sync`."""
         self._unsynced: list[Later[None]] = []
+        self.journals = FakeJournals(cast("BrokerCore", self))
         self.groups = GroupCoordinator(cast("BrokerCore", self))
         self.groups.load()
 

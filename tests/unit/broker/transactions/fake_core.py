@@ -10,6 +10,7 @@ from typing import Any
 
 from headrace.broker.call import Call
 from headrace.broker.clock import ExpiryClock
+from headrace.broker.journals import Journals
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timers
 from headrace.broker.transactions.coordinator import TransactionCoordinator
@@ -196,6 +197,13 @@ class FakeLogs:
             log.durable = len(log.entries)
 
 
+class FakeJournals(Journals):
+    """Batches in lists have no offsets, and no damage."""
+
+    def _sound_batches(self, partition: Any) -> list[bytes]:
+        return [*partition.log.batches()]
+
+
 class FakeCore:
     def __init__(self, clock: FakeClock | None = None, *, was_clean: bool = True) -> None:
         self.logs = FakeLogs(was_clean=was_clean)
@@ -213,6 +221,7 @@ class FakeCore:
         self.syncs_max: int | None = None
         self.syncs = 0
         self._held: list[tuple[list[tuple[FakeLog, int]], Later[None]]] | None = None
+        self.journals = FakeJournals(self)  # type: ignore[arg-type]
         self.transactions: TransactionCoordinator = TransactionCoordinator(self)  # type: ignore[arg-type]
 
     def allocate_producer_ids(self, count: int) -> range:
