@@ -221,6 +221,9 @@ class LogManager:
             if self._is_on_disk(log):
                 log = self._load(log)
                 self._follow_epoch(log.epochs.latest)
+            else:
+                # A power cut may have taken records that were deleted before they were ever synced.
+                log.start_offset = log.end_offset = self.store.start_offsets.get(log.key) or 0
             self.logs[key] = log
         return log
 

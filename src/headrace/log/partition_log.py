@@ -70,6 +70,7 @@ class Damage(NamedTuple):
 
 class PartitionLog:
     __slots__ = (
+        "_ended",
         "_positions",
         "aborted",
         "bases",
@@ -114,6 +115,8 @@ class PartitionLog:
         self.producer_states = ProducerStates()
         self.aborted: list[AbortedTransaction] = []
         """By last offset."""
+        self._ended: list[tuple[int, int]] = []
+        """First offset and marker of transactions that ended lately: at least all whose marker is not synced."""
         self.damage: Damage | None = None
         self.next_horizon_ms: int | None = None
         """When the next tombstones may go."""
@@ -144,6 +147,12 @@ class PartitionLog:
         """Below it every transaction is decided."""
         first = self.producer_states.first_open_offset()
         return self.end_offset if first is None else max(first, self.start_offset)
+
+    @property
+    def decided_offset(self) -> int:
+        """Below it every transaction is decided for good: its marker is synced."""
+        unsynced = [first for first, marker in self._ended if marker >= self.recovery_point]
+        return min([self.stable_offset, *unsynced])
 
     @property
     def size(self) -> int:
@@ -233,10 +242,17 @@ class PartitionLog:
         first_offset = self.producer_states.open_transactions.get(producer_id, -1)
         self._write(batch, [(len(batch), offset, now_ms)], offset + 1, now_ms)
         self.producer_states.apply(producer)
-        if first_offset >= 0 and not commit:
-            self.note_aborted(producer_id, first_offset, offset)
+        if first_offset >= 0:
+            self.note_ended(first_offset, offset)
+            if not commit:
+                self.note_aborted(producer_id, first_offset, offset)
         is_append_time = self.config.message_timestamp_type == LOG_APPEND_TIME
         return Appended(offset, offset, now_ms if is_append_time else -1)
+
+    def note_ended(self, first_offset: int, marker_offset: int) -> None:
+        """A power cut may take the marker away again: then the transaction is open as before."""
+        self._ended = [ended for ended in self._ended if ended[1] >= self.recovery_point]
+        self._ended.append((first_offset, marker_offset))
 
     def note_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
         """After the marker has been applied: the last stable offset is what it is without this transaction."""
@@ -332,6 +348,7 @@ class PartitionLog:
         dropped = self.files.drop_oldest(count)
         if self.bases[0] > self.start_offset:
             self.move_start(self.bases[0])
+        self.aborted = [entry for entry in self.aborted if entry.last_offset >= self.bases[0]]
         self.is_as_left = False
         self._positions.forget()
         return dropped
@@ -481,16 +498,18 @@ class PartitionLog:
 
         For whoever may wait for the disk; the loop's thread uses `trim`.
         """
-        target = self._new_start(before)
-        if target > self.start_offset:
-            self.store.start_offsets.put(self.key, target)
+        target = max(self._new_start(before), self.start_offset)
+        starts = self.store.start_offsets
+        starts.put(self.key, target)
+        if not starts.is_entry_saved(self.key):
             try:
-                self.store.start_offsets.sync()
+                starts.sync()
             except KafkaError:
-                self.store.start_offsets.put(self.key, self.start_offset)
+                starts.put(self.key, self.start_offset)
                 raise
             except OSError as error:
                 raise self._storage_error("cannot record its start offset", error) from error
+        if target > self.start_offset:
             self.move_start(target)
         return self.start_offset
 
@@ -513,9 +532,9 @@ class PartitionLog:
         return target
 
     def move_start(self, offset: int) -> None:
+        """Only in memory, until the start offsets are saved: nothing that earlier records need may go before."""
         self.start_offset = offset
         self.epochs.cut_before(offset)
-        self.aborted = [entry for entry in self.aborted if entry.last_offset >= offset]
         if not self.is_deleted:
             self.store.start_offsets.put(self.key, offset)
 

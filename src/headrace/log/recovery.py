@@ -19,7 +19,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headrace.log.disk import Disk
+from headrace.log.disk import Disk, sync_file
 from headrace.log.epochs import LeaderEpochs
 from headrace.log.index import AbortedTransaction, decode_aborted
 from headrace.log.layout import (
@@ -250,6 +250,8 @@ class _Recovery:
         if marker is None:
             return
         first_offset = states.replay_marker(header, marker.coordinator_epoch, now_ms=self.now_ms)
+        if first_offset >= 0:
+            self.log.note_ended(first_offset, header.last_offset)
         if first_offset >= 0 and not marker.is_commit:
             self.log.note_aborted(header.producer_id, first_offset, header.last_offset)
 
@@ -372,6 +374,9 @@ class _Recovery:
         log = self.log
         log.end_offset = log.start_offset
         written = log.save_snapshot()
+        for path in written:
+            sync_file(self.disk, path)  # nothing else will know the producers when the segments are gone
+        self.disk.sync_directory(log.directory)
         for segment in log.segments:
             segment.remove_files()
         log.segments.clear()
@@ -443,8 +448,9 @@ def was_never_written(segment: Segment, position: int, follower: int, offset: in
     if not any(first) and (len(first) > OFFSET_SIZE + 3 or any(offset.to_bytes(OFFSET_SIZE)[: len(first)])):
         return True
     empty = bytes(SECTOR)
-    for start in range(sector_end, follower, SCAN_BYTES):
-        chunk = file.read(start, min(SCAN_BYTES, follower - start))
+    end = -(-follower // SECTOR) * SECTOR  # a batch may start with the zeros at the end of a hole
+    for start in range(sector_end, end, SCAN_BYTES):
+        chunk = file.read(start, min(SCAN_BYTES, end - start))
         for at in range(0, len(chunk) - SECTOR + 1, SECTOR):
             if chunk[at : at + SECTOR] == empty:
                 return True
