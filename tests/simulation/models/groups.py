@@ -220,12 +220,14 @@ class Groups(Model):
         before, after = self._snapshot, self._state()
         assert isinstance(before, dict)
         for state in (before, after):  # the deletion of a topic may be under way, and a start finishes it
-            for topics in state.get("offsets", {}).values():
-                for topic in [topic for topic in topics if topic not in self.logs.topics]:
-                    del topics[topic]
-            state["offsets"] = {group: topics for group, topics in state.get("offsets", {}).items() if topics}
-        for name in sorted(before):
-            if before.get(name) != after.get(name):
+            if "offsets" in state:
+                state["offsets"] = {
+                    group: kept
+                    for group, topics in state["offsets"].items()
+                    if (kept := {name: one for name, one in topics.items() if name in self.logs.topics})
+                }
+        for name in sorted(before.keys() - ({"offsets"} - after.keys())):
+            if name in after and before[name] != after[name]:
                 raise Violation("replay differs", f"{name}: {before.get(name)} became {after.get(name)}")
 
     def _check_after_start(self, place: Place, how: End) -> None:

@@ -44,10 +44,8 @@ class Repair(NamedTuple):
 def open_transactions(topics: "Topics") -> Iterator[Open]:
     for topic in topics:
         for partition in topic.partitions:
-            log = partition.log
-            if log.stable_offset >= log.end_offset:
-                continue
-            for producer in log.producers():
+            # Not by the stable offset: where all records of the transaction are deleted, it shows with the next one.
+            for producer in partition.log.producers():
                 if producer.transaction_start_offset >= 0:
                     epochs = producer.producer_epoch, producer.coordinator_epoch
                     yield Open(partition, producer.producer_id, *epochs)

@@ -80,6 +80,7 @@ class FakeLog:
     leader_epoch: int = 0
     entries: list[Any] = field(default_factory=list)
     durable: int = 0
+    start_offset: int = 0
 
     @property
     def end_offset(self) -> int:
@@ -87,7 +88,8 @@ class FakeLog:
 
     @property
     def stable_offset(self) -> int:
-        return min((each.transaction_start_offset for each in self._open()), default=self.end_offset)
+        first = min((each.transaction_start_offset for each in self._open()), default=self.end_offset)
+        return max(first, self.start_offset)
 
     def _open(self) -> list[FakeProducer]:
         return [each for each in self.producers() if each.transaction_start_offset >= 0]
@@ -251,6 +253,9 @@ class FakeCore:
         else:
             self._settle(marks, later)
         return later
+
+    def saved(self, logs: Iterable[FakeLog]) -> Later[None]:
+        return self.durable(logs)
 
     def _settle(self, marks: list[tuple[FakeLog, int]], later: Later[None]) -> None:
         for log, size in marks:

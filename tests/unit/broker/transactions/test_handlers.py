@@ -123,6 +123,18 @@ class TestInitProducerId:
         assert (first.error_code, first.producer_epoch) == (0, 0)
         assert first.producer_id != second.producer_id
 
+    @pytest.mark.parametrize("transactional_id", [None, "t"])
+    def test_no_id_is_given_out_before_it_is_safe_from_a_power_cut(
+        self, core: FakeCore, transactional_id: str | None
+    ) -> None:
+        core.hold()
+        request = InitProducerIdRequest(transactional_id=transactional_id, transaction_timeout_ms=60_000)
+        answer = init_producer_id.handle(core, request, Call(api_version=5))  # type: ignore[arg-type]
+        assert isinstance(answer, Later)
+        assert not answer.is_done
+        core.sync_all()
+        assert answer.value.producer_id >= 0
+
     @pytest.mark.parametrize("version", range(6))
     def test_a_transactional_id_keeps_its_producer_id(self, core: FakeCore, version: int) -> None:
         first, second = initialise(core, "t", version), initialise(core, "t", version)

@@ -67,6 +67,14 @@ def test_records_that_nobody_claims_are_aborted(core: FakeCore) -> None:
     assert after.markers(*P0) == [Marker(77, 3, commit=False, coordinator_epoch=0)]
 
 
+def test_a_transaction_whose_records_are_all_deleted_is_found_all_the_same(core: FakeCore) -> None:
+    core.write((77, 3), *P0)
+    log = core.topics.require(*P0).log
+    log.start_offset = log.end_offset
+    found = recovery.open_transactions(core.topics)  # type: ignore[arg-type]
+    assert [(each.place, each.producer_id) for each in found] == [(P0, 77)]
+
+
 def test_records_of_a_past_epoch_are_aborted(core: FakeCore) -> None:
     old = start(core)
     start(core)
