@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._server.opened(self)
 
     def connection_lost(self, error: Exception | None) -> None:
+        self._core.outgoing.relieved(self.id)
         for slot in self._slots:
             if slot.later is not None:
                 slot.later.abandon()
@@ -151,9 +152,11 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
+        self._core.outgoing.congested(self.id, self._transport.get_write_buffer_size)
 
     def resume_writing(self) -> None:
         self._is_writable = True
+        self._core.outgoing.relieved(self.id)
         self._pump()
         self._server.settle()
 

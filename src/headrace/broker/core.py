@@ -22,6 +22,7 @@ from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later
 from headrace.broker.metrics import Counter, Metrics
+from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
 from headrace.broker.progress import Progress
@@ -79,6 +80,7 @@ class BrokerCore:
         self.timers = Timers()
         self.parked = Parked()
         self.slices = Slices()
+        self.outgoing = Outgoing(settings.int("headrace.unread.response.bytes"))
         self.metrics = Metrics()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
         self._requests: dict[int, Counter] = {}

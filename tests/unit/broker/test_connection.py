@@ -12,6 +12,7 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
 from headrace.broker.later import Later
+from headrace.broker.outgoing import Outgoing
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.wire.apis import RequestHeader, write_request_header
@@ -51,6 +52,9 @@ class Transport:
     def is_closing(self) -> bool:
         return self.is_closed
 
+    def get_write_buffer_size(self) -> int:
+        return 600
+
     def get_extra_info(self, name: str) -> tuple[str, int]:
         return ("127.0.0.1", 4711)
 
@@ -66,6 +70,8 @@ class Core:
 
     def __init__(self) -> None:
         self.settings = Settings({})
+        self.outgoing = Outgoing(1000)
+        self.on_disconnect: list[Any] = []
         self.produced: list[Later[Message]] = []
         self.is_broken = False
 
@@ -237,3 +243,16 @@ def test_an_idle_client_that_does_not_read_what_it_was_sent_is_cut_off(client: C
     assert (client.transport.is_closed, client.transport.is_aborted) == (True, False)
     client.connection.close_or_abort()
     assert client.transport.is_aborted
+
+
+def test_what_a_client_does_not_read_counts_until_it_reads_or_goes(client: Client) -> None:
+    outgoing = client.core.outgoing
+    assert outgoing.allowance() == 500
+    client.connection.pause_writing()
+    assert outgoing.unread_bytes() == 600
+    assert outgoing.allowance() == 200
+    client.connection.resume_writing()
+    assert outgoing.unread_bytes() == 0
+    client.connection.pause_writing()
+    client.connection.connection_lost(None)
+    assert outgoing.unread_bytes() == 0

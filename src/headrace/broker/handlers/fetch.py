@@ -2,7 +2,8 @@
 
 The answer waits until MinBytes are there, an error is to be told, or MaxWaitMs have passed; until then it is parked on
 its partitions and woken by appends. From v7 on with sessions (see fetch_sessions.py), from v13 on by topic id.
-The first batch of the first partition that has one is returned whatever its size, so that every client gets on.
+The first batch of the first partition that has one is returned whatever its size, so that every client gets on. While
+clients do not read what they have asked for, answers are smaller (see outgoing.py).
 """
 
 from collections.abc import Iterable
@@ -158,7 +159,11 @@ class _Fetch:
         return later
 
     def read(self) -> FetchResponse:
-        left = min(self.request.max_bytes, self.core.settings.int("fetch.max.bytes"))
+        left = min(
+            self.request.max_bytes,
+            self.core.settings.int("fetch.max.bytes"),
+            self.core.outgoing.allowance(),
+        )
         is_first = True
         topics: dict[tuple[str, bytes], list[PartitionData]] = {}
         needs_leader = False

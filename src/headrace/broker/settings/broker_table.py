@@ -80,6 +80,12 @@ _HEADRACE = (
         "DeleteTopics and retention can free space; 0 for none.",
         minimum=0,
     ),
+    _broker(
+        "headrace.unread.response.bytes", Type.INT, 96 << 20,
+        "Memory for responses that clients have asked for and do not read, over all connections. A fetch is answered "
+        "with at most half of what is left of it, and with at least one record batch.",
+        minimum=0,
+    ),
 )  # fmt: skip
 
 _NETWORK = (

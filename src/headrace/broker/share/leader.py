@@ -377,7 +377,9 @@ class _Fetch:
         began_ns = perf_counter_ns()
         served = 0
         records_left = request.max_records
-        max_bytes = min(request.max_bytes, self._core.settings.int("fetch.max.bytes"))
+        max_bytes = min(
+            request.max_bytes, self._core.settings.int("fetch.max.bytes"), self._core.outgoing.allowance()
+        )
         ready = [loaded for loaded in self._load_all() if loaded.readable_bytes(1)]
         for loaded in ready:
             if records_left <= 0:
