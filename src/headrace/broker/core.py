@@ -283,14 +283,16 @@ class BrokerCore:
             )
 
     def deadline_ms(self) -> int | None:
-        """When to call `settle` again: at once while longer work waits for its next step."""
-        return self.clock.monotonic_ms() if self.slices.is_pending else self.timers.deadline_ms()
+        """When to call `settle` again: at once while there is more to do than fitted in one turn."""
+        if self.slices.is_pending or self.parked.is_pending:
+            return self.clock.monotonic_ms()
+        return self.timers.deadline_ms()
 
     def is_due(self) -> bool:
         """Whether `settle` has something to do now."""
         deadline_ms = self.timers.deadline_ms()
         is_timer_due = deadline_ms is not None and deadline_ms <= self.clock.monotonic_ms()
-        return is_timer_due or self.slices.is_pending
+        return is_timer_due or self.slices.is_pending or self.parked.is_pending
 
     def settle(self) -> None:
         """Runs what has become due: timers, a step of longer work, and requests woken by appends."""

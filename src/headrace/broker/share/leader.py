@@ -3,7 +3,7 @@
 Theory of operation. A share session is the set of partitions a member fetches from; ShareFetch and ShareAcknowledge of
 one member share its epoch. A share-partition is loaded from its stored state when a session first fetches from it and
 unloaded when its group has no session left here. A fetch tries the session's partitions in turn, beginning at another
-one each time; one that finds nothing is parked on its partitions, for records, and on its share-partitions, for what
+one each time; one that finds nothing waits in the line of each of its share-partitions, for new records and for what
 comes back or frees room. Nobody asks the group coordinator: sessions work for any member id (semantics.md, section 0).
 """
 
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
 from headrace.broker.metrics import Histogram
+from headrace.broker.parked import Line
 from headrace.broker.share.loaded import LoadedPartition, Stale
 from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
@@ -190,6 +191,15 @@ class ShareLeader:
             self._core.metrics.gauge("InFlightMessageCount", lambda: loaded.engine.window_size, **labels)
             self._core.metrics.gauge("InFlightBatchCount", lambda: loaded.engine.range_count, **labels)
         return loaded
+
+    def line(self, group_id: str, place: TopicPartition) -> Line:
+        """Where members wait for records of a share-partition: new ones, and those that others give back."""
+        key = ShareKey(group_id, *place)
+        triggers: list[object] = [key]
+        topic = self._core.topics.by_id(place[0])
+        if topic is not None and 0 <= place[1] < len(topic.partitions):
+            triggers.append(topic.partitions[place[1]])
+        return self._core.parked.line(key, triggers, lambda: self.load(group_id, place).readable_bytes(1) > 0)
 
     def loaded(self, group_id: str) -> list[LoadedPartition]:
         """The group's share-partitions that are being served, for views."""
@@ -432,13 +442,8 @@ class _Fetch:
             timer.cancel()
             self._core.parked.remove(parked)
 
-        keys: list[object] = []
-        for place in self._places:
-            keys.append(ShareKey(self._session.group_id, *place))
-            topic = self._core.topics.by_id(place[0])
-            if topic is not None and 0 <= place[1] < len(topic.partitions):
-                keys.append(topic.partitions[place[1]])
-        parked = self._core.parked.park(keys, lambda: answer(self._try))
+        lines = [self._leader.line(self._session.group_id, place) for place in self._places]
+        parked = self._core.parked.park((), lambda: answer(self._try), lines)
         deadline_ms = self._core.clock.monotonic_ms() + self._request.max_wait_ms
         timer = self._core.timers.at(deadline_ms, lambda: answer(last_look))
         later.on_abandon = leave

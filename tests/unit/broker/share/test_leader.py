@@ -25,6 +25,7 @@ from tests.unit.broker.share.bench import (
     partition,
     values,
 )
+from tests.unit.work import operations
 
 
 @pytest.fixture
@@ -299,3 +300,62 @@ def test_a_rejected_record_goes_to_the_dead_letters_before_it_is_archived() -> N
     assert headers["__dlq.errors.message"] == b"Offset rejected by client."
     (loaded,) = bench.core.share_leader.loaded("g")
     assert loaded.engine.delivery_complete_count == 3
+
+
+def test_a_record_wakes_one_of_many_idle_members_and_they_take_turns(bench: Bench) -> None:
+    topic = bench.topic()
+    members = [Member(bench, f"m{number}", connection_id=number) for number in range(20)]
+    for member in members:
+        member.fetch(topic)
+    waiting = {member.name: member.ask_fetch(topic, wait_ms=60_000) for member in members}
+    served: list[str] = []
+    for _ in range(10):
+        bench.produce(topic, 1)
+        done = [name for name, later in waiting.items() if isinstance(later, Later) and later.is_done]
+        assert len(done) == 1
+        served += done
+        del waiting[done[0]]
+    assert served == [f"m{number}" for number in range(10)]
+
+
+def test_waking_one_member_costs_the_same_however_many_wait() -> None:
+    def cost(count: int) -> int:
+        bench = Bench()
+        topic = bench.topic(partitions=3)
+        for number in range(count):
+            member = Member(bench, f"m{number}", connection_id=number)
+            member.fetch(topic, indexes=range(3))
+            member.ask_fetch(topic, wait_ms=60_000, indexes=range(3))
+        bench.produce(topic, 1, index=1)
+        return operations(lambda: bench.produce(topic, 1, index=2))
+
+    assert cost(40) < 1.1 * cost(5)
+
+
+def test_all_waiting_members_are_told_that_their_topic_is_gone(bench: Bench) -> None:
+    topic = bench.topic()
+    waiting = []
+    for number in range(5):
+        member = Member(bench, f"m{number}", connection_id=number)
+        member.fetch(topic)
+        waiting.append(member.ask_fetch(topic, wait_ms=60_000))
+    bench.core.topics.delete(topic.name)
+    bench.core.settle()
+    for later in waiting:
+        assert isinstance(later, Later)
+        data = partition(later.value)
+        assert data is not None
+        assert data.error_code == ErrorCode.UNKNOWN_TOPIC_ID
+
+
+def test_many_records_at_once_reach_as_many_members_as_they_are_enough_for(bench: Bench) -> None:
+    topic = bench.topic()
+    waiting = []
+    for number in range(8):
+        member = Member(bench, f"m{number}", connection_id=number)
+        member.fetch(topic, records_max=2, mode=1)
+        waiting.append(member.ask_fetch(topic, wait_ms=60_000, records_max=2, mode=1))
+    bench.produce(topic, 10)
+    taken = [acquired(later.value) for later in waiting if isinstance(later, Later) and later.is_done]
+    spans = [(ranges[0][0], ranges[-1][1]) for ranges in taken]
+    assert spans == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
