@@ -470,8 +470,13 @@ class Life:
         self._note(
             f"make {name} as {self._ids}: {sorted(policy)} {config.segment_bytes} {config.retention_bytes}"
         )
+        try:
+            log = self.manager.open_log(name, 0, config, model.topic_id)
+        except OSError as error:
+            require(self._is_failing, f"{name} cannot be opened: {error}")
+            self._note(f"  refused: {error}")
+            return
         self.topics[name] = model
-        log = self.manager.open_log(name, 0, config, model.topic_id)
         self.logs[name] = log
         require((log.start_offset, log.end_offset) == (0, 0), f"{log} is not empty and was never written")
 

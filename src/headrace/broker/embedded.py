@@ -29,7 +29,8 @@ from headrace.version import __version__
 
 logger = logging.getLogger("headrace.broker")
 T = TypeVar("T")
-STOP_S_MAX = 30.0
+STOP_S_MAX = 60.0
+"""Without any progress. A stop with thousands of partitions to sync takes as long as the disk needs."""
 MEMORY = ":memory:"
 
 
@@ -53,6 +54,7 @@ class Broker:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Server | None = None
+        self._stopping: Server | None = None
         self.failure: Exception | None = None
 
     @property
@@ -90,14 +92,24 @@ class Broker:
         if self._loop is None or thread is None or not thread.is_alive():
             return
         self._ask_to_stop()
-        thread.join(STOP_S_MAX)
+        progress = -1
+        while thread.is_alive() and progress != self._progress():
+            progress = self._progress()
+            thread.join(STOP_S_MAX)
         if thread.is_alive():
+            self.failure = self.failure or TimeoutError("the broker is stuck while stopping")
             logger.error(
-                "the broker has not stopped after %d s; its data directory is still in use", STOP_S_MAX
+                "stopping has made no progress for %d s and is given up; the data directory %s is still in use, "
+                "and the next start checks it",
+                STOP_S_MAX,
+                self._data_dir or MEMORY,
             )
 
+    def _progress(self) -> int:
+        return self._stopping.progress if self._stopping is not None else 0
+
     def _ask_to_stop(self) -> None:
-        if self._loop is not None:
+        if self._loop is not None and self._stopping is None:  # twice would break off the stop under way
             with contextlib.suppress(RuntimeError):  # it has just closed by itself
                 self._loop.call_soon_threadsafe(self._loop.stop)
 
@@ -189,7 +201,7 @@ class Broker:
         try:
             loop.run_forever()
         finally:
-            self._server = None
+            self._server, self._stopping = None, server
             try:
                 loop.run_until_complete(server.stop())
             except Exception as error:
@@ -220,7 +232,7 @@ class Broker:
         self.failure = error
         if self._on_failure is not None:
             self._on_failure(error)
-        if self._loop is not None:
+        if self._loop is not None and self._stopping is None:
             self._loop.call_soon(self._loop.stop)
 
     def _announce(self, core: BrokerCore) -> None:

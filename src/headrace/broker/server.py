@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
@@ -33,6 +33,12 @@ class Server:
         self._alarm_ms = 0
         self._idle_alarm: asyncio.TimerHandle | None = None
         self._is_stopping = False
+        self._are_threads_closed = False
+        self._ended: deque[tuple[Callable[[Exception | None], None], Exception | None]] = deque()
+        self._is_waking = False
+        self._worked = asyncio.Event()
+        self.progress = 0
+        """Pieces of work that the threads have done: a stop that still makes progress is not stuck."""
 
     def run(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
         """The core's `Runner`: work on one of the sync threads, `done` back here."""
@@ -51,17 +57,27 @@ class Server:
                 work()
             except Exception as error:
                 failure = error
-            self.loop.call_soon_threadsafe(finish, failure)
+            self._ended.append((done, failure))
+            if not self._is_waking:
+                self._is_waking = True
+                self.loop.call_soon_threadsafe(self._finish)
 
-        def finish(failure: Exception | None) -> None:
+        if not self._are_threads_closed:  # what is left to sync then, the closing of the logs syncs
+            pool.submit(guarded)
+
+    def _finish(self) -> None:
+        """What the threads have done since the last time: many syncs end at once, and one turn is enough for them."""
+        self._is_waking = False  # before looking: whatever ends from now on wakes the loop again
+        for _ in range(len(self._ended)):
+            done, failure = self._ended.popleft()
+            self.progress += 1
             try:
                 done(failure)
-            finally:
-                if self._listener is not None:  # a start that had to write something comes here before
-                    self.settle()
-
-        if not self._is_stopping:  # what is left to sync then, the closing of the logs syncs
-            pool.submit(guarded)
+            except Exception:
+                logger.exception("what should follow a piece of work has failed")
+        self._worked.set()
+        if self._listener is not None:  # a start that had to write something comes here before
+            self.settle()
 
     async def listen(self, core: BrokerCore, host: str, port: int) -> None:
         self.core = core
@@ -168,10 +184,21 @@ class Server:
         for connection in list(self._connections.values()):
             connection.close()
         self.core.wind_down()
+        await self._sync_all()
+        self._are_threads_closed = True
         await self.loop.run_in_executor(None, self.close_threads)
         await asyncio.sleep(0)
         self.core.close()
         await self.loop.shutdown_default_executor()
+
+    async def _sync_all(self) -> None:
+        """Many at a time; then there is little left for the closing of the logs, which goes through them in turn."""
+        if self.core.failure is not None:
+            return
+        synced = self.core.saved(self.core.logs.prepare_to_close())
+        while not synced.is_done and self.core.failure is None:
+            self._worked.clear()
+            await self._worked.wait()
 
     def close_threads(self) -> None:
         self._worker.shutdown()

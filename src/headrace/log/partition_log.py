@@ -369,9 +369,10 @@ class PartitionLog:
         """The aborted transactions whose markers are in this segment: a file only if there are any."""
         end = self.end_after(segment)
         entries = [entry for entry in self.aborted if segment.base_offset <= entry.last_offset < end]
-        if not entries:
-            return []
         path = segment.path_of(TRANSACTION_INDEX)
+        if not entries:
+            self.store.disk.remove(path)  # it may be left from a tail that was lost
+            return []
         write_file(self.store.disk, path, encode_aborted(entries))
         return [path]
 
@@ -605,7 +606,11 @@ class PartitionLog:
         """What the next start reads instead of scanning, if it is worth a file."""
         active = self.segments[-1]
         if not self.is_as_left and active.index_entries:
-            self.files.note_written(active.save_indexes())
+            try:
+                self.files.note_written(active.save_indexes())
+            except OSError as error:
+                if error.errno not in REFUSALS:
+                    raise
         self.is_as_left = True
 
     def close(self) -> None:

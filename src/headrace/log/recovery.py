@@ -207,7 +207,9 @@ class _Recovery:
     def _load_aborted(self, trusted: Sequence[Segment]) -> None:
         for segment in trusted:
             with contextlib.suppress(FileNotFoundError):
-                self.log.aborted += decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
+                found = decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
+                offsets = range(segment.base_offset, self.log.end_after(segment))
+                self.log.aborted += [entry for entry in found if entry.last_offset in offsets]
 
     def _load_producers(self, first_scanned: int) -> int:
         """As they were where the scan begins. Where the snapshot that says so was taken; -1 without one."""

@@ -1,6 +1,7 @@
 """`Broker` in trouble: a start that fails leaves nothing behind, a stop ends what it can, misuse is told apart."""
 
 import asyncio
+import logging
 import socket
 import sqlite3
 import threading
@@ -11,16 +12,19 @@ from typing import Any
 import pytest
 
 from headrace import Broker
+from headrace.broker import embedded
 from headrace.broker.call import Call
 from headrace.broker.connection import Connection
 from headrace.broker.handlers import fetch
 from headrace.broker.later import Later
 from headrace.broker.server import Server
+from headrace.log import disk as disk_module
 from headrace.log.layout import CLEAN_SHUTDOWN
 from headrace.log.metadata import MetadataError
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.records import NewRecord, build_batch
 
 
 def threads() -> set[threading.Thread]:
@@ -182,3 +186,56 @@ def test_a_parked_fetch_whose_read_fails_is_answered(monkeypatch: pytest.MonkeyP
         assert [str(error) for error in failures] == ["input/output error"]
         answer = broker.core.failed(FetchRequest(), Call(api_version=11), failures[0])
         assert answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR  # type: ignore[attr-defined]
+
+
+def write_to_every_partition(broker: Broker, topic: str, partitions: int) -> None:
+    def write() -> None:
+        made = broker.core.topics.create(topic, partitions=partitions, configs={})
+        data = build_batch([NewRecord(None, b"x", (), 0)])
+        for partition in made.partitions:
+            partition.log.append(data, now_ms=0)
+
+    broker.call(write)
+
+
+def test_a_stop_syncs_many_logs_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker = Broker(data_dir=tmp_path).start()
+    write_to_every_partition(broker, "orders", 40)
+    sync, waiting, are_four = disk_module.OsFile.sync, [], threading.Event()
+
+    def sync_with_others(file: disk_module.OsFile) -> None:
+        if threading.current_thread().name.startswith("headrace-sync"):
+            waiting.append(file)
+            if len(waiting) >= 4:
+                are_four.set()
+            assert are_four.wait(30), "nobody else syncs"
+        sync(file)
+
+    monkeypatch.setattr(disk_module.OsFile, "sync", sync_with_others)
+    broker.stop()
+    assert are_four.is_set()
+    assert broker.failure is None
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
+def test_a_stop_that_is_stuck_is_a_failure_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = Broker(data_dir=tmp_path).start()
+    write_to_every_partition(broker, "orders", 1)
+    go_on, sync = threading.Event(), disk_module.OsFile.sync
+
+    def stuck(file: disk_module.OsFile) -> None:
+        go_on.wait()
+        sync(file)
+
+    monkeypatch.setattr(disk_module.OsFile, "sync", stuck)
+    monkeypatch.setattr(embedded, "STOP_S_MAX", 0.05)
+    with caplog.at_level(logging.ERROR, "headrace.broker"):
+        broker.stop()
+    assert isinstance(broker.failure, TimeoutError)
+    assert "no progress" in caplog.text
+    go_on.set()
+    monkeypatch.setattr(embedded, "STOP_S_MAX", 60)
+    broker.stop()
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
