@@ -1,0 +1,113 @@
+"""`headrace log`: on the data directory of a real broker."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from headrace import Broker
+from headrace.cli.app import app
+from headrace.wire.records import NewRecord, build_batch, read_records
+
+SEGMENT = f"orders-0/{0:020d}.log"
+
+
+def headrace(*arguments: object, status: int = 0) -> str:
+    result = CliRunner().invoke(app, [str(one) for one in arguments])
+    assert result.exit_code == status, result.output
+    return result.output
+
+
+def write(folder: Path, count: int) -> None:
+    with Broker(data_dir=folder) as broker:
+
+        def append() -> None:
+            log = broker.core.topics.create("orders", partitions=1, configs={}).partitions[0].log
+            for number in range(count):
+                log.append(build_batch([NewRecord(None, b"%d" % number, (), 1)]), now_ms=1)
+
+        broker.call(append)
+
+
+def values(folder: Path) -> list[bytes | None]:
+    with Broker(data_dir=folder) as broker:
+
+        def read() -> list[bytes | None]:
+            log = broker.core.topics.require("orders", 0).log
+            return [record.value for batch in log.batches() for record in read_records(batch)]
+
+        return broker.call(read)
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    write(tmp_path / "data", 10)
+    return tmp_path / "data"
+
+
+def flip(path: Path, at: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[at] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_sound_directory_is_called_sound(data: Path) -> None:
+    assert "10 records" in headrace("log", "check", data)
+    report = json.loads(headrace("log", "check", data, "--json"))
+    assert (report["records"], report["was_clean"], report["is_damaged"]) == (10, True, False)
+
+
+def test_damage_is_named_and_the_status_says_so(data: Path) -> None:
+    flip(data / SEGMENT, 300)
+    output = headrace("log", "check", data, status=1)
+    assert SEGMENT in output
+    assert "offsets 4 to 4 are lost" in output
+
+
+def test_a_repair_is_a_dry_run_unless_told(data: Path) -> None:
+    flip(data / SEGMENT, 300)
+    before = (data / SEGMENT).read_bytes()
+    output = headrace("log", "repair", data)
+    assert "Lost: orders-0 offsets 4 to 4 (at most 1 record" in output
+    assert "A dry run" in output
+    assert (data / SEGMENT).read_bytes() == before
+    assert not (data / "quarantine").exists()
+
+
+def test_a_repair_keeps_what_it_takes_out_and_the_broker_serves_the_rest(data: Path) -> None:
+    flip(data / SEGMENT, 300)
+    before = (data / SEGMENT).read_bytes()
+    headrace("log", "repair", data, "--execute")
+    headrace("log", "check", data)
+    (kept,) = (data / "quarantine").glob(f"*/{SEGMENT}")
+    assert kept.read_bytes() == before
+    assert values(data) == [b"%d" % number for number in range(10) if number != 4]
+    headrace("log", "check", data)
+
+
+def test_offsets_that_were_cut_off_at_the_end_are_not_used_again(data: Path) -> None:
+    path = data / SEGMENT
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "offsets 8 to 9" in headrace("log", "repair", data, "--execute")
+    with Broker(data_dir=data) as broker:
+        assert broker.call(lambda: broker.core.topics.require("orders", 0).log.end_offset) == 10
+
+
+def test_metadata_that_is_damaged_needs_a_backup(data: Path) -> None:
+    (data / "metadata.sqlite").write_bytes(b"no database")
+    assert "metadata.sqlite" in headrace("log", "check", data, status=1)
+    output = headrace("log", "repair", data, "--execute", status=1)
+    assert "bring it back from a backup" in output
+
+
+def test_a_broker_that_runs_is_left_alone(data: Path) -> None:
+    with Broker(data_dir=data):
+        output = headrace("log", "check", data, status=1)
+    assert "in use by a broker; stop it first" in output
+
+
+def test_a_place_without_a_data_directory_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+    assert "there is no directory" in headrace("log", "check", tmp_path / "none", status=1)
+    assert "not a data directory" in headrace("log", "check", tmp_path, status=1)
+    assert [*tmp_path.iterdir()] == []
