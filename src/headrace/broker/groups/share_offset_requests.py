@@ -106,8 +106,10 @@ class ShareOffsetRequests:
         if state is None:
             return _describe_unknown(index)
         lag = UNKNOWN
-        if state.start_offset != UNKNOWN and state.complete_count != UNKNOWN:
-            lag = topic.partitions[index].log.end_offset - state.start_offset - state.complete_count
+        # A start that comes from share.auto.offset.reset has no count yet: nothing is settled above it.
+        count = 0 if state.last_offset() < state.start_offset else state.complete_count
+        if state.start_offset != UNKNOWN and count != UNKNOWN:
+            lag = topic.partitions[index].log.end_offset - state.start_offset - count
             lag = max(-LONG_MAX, min(lag, LONG_MAX))  # whoever writes state by hand may say anything
         return DescribeShareGroupOffsetsResponsePartition(
             partition_index=index, start_offset=state.start_offset, leader_epoch=state.leader_epoch, lag=lag

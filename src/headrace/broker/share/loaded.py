@@ -4,6 +4,7 @@ Every change goes the same way: the engine decides, the share coordinator's topi
 whoever waits is woken, the timer is set to the next lock that ends, and what was given up goes to the dead letters.
 """
 
+import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -85,7 +86,9 @@ class LoadedPartition:
         except KafkaError as error:
             raise _as_member_error(error) from error
         self.state_epoch = stored.state_epoch
-        start_offset = stored.start_offset if stored.start_offset != UNDECIDED else self._first_offset()
+        start_offset = stored.start_offset
+        if stored.complete_count == UNDECIDED and not stored.batches:
+            start_offset = self._first_offset(start_offset)
         try:
             self.engine = SharePartition.recover(start_offset, stored.batches)
         except CorruptState as error:
@@ -100,19 +103,40 @@ class LoadedPartition:
         self._acknowledged: dict[str, Counter] = {}
         self._resume_dead_letters()
 
-    def _first_offset(self) -> int:
-        """`share.auto.offset.reset`, asked anew at each load until something is written (semantics.md 3.11)."""
+    def _first_offset(self, kept: int) -> int:
+        """What `share.auto.offset.reset` says, as long as nothing is settled; never beyond what it said before.
+
+        Kafka writes the start down with the first answer only, so that `latest`, asked again after a restart, passes
+        over what has come since. Here it is kept from the first load on.
+        """
         log = self.partition.log
         policy = self._core.settings.group_str(self.key.group_id, "share.auto.offset.reset")
         if policy == "earliest":
             return log.start_offset
-        if policy == "latest":
-            return log.end_offset
-        since_ms = self._core.clock.wall_ms() - (duration_ms(policy.partition(":")[2]) or 0)
-        found = log.offset_for_time(max(0, since_ms))
-        if found is None:
+        offset: int | None = log.end_offset
+        if policy != "latest":
+            since_ms = self._core.clock.wall_ms() - (duration_ms(policy.partition(":")[2]) or 0)
+            found = log.offset_for_time(max(0, since_ms))
+            offset = found[1] if found is not None else None
+        known = [each for each in (offset, kept) if each is not None and each != UNDECIDED]
+        if not known:
             raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no record is younger than {policy}")
-        return found[1]
+        start_offset = min(known)
+        if start_offset != kept:
+            self._keep_start(start_offset)
+        return start_offset
+
+    def _keep_start(self, start_offset: int) -> None:
+        """If the journal refuses it now, it gets it with the first answer."""
+        with contextlib.suppress(KafkaError):
+            self._core.share_state.write(
+                self.key,
+                state_epoch=self.state_epoch,
+                leader_epoch=self.leader_epoch,
+                start_offset=start_offset,
+                complete_count=UNDECIDED,
+                batches=(),
+            )
 
     def limits(self) -> Limits:
         settings, group_id = self._core.settings, self.key.group_id

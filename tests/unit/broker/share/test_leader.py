@@ -1,10 +1,13 @@
 """The share-partition leader on a real core in memory: what members are handed, and what their answers do."""
 
+from pathlib import Path
+
 import pytest
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
+from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_share_group_offsets_request import (
@@ -268,6 +271,53 @@ def test_a_reset_of_one_partition_leaves_the_locks_of_the_others(bench: Bench) -
     assert holder.take(topic) == [(0, 4, 1)]
     alter(bench, topic, 0, index=1)
     assert holder.settle(topic, (0, 4, ACCEPT)) == 0
+
+
+@pytest.mark.parametrize("is_clean", [True, False], ids=["stopped", "killed"])
+def test_a_group_that_begins_at_the_end_is_not_moved_on_by_a_restart(tmp_path: Path, is_clean: bool) -> None:
+    bench = Bench(MemoryDisk(is_simulated=True), tmp_path / "metadata.sqlite")
+    topic = bench.topic()
+    bench.configure(share_auto_offset_reset="latest")
+    bench.produce(topic, 5)
+    assert Member(bench, "a").take(topic) == []
+    bench.produce(topic, 5)
+    bench.restart(clean=is_clean)
+    bench.configure(share_auto_offset_reset="latest")
+    found = bench.core.topics.get("orders")
+    assert found is not None
+    assert Member(bench, "b").take(found) == [(5, 9, 1)]
+
+
+def test_a_group_that_begins_at_the_end_is_not_moved_on_when_its_members_go(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.configure(share_auto_offset_reset="latest")
+    assert Member(bench, "a").take(topic) == []
+    for disconnected in bench.core.on_disconnect:
+        disconnected(1)
+    bench.core.settle()
+    bench.produce(topic, 5)
+    assert Member(bench, "b", connection_id=2).take(topic) == [(0, 4, 1)]
+
+
+def test_a_group_that_has_settled_nothing_may_still_be_told_to_begin_at_the_first_record(
+    bench: Bench,
+) -> None:
+    topic = bench.topic()
+    bench.configure(share_auto_offset_reset="latest")
+    bench.produce(topic, 5)
+    assert Member(bench, "a").take(topic) == []
+    for disconnected in bench.core.on_disconnect:
+        disconnected(1)
+    bench.core.settle()
+    bench.configure(share_auto_offset_reset="earliest")
+    assert Member(bench, "b", connection_id=2).take(topic) == [(0, 4, 1)]
+
+
+def test_an_offset_that_an_administrator_has_set_is_not_asked_for_again(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 5)
+    alter(bench, topic, 3)
+    assert Member(bench, "a").take(topic) == [(3, 4, 1)]
 
 
 def test_a_group_that_was_never_initialised_is_told_so(bench: Bench) -> None:
