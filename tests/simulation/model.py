@@ -59,8 +59,5 @@ class Model(AppendWatcher):
     def after_start(self, how: End) -> None:
         """A new process has started on what the old one has left, and has served nobody yet."""
 
-    def settled(self) -> None:
-        """Before a rest: everything sent has been delivered, all tasks have ended, and no time has passed since."""
-
     def at_rest(self) -> None:
         """Everything sent has been delivered, all tasks have ended, and all timeouts have passed."""

@@ -14,7 +14,7 @@ CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     # Who takes part, where that differs from the registry: everybody; share groups above all; no share groups.
     {},
     {
-        "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "idempotent": (0, 1), "transactional": (0, 1),
+        "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "idempotent": (0, 1), "transactional": (0, 2),
         "modern": (0, 0), "classic": (0, 0), "reader": (0, 0), "sharer": (2, 4), "share admin": (1, 1),
     },
     {"sharer": (0, 0), "share admin": (0, 0)},
@@ -58,7 +58,7 @@ def scenario(rng: Random) -> Scenario:
         "group.share.session.timeout.ms": str(rng.choice((5_000, 45_000))),
         "group.share.min.heartbeat.interval.ms": "100",
         "group.share.heartbeat.interval.ms": "500",
-        "group.share.min.partition.max.record.locks": "100",
+        "group.share.partition.max.record.locks": str(rng.choice((100, 2_000))),
         "headrace.share.initial.rebalance.delay.ms": str(rng.choice((0, 0, 100))),
         "group.share.assignment.interval.ms": str(rng.choice((0, 1_000))),
         "errors.deadletterqueue.auto.create.topics.enable": rng.choice(("true", "false")),

@@ -127,7 +127,7 @@ def set_clock(world: "World") -> None:
 
 def flip_bit(world: "World") -> None:
     """Of one file of one partition, once in a life, and the process ends. Then only detection is demanded there."""
-    if world.was_damaged or any(actor.name.startswith("sharer") for actor in world.actors):
+    if world.was_damaged:
         return
     flipped = world.disk.flip_some_bit(
         world.rng, lambda path: parse_directory_name(path.split("/")[0]) is not None

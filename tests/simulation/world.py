@@ -249,9 +249,6 @@ class World(environment.AppendWatcher):
         """Lets everything come to its end without any new request, then asks the models."""
         self.disk.mend()
         self.settle()
-        if self.failure is None and not self.has_crashed:
-            for model in self.models:
-                model.settled()
         self.advance(REST_MS)
         self.settle()
         waiting = [pending for link in self.links for pending in link.in_flight]

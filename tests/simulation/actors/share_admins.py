@@ -6,6 +6,7 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
@@ -43,6 +44,14 @@ CONFIGS: dict[str, tuple[str, ...]] = {
     "errors.deadletterqueue.copy.record.enable": ("true", "false"),
 }
 
+FIRST_CONFIGS = {
+    "share.auto.offset.reset": 0.6,
+    "share.isolation.level": 0.3,
+    "errors.deadletterqueue.topic.name": 0.5,
+    "errors.deadletterqueue.copy.record.enable": 0.3,
+}
+"""How often a group begins with the first value of these."""
+
 
 class ShareAdmin(Actor):
     @property
@@ -59,12 +68,14 @@ class ShareAdmin(Actor):
 
     def live(self) -> Life:
         for group_id in SHARE_GROUPS:
-            if self.rng.random() < 0.8:
-                yield from self.configure(group_id, "share.auto.offset.reset", "earliest")
+            for name, chance in FIRST_CONFIGS.items():
+                if self.rng.random() < chance:
+                    yield from self.configure(group_id, name, CONFIGS[name][0])
         while True:
             group_id = self.rng.choice(SHARE_GROUPS)
             match self.rng.choices(
-                ("nothing", "configure", "reset", "forget", "delete", "describe"), (8, 3, 4, 1, 1, 3)
+                ("nothing", "configure", "reset", "forget", "delete", "describe", "grow"),
+                (8, 3, 4, 1, 1, 3, 2),
             )[0]:
                 case "nothing":
                     yield None
@@ -72,7 +83,13 @@ class ShareAdmin(Actor):
                     name = self.rng.choice(list(CONFIGS))
                     yield from self.configure(group_id, name, self.rng.choice(CONFIGS[name]))
                 case "reset":
-                    yield from self.reset(group_id)
+                    name, indexes = self.rng.choice(TOPICS), self.some_partitions()
+                    for _ in range(self.rng.choice((1, 1, 2, 3))):
+                        yield from self.reset(group_id, name, indexes)
+                        for _ in range(self.rng.choice((0, 1, 3))):
+                            yield None
+                case "grow":
+                    yield from self.grow()
                 case "forget":
                     yield from self.forget(group_id)
                 case "delete":
@@ -88,16 +105,25 @@ class ShareAdmin(Actor):
         resource = AlterConfigsResource(resource_type=GROUP, resource_name=group_id, configs=[config])
         yield from self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
-    def reset(self, group_id: str) -> Ask:
+    def some_partitions(self) -> list[int]:
+        return [index for index in range(PARTITIONS_MAX) if self.rng.random() < 0.6]
+
+    def grow(self) -> Ask:
+        """A topic that groups read gets one more partition."""
+        name = self.rng.choice(TOPICS)
+        count = min(PARTITIONS_MAX, self.logs.partitions.get(self.logs.topics.get(name, b""), 0) + 1)
+        yield from self.ask(
+            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count)]), 3
+        )
+
+    def reset(self, group_id: str, name: str, indexes: list[int]) -> Ask:
         rng = self.rng
-        name = rng.choice(TOPICS)
         topic_id = self.logs.topics.get(name)
         wanted = {}
-        for index in range(PARTITIONS_MAX):
-            if rng.random() < 0.5:
-                known = self.logs.logs.get((topic_id, index)) if topic_id is not None else None
-                end = known.end if known is not None else 0
-                wanted[index] = rng.choice((0, end, rng.randint(0, end)))
+        for index in indexes:
+            known = self.logs.logs.get((topic_id, index)) if topic_id is not None else None
+            end = known.end if known is not None else 0
+            wanted[index] = rng.choice((0, end, rng.randint(0, end)))
         request = AlterShareGroupOffsetsRequest(
             group_id=group_id,
             topics=[

@@ -62,6 +62,10 @@ class ShareMember(Actor):
         self.past: dict[Place, dict[int, int]] = {}
         """What it had once."""
         self.opener: Link | None = None
+        self.until_ms = 0
+        """When the first of its locks ends."""
+        self.is_loner = world.rng.random() < 0.25
+        """Reads without being a member: the broker does not mind, and the group stays empty."""
         self._habits = [world.rng.choice((0, 1, 1, 2)) for _ in ACTIONS]
         super().__init__(world, name)
 
@@ -86,7 +90,7 @@ class ShareMember(Actor):
         while True:
             if self.opener is None or not self.opener.is_open:
                 self.forget_session()
-            if self.member_epoch == 0 and self.rng.random() < 0.7:
+            if self.member_epoch == 0 and not self.is_loner and self.rng.random() < 0.7:
                 yield from self.heartbeat()
                 continue
             if self.held and self.rng.random() < 0.4:
@@ -181,7 +185,7 @@ class ShareMember(Actor):
         """What the session shall hold: mostly what the group says."""
         rng = self.rng
         wanted = set(self.assigned)
-        if rng.random() < 0.2:
+        if self.is_loner or rng.random() < 0.2:
             wanted |= {(topic_id, index) for topic_id in self.logs.topics.values() for index in range(3)}
         if rng.random() < 0.05:
             wanted.add((b"\x01" * 16, 0))
@@ -204,7 +208,7 @@ class ShareMember(Actor):
                 topics[place] = batches
                 sent.append(note)
         forgotten = sorted(before - wanted) if rng.random() < 0.8 else []
-        wait_ms = 0 if is_renewing else rng.choice((0, 0, 100, 500, 5_000))
+        wait_ms = 0 if is_renewing else rng.choice((0, 0, 100, 500, 5_000, 5_000))
         request = fetching.ShareFetchRequest(
             group_id=self.group_id,
             member_id=self.member_id,
@@ -282,6 +286,7 @@ class ShareMember(Actor):
                     got = self.share.told_delivery(self.group_id, self.member_id, topic.topic_id, data)
                     if got:
                         self.held.setdefault(place, {}).update(got)
+                        self.until_ms = self.world.clock.monotonic_ms() + response.acquisition_lock_timeout_ms
         for note in sent:
             self.settled(note, refusals.get(note.place))
 
@@ -299,6 +304,10 @@ class ShareMember(Actor):
                 continue
             held = self.held.get(place, {})
             offsets = sorted(held)
+            if rng.random() < 0.05:
+                offsets = sorted(
+                    {*offsets, *self.share.held_by_others(self.group_id, self.member_id, *place)}
+                )
             if rng.random() < 0.12:
                 offsets = sorted({*held, *self.past.get(place, {})})  # late, doubled
             if rng.random() < 0.02:
@@ -382,6 +391,11 @@ class ShareMember(Actor):
             self.share.told_answers(self.group_id, *note.place, note.answers, note.generation)
 
     def acknowledge(self) -> Ask:
+        """At times just when the lock ends, before its alarm has been heard."""
+        left_ms = self.until_ms - self.world.clock.monotonic_ms()
+        if 0 < left_ms <= 30_000 and self.rng.random() < 0.05:
+            self.world.advance(left_ms - 1)
+            self.world.clock.advance(1)
         yield from self.send_answers(self.epoch)
 
     def send_answers(self, epoch: int) -> Ask:

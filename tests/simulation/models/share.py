@@ -30,6 +30,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.share.loaded import LoadedPartition
+from headrace.broker.topics import INTERNAL
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.share.changes import AckBatch, Acquisition, AnyChange, Change
 from headrace.share.errors import (
@@ -84,6 +85,8 @@ class Share(Model, share_watching.ShareWatcher):
         self.journal = Journal()
         self.shadows: dict[int, Shadow] = {}
         """By the engine's id."""
+        self.early: list[LoadedPartition] = []
+        """Loaded by a start, before the models look at it."""
         self.touched: dict[int, Shadow] = {}
         """Those that changed in this turn."""
         self.handed: dict[ShareKey, set[tuple[int, str, int]]] = {}
@@ -98,6 +101,8 @@ class Share(Model, share_watching.ShareWatcher):
         """Dead letters by group, topic, partition and offset: where they are."""
         self.buried: list[tuple[ShareKey, int, int]] = []
         """Records that were archived because their dead letter is safe: key, generation, offset."""
+        self.is_blind = False
+        """The broker's own topics are damaged: what becomes of the groups is not ours to say."""
         share_watching.watch(self)
 
     @property
@@ -121,6 +126,8 @@ class Share(Model, share_watching.ShareWatcher):
     # The state topic
 
     def appending(self, log: PartitionLog, data: bytes) -> None:
+        if self.is_blind:
+            return
         if log.topic == STATE_TOPIC:
             self.journal.attempts[log.partition] = data
 
@@ -129,6 +136,8 @@ class Share(Model, share_watching.ShareWatcher):
             self.journal.attempts.pop(log.partition, None)
 
     def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
+        if self.is_blind:
+            return
         if log.topic == STATE_TOPIC:
             self.journal.is_starting = self.world.is_starting
             self.journal.appended(log.partition, data, appended.base_offset)
@@ -152,6 +161,9 @@ class Share(Model, share_watching.ShareWatcher):
     # Loading
 
     def loaded(self, loaded: LoadedPartition) -> None:
+        if self.world.is_starting:
+            self.early.append(loaded)
+            return
         key = loaded.key
         stored = self.journal.stored.get(key)
         if stored is None:
@@ -328,6 +340,8 @@ class Share(Model, share_watching.ShareWatcher):
     # After each turn
 
     def after_turn(self) -> None:
+        if self.is_blind:
+            return
         journal = self.journal
         if self.touched:
             touched = list(self.touched.values())
@@ -449,6 +463,12 @@ class Share(Model, share_watching.ShareWatcher):
         self, group_id: str, member_id: str, topic_id: bytes, data: Any
     ) -> list[tuple[int, int]]:
         """Checks what a ShareFetch has brought of one partition; returns offsets and delivery counts."""
+        if self.is_blind:
+            return [
+                (offset, one.delivery_count)
+                for one in data.acquired_records
+                for offset in range(one.first_offset, one.last_offset + 1)
+            ]
         self.journal.told()
         key = ShareKey(group_id, topic_id, data.partition_index)
         handed = self.handed.get(key, set())
@@ -466,7 +486,7 @@ class Share(Model, share_watching.ShareWatcher):
 
     def _check_records(self, key: ShareKey, records: bytes, got: list[tuple[int, int]]) -> None:
         model = self.logs.logs.get((key.topic_id, key.partition))
-        if model is None:
+        if model is None or model.is_damaged:
             return
         is_committed_only = self.rules(key.group_id).is_committed_only
         acquired = {offset for offset, _ in got}
@@ -498,13 +518,17 @@ class Share(Model, share_watching.ShareWatcher):
         self, group_id: str, topic_id: bytes, partition: int, answers: dict[int, int], generation: int | None
     ) -> None:
         """A client was told that its answers were taken: they are written down."""
+        if self.is_blind:
+            return
         self.journal.told()
         key = ShareKey(group_id, topic_id, partition)
         stored = self.journal.stored.get(key)
         if stored is None or stored.generation != generation or topic_id not in self.logs.topics.values():
             return
+        # What lies below the start was settled by somebody: an answer for it is taken, and changes nothing.
+        starts = [one.start for one in self.shadows.values() if one.key == key and not one.loaded._is_closed]
         for offset, answer in answers.items():
-            if offset < stored.start or answer in (2, 4):
+            if offset < max(stored.start, *starts, UNDECIDED) or answer in (2, 4):
                 continue
             state = stored.offsets.get(offset, (S.AVAILABLE, 0))[0]
             log = self.logs.logs.get((topic_id, partition))
@@ -516,11 +540,15 @@ class Share(Model, share_watching.ShareWatcher):
                 )
 
     def generation(self, group_id: str, topic_id: bytes, partition: int) -> int | None:
+        if self.is_blind:
+            return None
         stored = self.journal.stored.get(ShareKey(group_id, topic_id, partition))
         return stored.generation if stored is not None else None
 
     def told_fresh(self, key: ShareKey, start: int) -> None:
         """An administrator was told that the state begins anew there: that survives a power cut."""
+        if self.is_blind:
+            return
         self.journal.told()
         if not self.world.scenario.is_fsync:
             return
@@ -535,16 +563,32 @@ class Share(Model, share_watching.ShareWatcher):
 
     def told_offsets(self, group_id: str, topic_id: bytes, described: Any) -> None:
         """Start and lag, as an administrator sees them."""
+        if self.is_blind:
+            return
         key = ShareKey(group_id, topic_id, described.partition_index)
         stored, log = self.journal.stored.get(key), self.logs.logs.get((topic_id, described.partition_index))
-        if stored is None or log is None:
+        if stored is None or log is None or log.is_damaged:
             return
         if described.start_offset != stored.start:
             raise Violation("share: wrong start shown", f"{key}: {described}, written {stored.start}")
         if described.lag < 0 and described.start_offset != UNDECIDED and described.start_offset <= log.end:
             raise Violation("share: negative lag", f"{key}: {described}, {stored}, the log ends at {log.end}")
 
+    def held_by_others(self, group_id: str, member_id: str, topic_id: bytes, partition: int) -> list[int]:
+        if self.is_blind:
+            return []
+        key = ShareKey(group_id, topic_id, partition)
+        return [
+            offset
+            for shadow in self.shadows.values()
+            if shadow.key == key and not shadow.loaded._is_closed
+            for offset, one in shadow.offsets.items()
+            if one.state is S.ACQUIRED and one.holder != member_id
+        ]
+
     def told_assignment(self, group_id: str, topics: Iterable[tuple[bytes, Sequence[int]]]) -> None:
+        if self.is_blind:
+            return
         self.journal.told()
         for topic_id, _ in topics:
             count = self.logs.partitions.get(topic_id)
@@ -553,7 +597,15 @@ class Share(Model, share_watching.ShareWatcher):
 
     # Restarts and rest
 
+    def damage(self, topic: str, partition: int) -> None:
+        if topic in INTERNAL:
+            self.is_blind = True
+            self.shadows.clear()
+            share_watching.watch(share_watching.ShareWatcher())
+
     def after_start(self, how: End) -> None:
+        if self.is_blind:
+            return
         journal = self.journal
         self.shadows.clear()
         self.touched.clear()
@@ -574,6 +626,10 @@ class Share(Model, share_watching.ShareWatcher):
         journal.attempts.clear()
         self._check_store(how)
         self._check_letters(how)
+        early, self.early = self.early, []
+        for loaded in early:
+            if loaded._core is self.core and not loaded._is_closed:
+                self.loaded(loaded)
 
     def _check_state_log(self, log: PartitionLog, how: End) -> None:
         journal, partition = self.journal, log.partition
@@ -646,11 +702,15 @@ class Share(Model, share_watching.ShareWatcher):
             ):
                 raise Violation("share: dead letter lost", f"{key} {offset} after {how.value}: {places}")
 
-    def settled(self) -> None:
+    def after_step(self) -> None:
         """Nobody waits for records that are there."""
+        if self.is_blind:
+            return
         core, world = self.core, self.world
+        if world.loop.has_ready or world.has_crashed or world.failure is not None or core.slices.is_pending:
+            return
         deadline_ms = world.loop.deadline_ms()
-        if core.slices.is_pending or (deadline_ms is not None and deadline_ms <= world.clock.monotonic_ms()):
+        if deadline_ms is not None and deadline_ms <= world.clock.monotonic_ms():
             return
         for link in world.links:
             for pending in link.in_flight[:1]:
@@ -674,9 +734,13 @@ class Share(Model, share_watching.ShareWatcher):
                 raise Violation("share: not woken", f"{key}, start {shadow.start}: {request}")
 
     def at_end(self) -> None:
+        if self.is_blind:
+            return
         drain(self)
 
     def at_rest(self) -> None:
+        if self.is_blind:
+            return
         now_ms = self.world.clock.monotonic_ms()
         sessions = self.core.share_leader.sessions
         for shadow in self.shadows.values():

@@ -159,7 +159,7 @@ class _Drain:
         if shadow is None:
             raise Violation("share: not served", f"{key} was asked for, and is not loaded")
         log = shadow.loaded.partition.log
-        if log.damage is not None:
+        if log.damage is not None or (shadow.log is not None and shadow.log.is_damaged):
             return
         end = log.stable_offset if self._share.rules(key.group_id).is_committed_only else log.end_offset
         for offset in range(shadow.start, end):

@@ -125,7 +125,7 @@ class Shadow:
         if offset < self.start:
             self._refuse(offset, before, new, f"delivered below the start {self.start}")
         if rules.is_committed_only and self.log is not None and not self.log.was_compacted:
-            entry = self.log.entries.get(offset)
+            entry = self.entry(offset)
             if entry is not None and entry.is_transactional and entry.is_committed is not True:
                 self._refuse(offset, before, new, f"read_committed delivers {entry}")
 
@@ -212,7 +212,7 @@ class Shadow:
         )
 
     def entry(self, offset: int) -> Entry | None:
-        return self.log.entries.get(offset) if self.log is not None else None
+        return self.log.entries.get(offset) if self.log is not None and not self.log.is_damaged else None
 
     def must_exist(self, offset: int) -> bool:
         """Whether the log has a record at this offset, for sure."""

@@ -394,7 +394,7 @@ class _Fetch:
         for loaded in ready:
             if records_left <= 0:
                 break
-            before = loaded.engine.start_offset
+            before = loaded.engine.next_fetch_offset()
             try:
                 handed = loaded.acquire(
                     self._session.member_id,
@@ -413,8 +413,8 @@ class _Fetch:
                 self._leader.handed[self._session.group_id, self._session.member_id] += handed.record_count
                 self._answer.handed(place, handed)
                 self._session.served(place)
-            elif loaded.engine.start_offset != before:
-                self._answer.trimmed(place)
+            elif loaded.engine.next_fetch_offset() != before:
+                self._answer.passed_over(place)
         spent_ms = (perf_counter_ns() - began_ns) / 1_000_000
         percent = 100 * served / len(self._places) if self._places else 0.0
         self._leader.note_fetch(self._session.group_id, percent, spent_ms)

@@ -25,12 +25,12 @@ class FetchAnswer:
         self._acknowledged: Mapping[TopicPartition, KafkaError | None] = {}
         self._handed: dict[TopicPartition, Handed] = {}
         self._errors: dict[TopicPartition, KafkaError] = {}
-        self._has_trimmed = False
+        self._has_passed_over = False
 
     @property
     def has_news(self) -> bool:
         """Whether there is a reason to answer before the time is up."""
-        return bool(self._handed or self._errors or self._has_trimmed)
+        return bool(self._handed or self._errors or self._has_passed_over)
 
     def acknowledged(self, results: Mapping[TopicPartition, KafkaError | None]) -> None:
         self._acknowledged = results
@@ -41,9 +41,11 @@ class FetchAnswer:
     def failed(self, place: TopicPartition, error: KafkaError) -> None:
         self._errors[place] = error
 
-    def trimmed(self, place: TopicPartition) -> None:
-        """The log began behind the start offset: Kafka answers such a fetch at once, with nothing."""
-        self._has_trimmed = True
+    def passed_over(self, place: TopicPartition) -> None:
+        """What was read are records that are deleted, compacted or aborted. There may be more behind them: such a
+        fetch is answered at once, with nothing.
+        """
+        self._has_passed_over = True
 
     def response(self, session: ShareSession) -> fetch.ShareFetchResponse:
         news = {**self._acknowledged, **self._handed, **self._errors}

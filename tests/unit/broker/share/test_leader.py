@@ -15,6 +15,8 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.messages.share_fetch_response import ShareFetchResponse
+from headrace.wire.records import NewRecord, build_batch
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import (
     ACCEPT,
@@ -409,3 +411,25 @@ def test_many_records_at_once_reach_as_many_members_as_they_are_enough_for(bench
     taken = [acquired(later.value) for later in waiting if isinstance(later, Later) and later.is_done]
     spans = [(ranges[0][0], ranges[-1][1]) for ranges in taken]
     assert spans == [(0, 1), (2, 3), (4, 5), (6, 7), (8, 9)]
+
+
+def test_a_fetch_that_finds_only_aborted_records_does_not_wait_beside_the_records_behind_them(
+    bench: Bench,
+) -> None:
+    topic = bench.topic()
+    bench.configure(share_isolation_level="read_committed")
+    log, now_ms = topic.partitions[0].log, bench.clock.wall_ms()
+    bench.produce(topic, 1)
+    assert Member(bench, "holder", connection_id=2).take(topic) == [(0, 0, 1)]
+    aborted = [NewRecord(None, b"aborted", (), now_ms)] * 5
+    log.append(
+        build_batch(aborted, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True),
+        now_ms=now_ms,
+    )
+    log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=now_ms)
+    bench.produce(topic, 5)
+    member = Member(bench, "a")
+    first = member.ask_fetch(topic, records_max=5, wait_ms=60_000)
+    assert isinstance(first, ShareFetchResponse)
+    assert acquired(first) == []
+    assert member.take(topic, records_max=5) == [(6, 11, 1)]
