@@ -8,6 +8,8 @@ from itertools import count
 from typing import Any
 
 from tests.simulation.clock import SimulatedClock
+from tests.simulation.tasks import TASKS
+from tests.simulation.violation import Violation
 
 
 class Handle:
@@ -117,12 +119,32 @@ class SimulatedLoop:
             return None
         return heapq.heappop(self._timers)[2]
 
+    def create_future(self) -> "asyncio.Future[Any]":
+        return asyncio.Future(loop=self)  # type: ignore[arg-type]
+
+    def get_debug(self) -> bool:
+        return False
+
     def run_coroutine(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        """To its end, with the callbacks that become ready while it waits."""
+        """To its end, with the callbacks that become ready while it waits, and the workers that it waits for."""
         while True:
             try:
-                coroutine.send(None)
+                waits_for = self._send(coroutine)
             except StopIteration as end:
                 return end.value
             while self._ready:
                 self._ready.popleft().run()
+            while waits_for is not None and not waits_for.done():
+                TASKS.run_all()
+                if not self._ready:
+                    raise Violation("waits for ever", "for something that no worker brings")
+                while self._ready:
+                    self._ready.popleft().run()
+
+    def _send(self, coroutine: Coroutine[Any, Any, Any]) -> "asyncio.Future[Any] | None":
+        asyncio._set_running_loop(self)  # type: ignore[arg-type]
+        try:
+            waits_for = coroutine.send(None)
+        finally:
+            asyncio._set_running_loop(None)
+        return waits_for if isinstance(waits_for, asyncio.Future) else None
