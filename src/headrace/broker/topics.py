@@ -234,9 +234,13 @@ class Topics:
     def delete_all(self, names: Collection[str]) -> Later[None]:
         """The same for several topics, in one transaction: all of them, or KafkaError and none."""
         topics = [self._require_topic(name) for name in names]
-        with self._metadata.transaction():
-            for topic in topics:
-                self._metadata.delete_topic(topic.name)
+
+        def note() -> None:
+            with self._metadata.transaction():
+                for topic in topics:
+                    self._metadata.delete_topic(topic.name)
+
+        self._logs.with_room(note)
         deleted: Later[None] = Later()
         steps = self._finish(topics, deleted)
         for topic in topics:

@@ -125,6 +125,10 @@ class LogManager:
         """What `PartitionLog.trim` has moved."""
         return self.store.start_offsets
 
+    def with_room(self, attempt: Callable[[], T]) -> T:
+        """Does what frees space: on a full disk the reserve is given up for it."""
+        return self.store.reserve.with_room(attempt)
+
     def _load_checkpoints(self, names: Container[str], *, is_new: bool) -> None:
         store = self.store
         found = {

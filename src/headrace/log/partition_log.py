@@ -627,7 +627,7 @@ class PartitionLog:
 
     def _storage_error(self, what: str, error: OSError) -> KafkaError:
         return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} in {self.store.disk.name} {what}: {error}"
+            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} in {self.store.disk.name} {what}: {error}."
         )
 
     def _damage_error(self, code: ErrorCode) -> KafkaError:

@@ -1,0 +1,121 @@
+"""The reserve: what frees space works on a full disk, and producers do not get the room that was meant for it."""
+
+import errno
+import os
+
+import pytest
+
+from headrace.log.config import LogConfig
+from headrace.log.disk import Buffer, Disk
+from headrace.log.errors import cure_of
+from headrace.log.manager import LogManager
+from headrace.log.memory_disk import MemoryDisk, MemoryFile
+from headrace.log.reserve import RESERVE
+from headrace.wire.errors import ErrorCode, KafkaError
+from tests.unit.log.logs import NOW, TOPIC_ID, batch
+
+SIZE = 3_000_000
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+class SmallDisk(MemoryDisk):
+    """Has room for so many bytes."""
+
+    def __init__(self, room: int) -> None:
+        super().__init__(is_simulated=True)
+        self.room = room
+
+    def used(self) -> int:
+        return sum(self.size(path) for path in self.files())
+
+
+@pytest.fixture
+def disk(monkeypatch: pytest.MonkeyPatch) -> SmallDisk:
+    small = SmallDisk(5_000_000)
+    write = MemoryFile.write
+
+    def write_if_there_is_room(file: MemoryFile, position: int, data: Buffer) -> None:
+        if small.used() + max(0, position + len(data) - file.size()) > small.room:
+            raise FULL
+        write(file, position, data)
+
+    monkeypatch.setattr(MemoryFile, "write", write_if_there_is_room)
+    return small
+
+
+def open_manager(disk: Disk) -> LogManager:
+    return LogManager(disk, now_ms=NOW, reserve_bytes=SIZE)
+
+
+def fill_up(disk: SmallDisk) -> None:
+    """To the last byte, by somebody else."""
+    file = disk.open("somebody else's", create=True)
+    file.write(0, bytes(disk.room - disk.used()))
+
+
+def test_the_reserve_is_there_from_the_start(disk: SmallDisk) -> None:
+    manager = open_manager(disk)
+    assert disk.size(RESERVE) == SIZE
+    assert not manager.store.reserve.is_out
+    manager.close()
+    assert not open_manager(disk).store.reserve.is_out
+
+
+def test_without_a_reserve_there_is_no_file(disk: SmallDisk) -> None:
+    open_manager(disk).close()
+    LogManager(disk, now_ms=NOW).close()
+    assert not disk.exists(RESERVE)
+
+
+def test_records_can_be_deleted_on_a_full_disk_and_producers_wait_until_there_is_room(
+    disk: SmallDisk,
+) -> None:
+    manager = open_manager(disk)
+    log = manager.open_log("t", 0, LogConfig(segment_bytes=1000, file_delete_delay_ms=0), TOPIC_ID)
+    for _ in range(10):
+        log.append(batch("x" * 300), now_ms=NOW)
+    manager.sync([log])
+    fill_up(disk)
+    with pytest.raises(KafkaError):
+        log.append(batch("y" * 300), now_ms=NOW)
+    log.delete_records(9)
+    assert manager.store.reserve.is_out
+    with pytest.raises(KafkaError, match="No space left") as refusal:
+        log.append(batch("y" * 300), now_ms=NOW)
+    assert refusal.value.code is ErrorCode.KAFKA_STORAGE_ERROR
+    manager.run_background_work(NOW)
+    assert len(log.segments) < 4
+    disk.room += 100_000
+    manager.run_background_work(NOW)
+    assert not manager.store.reserve.is_out
+    assert disk.size(RESERVE) == SIZE
+    log.append(batch("y" * 300), now_ms=NOW)
+
+
+def test_retention_frees_a_full_disk_although_it_needs_a_new_segment(disk: SmallDisk) -> None:
+    manager = open_manager(disk)
+    log = manager.open_log(
+        "t", 0, LogConfig(retention_ms=1000, file_delete_delay_ms=0, index_interval_bytes=1), TOPIC_ID
+    )
+    for _ in range(10):
+        log.append(batch("x" * 3000), now_ms=NOW)
+    manager.sync([log])
+    fill_up(disk)
+    used = disk.used()
+    manager.run_background_work(NOW + 2000)
+    manager.run_background_work(NOW + 2000)
+    assert log.start_offset == 10
+    assert disk.used() < used
+
+
+def test_a_reserve_that_has_no_room_is_not_made_in_part(disk: SmallDisk) -> None:
+    disk.room = SIZE // 2
+    manager = open_manager(disk)
+    assert manager.store.reserve.is_out
+    assert disk.size(RESERVE) == 0
+
+
+def test_the_cure_of_too_many_open_files_is_not_a_larger_disk() -> None:
+    assert "Free space" in cure_of(FULL)
+    for number in (errno.EMFILE, errno.ENFILE):
+        assert "open files" in cure_of(OSError(number, os.strerror(number)))
