@@ -45,8 +45,12 @@ class WhenTold:
 
     def step(self) -> None:
         work, done = self.waiting.pop(0)
-        work()
-        done(None)
+        try:
+            work()
+        except Exception as error:
+            done(error)
+        else:
+            done(None)
 
     def run_all(self) -> None:
         while self.waiting:
