@@ -226,7 +226,10 @@ class SimulatedDisk(MemoryDisk):
         candidates = [path for path in self.files() if is_meant(path) and self.size(path)]
         if not candidates:
             return None
-        path = rng.choice(candidates)
-        bit = rng.randrange(8 * self.size(path))
+        segments = [path for path in candidates if path.endswith(".log")]
+        path = rng.choice(segments if segments and rng.random() < 0.6 else candidates)
+        # Headers of batches are small, and what they say matters most.
+        size = min(self.size(path), 61) if rng.random() < 0.4 else self.size(path)
+        bit = rng.randrange(8 * size)
         self.flip_bit(path, bit)
         return f"{path}:{bit}"

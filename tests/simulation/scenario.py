@@ -40,6 +40,7 @@ def scenario(rng: Random) -> Scenario:
     flush = "fsync" if rng.random() < 0.9 else "os"
     settings = {
         "headrace.flush": flush,
+        "headrace.disk.reserve.bytes": str(rng.choice((0, 2_000))),
         "auto.create.topics.enable": "false",
         "offsets.topic.num.partitions": str(rng.choice((1, 2))),
         "transaction.state.log.num.partitions": str(rng.choice((1, 2))),

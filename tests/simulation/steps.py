@@ -167,5 +167,5 @@ TABLE: dict[str, Step] = {
     "fail read": Step(2, fail_read, is_fault=True),
     "set clock": Step(4, set_clock, is_fault=True),
     "cut": Step(8, cut, is_fault=True),
-    "flip bit": Step(2, flip_bit, is_fault=True),
+    "flip bit": Step(5, flip_bit, is_fault=True),
 }

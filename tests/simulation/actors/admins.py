@@ -41,7 +41,7 @@ class Admin(Actor):
                 yield from self.create(name)
                 continue
             match self.rng.choices(
-                ("nothing", "delete", "make again", "grow", "delete records", "alter"), (6, 1, 2, 1, 4, 1)
+                ("nothing", "delete", "make again", "grow", "delete records", "alter"), (4, 1, 4, 1, 5, 1)
             )[0]:
                 case "nothing":
                     yield None

@@ -1,5 +1,6 @@
 """Producers of every kind of promise, which send again what they had no answer to."""
 
+from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -119,6 +120,8 @@ class IdempotentProducer(Producer):
         self.epoch = -1
         self.sequences: dict[tuple[bytes, int], int] = {}
         self.topic_ids: dict[str, bytes] = {}
+        self.answered: dict[tuple[bytes, int], deque[Batch]] = {}
+        """The last batches that are in the log for sure, by partition: few enough for the broker to know them."""
 
     def live(self) -> Life:
         while True:
@@ -130,6 +133,15 @@ class IdempotentProducer(Producer):
                 yield None
                 continue
             yield from self.send_until_answered(batches)
+            if self.producer_id >= 0 and self.answered and self.rng.random() < 0.25:
+                yield from self.repeat()
+
+    def repeat(self) -> Ask:
+        """One of the last batches comes again, as from a network that has kept it: it must not be appended."""
+        batch = self.rng.choice(self.rng.choice(list(self.answered.values())))
+        pending = self.produce(batch, self.rng.choice((ALL, ONE)))
+        self.world.transmit(self._link)
+        yield pending
 
     def begin(self) -> Ask:
         response = yield from self.ask(InitProducerIdRequest(transactional_id=None), 4)
@@ -137,6 +149,7 @@ class IdempotentProducer(Producer):
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
             self.topic_ids.clear()
+            self.answered.clear()
 
     def next_batch(self) -> Batch | None:
         place = self.choose_partition()
@@ -172,6 +185,11 @@ class IdempotentProducer(Producer):
             if self.rng.random() < 0.05:
                 continue  # as if all answers had been lost
             batches = [batch for batch, pending in sent if pending.is_lost]
+            for batch, pending in sent:
+                if not pending.is_lost and not error_of(pending):
+                    known = self.answered.setdefault((batch.topic_id, batch.partition), deque(maxlen=4))
+                    if batch not in known:
+                        known.append(batch)
             if any(not pending.is_lost and error_of(pending) for _, pending in sent):
                 break
             if not batches:

@@ -77,7 +77,7 @@ class TransactionalProducer(Producer):
     def one_transaction(self) -> Ask:
         transaction = TransactionModel(self.transactional_id)
         is_sound = True
-        for _ in range(self.rng.choice((1, 1, 2, 3))):
+        for _ in range(self.rng.choice((1, 2, 3, 3))):
             batch = self.next_batch()
             if batch is None:
                 break
