@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.client.settings import ClientSettings
 from headrace.web import api, pages
@@ -22,6 +23,10 @@ from headrace.web.rendering import FOLDER
 from headrace.web.site import Site
 from headrace.web.source import open_source
 from headrace.web.tail import tail
+from headrace.wire.errors import KafkaError
+
+UNSEEING = ("/healthz", "/readyz", "/static/")
+PROBE_S_MAX = 5.0
 
 
 def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | None = None) -> Starlette:
@@ -52,12 +57,24 @@ def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | N
             *pages.routes(),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
-        middleware=[Middleware(Guard, options=options, own=own)],
+        middleware=[Middleware(Guard, options=options, own=own), Middleware(Awake)],
         exception_handlers={404: not_found, 405: not_found, 500: failed},
         lifespan=lifespan,
     )
     app.state.options = options
     return app
+
+
+class Awake:
+    """Whoever wants to see something finds the sampler at work. Probes and files do not wake it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(UNSEEING):
+            await scope["app"].state.site.sampler.awake()
+        await self._app(scope, receive, send)
 
 
 async def healthz(request: Request) -> Response:
@@ -70,10 +87,16 @@ async def healthz(request: Request) -> Response:
 
 
 async def readyz(request: Request) -> Response:
-    """Can it serve? Only while the cluster answers."""
+    """Can it serve? Only while the cluster answers. The sampler may be at rest, so it is asked here."""
     site: Site = request.app.state.site
-    if site.overview.sampled_at is None or site.overview.error is not None:
-        return PlainTextResponse(f"not ready: {site.overview.error or 'the cluster was not seen yet'}\n", 503)
+    overview = site.sampler.overview
+    if overview.sampled_at is None or overview.error is not None:
+        return PlainTextResponse(f"not ready: {overview.error or 'the cluster was not seen yet'}\n", 503)
+    try:
+        async with asyncio.timeout(PROBE_S_MAX):
+            await site.source.admin.cluster()
+    except (KafkaError, OSError) as error:
+        return PlainTextResponse(f"not ready: {error}\n", 503)
     return PlainTextResponse("ready\n")
 
 

@@ -4,6 +4,10 @@ Theory of operation. Pages and the API read the last overview; however many peop
 round. A round that fails keeps the overview before it, with the reason. Rates come from counts: a topic's end offsets,
 and for groups the records they have settled, which is how far the ends have moved less how far the lag has grown. That
 holds for any Kafka. The embedded broker counts acknowledgements by type and lock time-outs too.
+
+A round costs the cluster something, and an embedded broker is in this very process. While nobody has looked for a
+while, a cluster that is cheap to look at is looked at for 1% of the time, so that charts have a past; a larger one is
+left alone until somebody comes, who then waits for a round.
 """
 
 import asyncio
@@ -26,8 +30,15 @@ logger = logging.getLogger("headrace.web")
 
 GROUPS_MAX = 200
 AT_ONCE = 16
-COST_RATIO = 4
+COST_RATIO = 9
 """A round that took long is followed by a longer pause: a large cluster is looked at less often."""
+UNWATCHED_COST_RATIO = 99
+WATCHED_S = 30.0
+"""So long after the last look somebody is taken to be there."""
+CHEAP_S = 0.05
+"""Rounds that take longer wait for somebody who looks."""
+FRESH_S_MAX = 10.0
+"""Who comes after a rest waits at most so long for a round."""
 SMOOTHED = 3
 """Rates on pages are means of so many samples; the charts show each."""
 
@@ -49,6 +60,10 @@ class Sampler:
         self._rates = Rates()
         self._recent: dict[Key, deque[float]] = {}
         self._wanted = asyncio.Event()
+        self._is_awake = asyncio.Event()
+        self._is_awake.set()
+        self._looked_at = time.monotonic() - WATCHED_S
+        self._cost_s = 0.0
         self.overview = Overview(
             cluster_id="",
             version=__version__,
@@ -58,23 +73,48 @@ class Sampler:
         )
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Until cancelled. Whoever starts it has sampled once."""
         while True:
-            began = time.monotonic()
+            await self._pause()
             await self.sample()
-            cost_s = time.monotonic() - began
-            self._wanted.clear()
+            self._is_awake.set()
+
+    async def _pause(self) -> None:
+        ratio = UNWATCHED_COST_RATIO if self._cost_s <= CHEAP_S and not self._is_watched() else COST_RATIO
+        self._wanted.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(self._options.sample_s, ratio * self._cost_s)):
+                await self._wanted.wait()
+        if self._cost_s > CHEAP_S and not self._is_watched() and self.overview.error is None:
+            self._is_awake.clear()
+            await self._wanted.wait()
+
+    def _is_watched(self) -> bool:
+        return time.monotonic() - self._looked_at < WATCHED_S
+
+    def look(self) -> Overview:
+        """The last overview, for somebody who wants to see it."""
+        self._looked_at = time.monotonic()
+        return self.overview
+
+    async def awake(self) -> None:
+        """Somebody comes: after a rest there is a round first."""
+        self._looked_at = time.monotonic()
+        if not self._is_awake.is_set():
+            self._wanted.set()
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(max(self._options.sample_s, COST_RATIO * cost_s)):
-                    await self._wanted.wait()
+                async with asyncio.timeout(FRESH_S_MAX):
+                    await self._is_awake.wait()
 
     def hurry(self) -> None:
         """Something has been changed: look again at once."""
         self._wanted.set()
 
     async def sample(self) -> None:
+        began = time.monotonic()
         try:
             self.overview = await self._look()
+            self._cost_s = time.monotonic() - began
         except (KafkaError, OSError) as error:
             if self.overview.error is None:
                 logger.warning("the cluster could not be looked at: %s", error)

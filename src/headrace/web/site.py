@@ -79,7 +79,7 @@ class Site:
 
     @property
     def overview(self) -> Overview:
-        return self.sampler.overview
+        return self.sampler.look()
 
     def member_rates(
         self, group_id: str, counts: GroupCounts

@@ -1,0 +1,118 @@
+"""When the sampler looks at the cluster: while somebody watches, and else only if that costs next to nothing."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import pytest
+
+from headrace.web import sampler as sampler_module
+from headrace.web.history import History
+from headrace.web.model import Overview
+from headrace.web.options import WebOptions
+from headrace.web.sampler import Sampler
+
+
+class NoSource:
+    detail = None
+
+
+class Counting(Sampler):
+    """Only counts its rounds; what they see is no matter here."""
+
+    def __init__(self) -> None:
+        super().__init__(cast(Any, NoSource()), History(), WebOptions(sample_s=0.2))
+        self.rounds = 0
+        self.fails = False
+        self.looked = asyncio.Event()
+
+    async def _look(self) -> Overview:
+        self.rounds += 1
+        self.looked.set()
+        if self.fails:
+            raise ConnectionError("gone")
+        return Overview(cluster_id="", version="", is_embedded=False, is_read_only=False, sampled_at=1)
+
+    async def until_rounds(self, count: int) -> None:
+        while self.rounds < count:
+            self.looked.clear()
+            await self.looked.wait()
+
+    async def until_it_rests(self) -> None:
+        while self._is_awake.is_set():  # noqa: ASYNC110 - nobody in the program needs an event for that
+            await asyncio.sleep(0.01)
+
+
+@asynccontextmanager
+async def running() -> AsyncIterator[Counting]:
+    sampler = Counting()
+    await sampler.sample()
+    task = asyncio.create_task(sampler.run())
+    try:
+        async with asyncio.timeout(30):
+            yield sampler
+    finally:
+        task.cancel()
+
+
+@pytest.fixture
+def is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every round takes longer than what is cheap."""
+    monkeypatch.setattr(sampler_module, "CHEAP_S", -1.0)
+
+
+def test_a_large_cluster_that_nobody_watches_is_left_alone_until_somebody_comes(is_large: None) -> None:
+    async def story() -> None:
+        async with running() as sampler:
+            await sampler.until_it_rests()
+            assert sampler.rounds == 1
+            await sampler.awake()
+            assert sampler.rounds == 2
+            await sampler.until_rounds(4)
+
+    asyncio.run(story())
+
+
+def test_who_sees_the_overview_again_and_again_keeps_the_sampler_at_work(
+    is_large: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sampler_module, "WATCHED_S", 0.0)
+
+    async def story() -> None:
+        async with running() as sampler:
+            await sampler.until_it_rests()
+            monkeypatch.setattr(sampler_module, "WATCHED_S", 60.0)
+            await sampler.awake()
+            sampler.look()
+            await sampler.until_rounds(4)
+            monkeypatch.setattr(sampler_module, "WATCHED_S", 0.0)
+            await sampler.until_it_rests()
+
+    asyncio.run(story())
+
+
+def test_a_small_cluster_is_sampled_though_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler_module, "CHEAP_S", 60.0)
+    monkeypatch.setattr(sampler_module, "UNWATCHED_COST_RATIO", 0)
+
+    async def story() -> None:
+        async with running() as sampler:
+            await sampler.until_rounds(3)
+
+    asyncio.run(story())
+
+
+def test_a_cluster_that_could_not_be_seen_is_looked_at_until_it_answers(is_large: None) -> None:
+    async def story() -> None:
+        async with running() as sampler:
+            await sampler.until_it_rests()
+            sampler.fails = True
+            sampler.hurry()
+            await sampler.until_rounds(4)
+            assert sampler.overview.error is not None
+            sampler.fails = False
+            await sampler.until_it_rests()
+            assert sampler.overview.error is None
+
+    asyncio.run(story())
