@@ -233,16 +233,17 @@ class Connection(asyncio.Protocol):
                 response = later.value
             except Exception as error:
                 response = self._core.failed(request, call, error)
-            self._respond(self._encode(header, response))
+            if response is not None:
+                self._respond(self._encode(header, response))
             return
         slot = Slot()
         slot.later = later
-        self._only_produces_wait = header.api_key == PRODUCE
+        self._only_produces_wait = header.api_key == PRODUCE and not later.is_exclusive
         self._slots.append(slot)
 
-        def done(response: Message) -> None:
+        def done(response: Message | None) -> None:
             try:
-                slot.data = self._encode(header, response)
+                slot.data = bytearray() if response is None else self._encode(header, response)
             except Exception:
                 logger.exception(
                     "the answer to API %d v%d cannot be written", header.api_key, header.api_version

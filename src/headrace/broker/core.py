@@ -26,7 +26,7 @@ from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
 from headrace.broker.producer import Producer
 from headrace.broker.progress import Progress
-from headrace.broker.runner import Runner
+from headrace.broker.runner import OneAtATime, Runner
 from headrace.broker.settings import Settings
 from headrace.broker.share.dead_letters import DeadLetters
 from headrace.broker.share.leader import ShareLeader
@@ -119,6 +119,7 @@ class BrokerCore:
             waits=settings.str("headrace.flush") == "fsync",
         )
         self._runner = runner
+        self.opening = OneAtATime(runner.run)
         self._is_checkpointing = False
         self.metadata.on_commit = self._checkpoint_if_due
         self.topics = Topics(

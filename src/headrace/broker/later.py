@@ -18,10 +18,12 @@ U = TypeVar("U")
 
 
 class Later(Generic[T]):
-    __slots__ = ("_callbacks", "_failed", "_failure", "_value", "is_done", "on_abandon")
+    __slots__ = ("_callbacks", "_failed", "_failure", "_value", "is_done", "is_exclusive", "on_abandon")
 
     def __init__(self) -> None:
         self.is_done = False
+        self.is_exclusive = False
+        """The connection's next request may not start before this one is answered, not even a produce."""
         self._failure: Exception | None = None
         self._callbacks: list[Callable[[T], None]] = []
         self._failed: list[Callable[[Exception], None]] = []

@@ -34,10 +34,10 @@ from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
 from headrace.log.trust import Trust
-from headrace.log.validation import COMPRESSION_OF, LOG_APPEND_TIME, Checked, check_batches
+from headrace.log.validation import LOG_APPEND_TIME, Checked, Prepared, prepare
 from headrace.wire.batches import FRAME_SIZE, place, read_header, split, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import build_marker, recompress
+from headrace.wire.records import build_marker
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
 REPLAY_BYTES = 1024 * 1024
@@ -163,12 +163,22 @@ class PartitionLog:
     def name(self) -> str:
         return self.directory
 
-    def append(self, data: bytes, *, now_ms: int, origin: Origin = Origin.CLIENT) -> Appended:
-        """Writes one or more batches at the end, or raises KafkaError and leaves everything as it was."""
+    def append(
+        self,
+        data: bytes,
+        *,
+        now_ms: int,
+        origin: Origin = Origin.CLIENT,
+        prepared: Prepared | None = None,
+    ) -> Appended:
+        """Writes one or more batches at the end, or raises KafkaError and leaves everything as it was.
+
+        Whoever has had the data prepared (validation.py) gives the result, and nothing is opened here.
+        """
         config = self.config
-        checked = check_batches(data, config, now_ms=now_ms, origin=origin)
-        if config.compression_type != "producer":
-            data, checked = _recompressed(data, checked, COMPRESSION_OF[config.compression_type])
+        if prepared is None:
+            prepared = prepare(data, config, now_ms=now_ms, origin=origin, at_leisure=True)
+        data, checked = prepared
         if len(data) > config.segment_bytes:
             raise KafkaError(
                 ErrorCode.RECORD_LIST_TOO_LARGE,
@@ -638,9 +648,3 @@ class PartitionLog:
             f"{self.name} is damaged at offset {self.damage.offset} ({self.damage.path}, byte "
             f"{self.damage.position}: {self.damage.reason}) and serves nothing from there on.",
         )
-
-
-def _recompressed(data: bytes, checked: Checked, codec: int) -> tuple[bytes, Checked]:
-    batches = [recompress(data[position : position + header.size], codec) for position, header in checked]
-    data = b"".join(batches)
-    return data, list(split(data))

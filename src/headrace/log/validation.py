@@ -1,13 +1,20 @@
 """What a produced batch must be before it may enter a log, judged from its header where that is enough.
 
 Records are opened only for a rule that cannot do without: keys in compacted topics, timestamps that may be too old.
+A few kilobytes may unpack to gigabytes, or hold a million records, and the event loop must not wait for that: `prepare`
+does at once what is small, and raises `TooMuch` where it would take long. Whoever gets that calls it on another thread,
+with `at_leisure`. There is a bound there too, `OPENED_BYTES_MAX` or the topic's `max.message.bytes` if that is more.
 """
+
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from headrace.log.config import FOREVER_MS, LogConfig
 from headrace.log.producers import Origin
 from headrace.wire.batches import NO_TIMESTAMP, BatchHeader, Compression, require_intact, split
+from headrace.wire.compression import TooLarge
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import read_records
+from headrace.wire.records import read_chunks, recompress, unpack
 
 Checked = list[tuple[int, BatchHeader]]
 """Positions and headers of batches."""
@@ -20,6 +27,9 @@ COMPRESSION_OF = {
     "zstd": Compression.ZSTD,
 }
 LOG_APPEND_TIME = "LogAppendTime"
+OPENED_BYTES_MAX = 32 << 20
+AT_ONCE_BYTES_MAX = 1 << 20
+AT_ONCE_RECORDS_MAX = 5_000
 
 
 class InvalidRecords(KafkaError):
@@ -30,7 +40,56 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
-def check_batches(data: bytes, config: LogConfig, *, now_ms: int, origin: Origin) -> Checked:
+class Prepared(NamedTuple):
+    """Batches that may enter the log, packed as the topic wants them."""
+
+    data: bytes
+    checked: Checked
+
+
+class TooMuch(Exception):
+    """Opening these records would hold up whoever waits for it."""
+
+
+def prepare(
+    data: bytes, config: LogConfig, *, now_ms: int, origin: Origin, at_leisure: bool = False
+) -> Prepared:
+    """Judges the batches and packs them by the topic's codec. KafkaError, or TooMuch unless `at_leisure`."""
+    checked = check_batches(data, config, now_ms=now_ms, origin=origin, at_leisure=at_leisure)
+    if config.compression_type == "producer":
+        return Prepared(data, checked)
+    codec = COMPRESSION_OF[config.compression_type]
+    if not at_leisure and any(
+        header.compression != codec and header.size > AT_ONCE_BYTES_MAX for _, header in checked
+    ):
+        raise TooMuch
+    limit = _limit(config, at_leisure)
+    try:
+        batches = [
+            recompress(data[position : position + header.size], codec, limit=limit)
+            for position, header in checked
+        ]
+    except TooLarge as error:
+        raise _too_large(error, at_leisure) from None
+    data = b"".join(batches)
+    return Prepared(data, list(split(data)))
+
+
+def _limit(config: LogConfig, at_leisure: bool) -> int:
+    return max(OPENED_BYTES_MAX, config.max_message_bytes) if at_leisure else AT_ONCE_BYTES_MAX
+
+
+def _too_large(error: TooLarge, at_leisure: bool) -> Exception:
+    if not at_leisure:
+        return TooMuch()
+    return KafkaError(
+        ErrorCode.MESSAGE_TOO_LARGE, f"{error.message} This topic opens what it takes; send smaller batches."
+    )
+
+
+def check_batches(
+    data: bytes, config: LogConfig, *, now_ms: int, origin: Origin, at_leisure: bool = True
+) -> Checked:
     checked = list(split(data))
     if not checked:
         raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch in the request.")
@@ -48,7 +107,13 @@ def check_batches(data: bytes, config: LogConfig, *, now_ms: int, origin: Origin
         if config.message_timestamp_type != LOG_APPEND_TIME:
             _check_time(data[position : position + header.size], header, config, now_ms)
         if _must_open(config, origin):
-            _check_records(data[position : position + header.size], config, now_ms)
+            if not at_leisure and header.record_count > AT_ONCE_RECORDS_MAX:
+                raise TooMuch
+            try:
+                plain = unpack(data[position : position + header.size], limit=_limit(config, at_leisure))
+            except TooLarge as error:
+                raise _too_large(error, at_leisure) from None
+            _check_records(plain, config, now_ms)
     return checked
 
 
@@ -90,12 +155,39 @@ def _check_time(batch: bytes, header: BatchHeader, config: LogConfig, now_ms: in
     newest_ms = now_ms + config.message_timestamp_after_max_ms
     if header.max_timestamp > newest_ms:
         # The header is enough to refuse the batch; the records are opened to say which of them it was.
-        too_new = [
-            (index, f"Timestamp {record.timestamp} is after {newest_ms}, the newest that is accepted.")
-            for index, record in enumerate(read_records(batch))
-            if record.timestamp > newest_ms
-        ]
-        raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, too_new or [(0, "The batch claims a later time.")])
+        raise InvalidRecords(
+            ErrorCode.INVALID_TIMESTAMP,
+            _too_new(batch, header, newest_ms) or [(0, "The batch claims a later time.")],
+        )
+
+
+def _too_new(batch: bytes, header: BatchHeader, newest_ms: int) -> list[tuple[int, str]]:
+    if header.record_count > AT_ONCE_RECORDS_MAX:
+        return []
+    try:
+        plain = unpack(batch, limit=AT_ONCE_BYTES_MAX)
+    except TooLarge:
+        return []
+    why = f"is after {newest_ms}, the newest that is accepted."
+    return [
+        (index, f"Timestamp {timestamp} {why}")
+        for index, _, timestamp in _facts(plain)
+        if timestamp > newest_ms
+    ]
+
+
+def _facts(batch: bytes) -> Iterator[tuple[int, bool, int]]:
+    """Of each record: its index, whether it has a key, its timestamp."""
+    index = 0
+    for chunk in read_chunks(batch):
+        for record in chunk:
+            yield index, record.key is not None, record.timestamp
+            index += 1
+
+
+def opens_records(config: LogConfig, origin: Origin) -> bool:
+    """Whether `prepare` has to open the batches that come to this topic."""
+    return config.compression_type != "producer" or _must_open(config, origin)
 
 
 def _must_open(config: LogConfig, origin: Origin) -> bool:
@@ -109,18 +201,18 @@ def _must_open(config: LogConfig, origin: Origin) -> bool:
 
 
 def _check_records(batch: bytes, config: LogConfig, now_ms: int) -> None:
-    records = read_records(batch)
-    if "compact" in config.cleanup_policy:
-        keyless = [index for index, record in enumerate(records) if record.key is None]
-        if keyless:
-            why = "A compacted topic cannot take a record without a key."
-            raise InvalidRecords(ErrorCode.INVALID_RECORD, [(index, why) for index in keyless])
-    if config.message_timestamp_type != LOG_APPEND_TIME:
-        oldest_ms = now_ms - config.message_timestamp_before_max_ms
-        too_old = [
-            (index, f"Timestamp {record.timestamp} is before {oldest_ms}, the oldest that is accepted.")
-            for index, record in enumerate(records)
-            if NO_TIMESTAMP < record.timestamp < oldest_ms
-        ]
-        if too_old:
-            raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, too_old)
+    needs_keys = "compact" in config.cleanup_policy
+    oldest_ms = now_ms - config.message_timestamp_before_max_ms
+    has_age = config.message_timestamp_type != LOG_APPEND_TIME
+    keyless: list[tuple[int, str]] = []
+    too_old: list[tuple[int, str]] = []
+    for index, has_key, timestamp in _facts(batch):
+        if needs_keys and not has_key:
+            keyless.append((index, "A compacted topic cannot take a record without a key."))
+        elif has_age and NO_TIMESTAMP < timestamp < oldest_ms:
+            why = f"Timestamp {timestamp} is before {oldest_ms}, the oldest that is accepted."
+            too_old.append((index, why))
+    if keyless:
+        raise InvalidRecords(ErrorCode.INVALID_RECORD, keyless)
+    if too_old:
+        raise InvalidRecords(ErrorCode.INVALID_TIMESTAMP, too_old)

@@ -205,12 +205,12 @@ def _as_corrupt_message() -> Iterator[None]:
         raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"Records cannot be read: {error}") from None
 
 
-def recompress(batch: Buffer, compression: int) -> bytes:
-    """The same batch packed by another codec; not one record is touched."""
+def recompress(batch: Buffer, compression: int, *, limit: int | None = None) -> bytes:
+    """The same batch packed by another codec; not one record is touched. `limit` as for `unpack`."""
     header = read_header(batch)
     if header.compression == compression:
         return bytes(batch)
-    return _repack(header, _payload(header, batch), compression)
+    return _repack(header, _payload(header, batch, limit=limit), compression)
 
 
 def keep_records(

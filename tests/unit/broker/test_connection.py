@@ -256,3 +256,27 @@ def test_what_a_client_does_not_read_counts_until_it_reads_or_goes(client: Clien
     client.connection.pause_writing()
     client.connection.connection_lost(None)
     assert outgoing.unread_bytes() == 0
+
+
+def test_a_produce_that_must_not_be_overtaken_holds_back_the_next_one(client: Client) -> None:
+    exclusive: Later[Message] = Later()
+    exclusive.is_exclusive = True
+    handle = client.core.handle
+    client.core.handle = lambda request, call: exclusive  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    client.core.handle = handle  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    assert client.core.produced == []
+    exclusive.resolve(ProduceResponse())
+    assert len(client.core.produced) == 1
+
+
+def test_a_produce_that_wants_no_answer_gets_none_later_either(client: Client) -> None:
+    later: Later[Any] = Later()
+    handle = client.core.handle
+    client.core.handle = lambda request, call: later  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    client.core.handle = handle  # type: ignore[method-assign]
+    later.resolve(None)
+    client.send(HeartbeatRequest())
+    assert client.answered[-1] == [2]

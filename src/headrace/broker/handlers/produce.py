@@ -3,13 +3,19 @@
 acks=all answers after the group commit, acks=1 after the write has reached the operating system, acks=0 not at all (a
 failure then closes the connection, so that the client looks at its metadata again). Batches of a transaction are
 checked with the transaction coordinator first; from v12 on that also adds the partition (transaction.version 2).
+
+Most batches are written as they come. Those whose records have to be opened (compacted topics, `compression.type`,
+limits on the age of records) are prepared first: small ones at once, large ones on a worker thread, one request at a
+time; the connection's next requests wait for that, so that nothing overtakes.
 """
 
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
-from headrace.log.validation import InvalidRecords
+from headrace.log.config import LogConfig
+from headrace.log.producers import Origin
+from headrace.log.validation import InvalidRecords, Prepared, TooMuch, opens_records, prepare
 from headrace.wire.batches import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -56,9 +62,90 @@ def handle(
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use -1 (all), 0 or 1")
     core.require_working()
+    ready, large = _prepare(core, request, call)
+    if not large:
+        return _write(core, request, call, ready)
+    answer: Later[ProduceResponse] = Later()
+    answer.is_exclusive = True
+
+    def work() -> None:
+        for one in large:
+            one.prepare(at_leisure=True)
+
+    def done(error: Exception | None) -> None:
+        if error is not None:
+            answer.fail(error)
+            return
+        try:
+            response = _write(core, request, call, ready)
+        except Exception as refusal:
+            answer.fail(refusal)
+            return
+        if isinstance(response, Later):
+            response.then(answer.resolve, answer.fail)
+        else:
+            answer.resolve(response)  # type: ignore[arg-type]  # None: with acks=0 nobody waits for it
+
+    core.opening.run(work, done)
+    return answer
+
+
+class _Opening:
+    """One partition's batch whose records have to be opened."""
+
+    def __init__(self, records: bytes, config: LogConfig, now_ms: int) -> None:
+        self._records = records
+        self._config = config
+        self._now_ms = now_ms
+        self.prepared: Prepared | None = None
+        self.error: KafkaError | None = None
+
+    def prepare(self, *, at_leisure: bool) -> None:
+        try:
+            self.prepared = prepare(
+                self._records,
+                self._config,
+                now_ms=self._now_ms,
+                origin=Origin.CLIENT,
+                at_leisure=at_leisure,
+            )
+        except KafkaError as error:
+            self.error = error
+
+
+Ready = dict[int, _Opening]
+"""By the identity of the request's partition data."""
+
+
+def _prepare(core: "BrokerCore", request: ProduceRequest, call: Call) -> tuple[Ready, list[_Opening]]:
+    """What is prepared, and what of it still needs a worker."""
+    ready: Ready = {}
+    large: list[_Opening] = []
+    now_ms = core.clock.wall_ms()
+    for topic in request.topic_data:
+        for data in topic.partition_data:
+            try:
+                log = _find(core, topic, data.index, call).log
+                if not opens_records(log.config, Origin.CLIENT):
+                    continue
+                opening = ready[id(data)] = _Opening(
+                    _one_batch(data.records, call.api_version), log.config, now_ms
+                )
+            except (KafkaError, OSError):
+                continue  # whoever writes it tells
+            try:
+                opening.prepare(at_leisure=False)
+            except TooMuch:
+                large.append(opening)
+    return ready, large
+
+
+def _write(
+    core: "BrokerCore", request: ProduceRequest, call: Call, ready: Ready
+) -> ProduceResponse | Later[ProduceResponse] | None:
     written: list[PartitionLog] = []
     response = ProduceResponse(
-        responses=[_append_topic(core, topic, request, call, written) for topic in request.topic_data]
+        responses=[_append_topic(core, topic, request, call, ready, written) for topic in request.topic_data]
     )
     if request.acks == NONE:
         _close_if_refused(response)
@@ -84,13 +171,14 @@ def _append_topic(
     topic: TopicProduceData,
     request: ProduceRequest,
     call: Call,
+    ready: Ready,
     written: "list[PartitionLog]",
 ) -> TopicProduceResponse:
     partitions = []
     for data in topic.partition_data:
         try:
             partition = _find(core, topic, data.index, call)
-            partitions.append(_append(core, partition, data, request, call))
+            partitions.append(_append(core, partition, data, request, call, ready.get(id(data))))
             written.append(partition.log)
         except KafkaError as error:
             core.note_refused_write(error)
@@ -118,6 +206,7 @@ def _append(
     data: PartitionProduceData,
     request: ProduceRequest,
     call: Call,
+    opened: "_Opening | None",
 ) -> PartitionProduceResponse:
     if partition.topic.is_internal and call.client_id != ADMIN_CLIENT_ID:
         raise KafkaError(
@@ -127,7 +216,11 @@ def _append(
     if records[FLAGS_AT] & TRANSACTIONAL:
         _check_transaction(core, partition, read_header(records), request.transactional_id, call)
     log = partition.log
-    appended = log.append(records, now_ms=core.clock.wall_ms())
+    if opened is not None and opened.error is not None:
+        raise opened.error
+    appended = log.append(
+        records, now_ms=core.clock.wall_ms(), prepared=opened.prepared if opened is not None else None
+    )
     core.appended(partition)
     if not appended.is_duplicate:
         core.count_produced(
