@@ -31,7 +31,7 @@ from typing import NamedTuple
 from headrace.log.config import LogConfig
 from headrace.log.disk import PowerLost
 from headrace.log.manager import LogManager
-from headrace.log.memory_disk import CREATE, MAKE_DIRECTORY, RENAME, TRUNCATE, WRITE, MemoryDisk
+from headrace.log.memory_disk import CREATE, MAKE_DIRECTORY, RENAME, SYNCS, TRUNCATE, WRITE, MemoryDisk
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -187,6 +187,7 @@ class Life:
         self._epoch = -1
         self._is_busy = False
         self._is_failing = False
+        self._reserve_bytes = self.random.choice([0, 0, 3000])
         self.manager: LogManager
         self.logs: dict[str, PartitionLog] = {}
 
@@ -273,7 +274,7 @@ class Life:
         self._start(was_clean=False, is_all_kept=is_all_kept)
 
     def _open(self) -> None:
-        self.manager = LogManager(self.disk, now_ms=self.now_ms)
+        self.manager = LogManager(self.disk, now_ms=self.now_ms, reserve_bytes=self._reserve_bytes)
         self.logs = {}
         for name, model in self.topics.items():
             self.logs[name] = self.manager.open_log(name, 0, model.config, model.topic_id)
@@ -423,7 +424,10 @@ class Life:
 
     def _step(self, *, may_refuse: bool) -> None:
         rng = self.random
-        if may_refuse and rng.random() < 0.08:
+        if may_refuse and rng.random() < 0.01:
+            self.disk.fail_at(rng.randint(1, 6), OSError(errno.EIO, "Input/output error"), kinds=SYNCS)
+            self._note("a sync will fail")
+        elif may_refuse and rng.random() < 0.08:
             kinds = rng.choice([REFUSABLE, REFUSABLE, frozenset({WRITE}), frozenset({CREATE})])
             self.disk.fail_at(
                 rng.randint(1, 12), OSError(errno.ENOSPC, "No space left on device"), kinds=kinds
@@ -593,7 +597,8 @@ class Life:
                 require(
                     error.code is ErrorCode.KAFKA_STORAGE_ERROR, f"{model.name}: {event} is refused: {error}"
                 )
-                require(self._is_failing, f"{model.name}: {event} is refused for no reason: {error}")
+                is_full = self._is_failing or self.manager.store.reserve.is_out
+                require(is_full, f"{model.name}: {event} is refused for no reason: {error}")
                 model.coming = None
                 self._note("  refused")
                 require(
@@ -722,12 +727,32 @@ class Life:
             self._is_busy = False
 
     def _interrupt(self) -> None:
+        if self.random.random() < 0.03 and not self._is_any_locked():
+            self._sync_elsewhere()
         if self.random.random() < 0.15:
             with self._loop():
                 (step,) = self.random.choices(
                     [self._append, self._roll, self._delete_records, self._delete_topic], [20, 2, 1, 1]
                 )
                 step()
+
+    def _is_any_locked(self) -> bool:
+        """A second worker would have to wait for the first; here it could not."""
+        store = self.manager.store
+        shared = (store.start_offsets, store.recovery_points, store.cleaner_offsets, store.root)
+        return any(one._saving.locked() for one in shared)
+
+    def _sync_elsewhere(self) -> None:
+        """Another worker syncs a log meanwhile: its checkpoints cover what this one has not done yet."""
+        free = [model for model in self.topics.values() if not self.logs[model.name].files._syncing.locked()]
+        if not free:
+            return
+        model = self.random.choice(free)
+        self._note(f"  another worker syncs {model.name}[{model.end}]")
+        end = model.end
+        with self._loop():
+            self.manager.sync([self.logs[model.name]])
+        model.synced = max(model.synced, end)
 
 
 def run_seed(seed: int, *, steps: int = 40, restarts: int = 3) -> str | None:
