@@ -171,6 +171,8 @@ class Share(Model, share_watching.ShareWatcher):
         shadow = Shadow(loaded, stored.generation, self.logs.of(loaded.partition.log))
         self._check_first_offset(shadow, stored)
         start = stored.start if stored.start != UNDECIDED else shadow.engine.start_offset
+        if stored.may_begin_earlier:
+            start = min(start, shadow.engine.start_offset)
         shadow.start = start
         shadow.offsets = {
             offset: InFlight(state, count)

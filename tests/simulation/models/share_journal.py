@@ -41,6 +41,11 @@ class Stored:
     offsets: dict[int, tuple[RecordState, int]] = field(default_factory=dict)
     """State and delivery count of each offset that was written about."""
 
+    @property
+    def may_begin_earlier(self) -> bool:
+        """Its start comes from share.auto.offset.reset and nothing is settled: the group may be told `earliest` yet."""
+        return self.complete == UNDECIDED and not self.offsets
+
     def say(self, start: int, batches: object) -> None:
         if start != UNDECIDED and start != self.start:
             self.start = start
@@ -162,7 +167,7 @@ class Journal:
             # What speaks of records that the log has lost is cut off: everything from some offset on.
             last_said = max(said, default=body.start_offset - 1)
             lost = [offset for offset in lost if offset <= last_said]
-        elif body.start_offset < known.start:
+        elif body.start_offset < known.start and not known.may_begin_earlier:
             raise Violation(
                 "share start went back", f"{key}: from {known.start} to {body.start_offset} in the journal"
             )
@@ -171,7 +176,8 @@ class Journal:
 
     @staticmethod
     def _check_forward(key: ShareKey, known: Stored, body: Update) -> None:
-        if body.start_offset not in (UNDECIDED, known.start) and body.start_offset < known.start:
+        is_back = body.start_offset != UNDECIDED and body.start_offset < known.start
+        if is_back and not known.may_begin_earlier:
             raise Violation(
                 "share start went back", f"{key}: from {known.start} to {body.start_offset} in the journal"
             )
