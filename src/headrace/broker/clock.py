@@ -4,8 +4,8 @@ import time
 from typing import Protocol
 
 BELIEVED_AFTER_MS = 3_600_000
-DRIFT_MS = 60_000
-"""Steps up to this are ordinary corrections of a clock."""
+DRIFT_MS = 1_000
+"""Steps up to this are ordinary corrections of a clock. Nothing expires as fast as that."""
 
 
 class Clock(Protocol):

@@ -54,3 +54,11 @@ def test_a_step_back_and_a_small_correction_are_followed_at_once() -> None:
     assert expiry.wall_ms() == clocks.wall_ms()
     clocks.wall += DRIFT_MS
     assert expiry.wall_ms() == clocks.wall_ms()
+
+
+def test_a_minute_is_a_jump_too() -> None:
+    """Producers may be forgotten after one."""
+    clocks = Clocks()
+    expiry = ExpiryClock(clocks)
+    clocks.wall += 60_000
+    assert expiry.wall_ms() == clocks.wall_ms() - 60_000
