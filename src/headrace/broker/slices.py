@@ -8,21 +8,22 @@ bounded by a count of operations, not by time: the same requests give the same s
 
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 logger = logging.getLogger("headrace.broker")
 
 Steps = Iterator[None]
+Failed = Callable[[Exception], None]
 
 
 class Slices:
     def __init__(self) -> None:
-        self._waiting: deque[Steps] = deque()
+        self._waiting: deque[tuple[Steps, Failed | None]] = deque()
 
-    def run(self, steps: Steps) -> None:
-        """Takes the first step now and the others later, one a turn."""
-        if _step(steps):
-            self._waiting.append(steps)
+    def run(self, steps: Steps, failed: Failed | None = None) -> None:
+        """Takes the first step now and the others later, one a turn. `failed` is told if one of them raises."""
+        if _step(steps, failed):
+            self._waiting.append((steps, failed))
 
     @property
     def is_pending(self) -> bool:
@@ -31,16 +32,19 @@ class Slices:
     def step(self) -> None:
         """One step of the work whose turn it is."""
         if self._waiting:
-            self.run(self._waiting.popleft())
+            self.run(*self._waiting.popleft())
 
 
-def _step(steps: Steps) -> bool:
+def _step(steps: Steps, failed: Failed | None) -> bool:
     """True when there is more to do."""
     try:
         next(steps)
     except StopIteration:
         return False
-    except Exception:  # it is one work's trouble; the turn belongs to others too
-        logger.exception("a piece of longer work failed; the rest of it is not done")
+    except Exception as error:  # it is one work's trouble; the turn belongs to others too
+        if failed is not None:
+            failed(error)
+        else:
+            logger.exception("a piece of longer work failed; the rest of it is not done")
         return False
     return True

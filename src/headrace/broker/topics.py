@@ -246,7 +246,7 @@ class Topics:
         for topic in topics:
             self._hide(topic)
             self._deleting[topic.name] = steps
-        self._durable(()).then(lambda _: self._slices.run(steps))
+        self._durable(()).then(lambda _: self._slices.run(steps, deleted.fail))
         return deleted
 
     def is_being_deleted(self, name: str) -> bool:

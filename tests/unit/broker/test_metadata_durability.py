@@ -376,3 +376,23 @@ def test_a_large_write_ahead_log_is_moved_to_the_database_by_the_slow_thread(mac
     assert store.wants_checkpoint
     machine.finish()
     assert not store.wants_checkpoint
+
+
+def test_a_fault_in_the_middle_is_an_answer_too(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    machine.create("t")
+    machine.finish()
+
+    def broken(*_: object, **__: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(machine.core.topics, "create_all", broken)
+    monkeypatch.setattr(machine.core.topics, "delete_all", broken)
+    made = machine.core.handle(
+        CreateTopicsRequest(topics=[CreatableTopic(name="u", num_partitions=1, replication_factor=1)]),
+        Call(api_version=7),
+    )
+    assert isinstance(made, CreateTopicsResponse)
+    assert made.topics[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+    gone = machine.core.handle(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), Call(api_version=6))
+    assert isinstance(gone, DeleteTopicsResponse)
+    assert gone.responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR

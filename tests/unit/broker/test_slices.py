@@ -42,3 +42,17 @@ def test_work_that_fails_does_not_keep_the_others_from_going_on() -> None:
     while slices.is_pending:
         slices.step()
     assert done == ["a0", "a1"]
+
+
+def test_whoever_waits_for_work_is_told_when_it_fails() -> None:
+    slices, told = Slices(), list[str]()
+
+    def failing() -> Steps:
+        yield
+        raise RuntimeError("broken")
+
+    slices.run(failing(), lambda error: told.append(str(error)))
+    assert told == []
+    slices.step()
+    assert told == ["broken"]
+    assert not slices.is_pending

@@ -64,7 +64,7 @@ def handle(
             made.resolve, made.fail
         )
 
-    core.slices.run(steps())
+    core.slices.run(steps(), made.fail)
     return made.value if made.is_done else made
 
 

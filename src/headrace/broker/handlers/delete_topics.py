@@ -53,7 +53,7 @@ def handle(
         waiting.append(core.durable(()))
         when_all(waiting).map(lambda _: DeleteTopicsResponse(responses=results)).then(gone.resolve, gone.fail)
 
-    core.slices.run(steps())
+    core.slices.run(steps(), gone.fail)
     return gone.value if gone.is_done else gone
 
 
