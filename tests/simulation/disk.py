@@ -71,7 +71,8 @@ class SimulatedFolder(MemoryFolder):
         self._path = path
 
     def open(self, name: str, *, create: bool = False) -> MemoryFile:
-        self._disk.before("open", f"{self._path}/{name}", create)
+        is_new = create and name not in self._directory.entries
+        self._disk.before("create" if is_new else "open", f"{self._path}/{name}", 0)
         super().open(name, create=create)
         return SimulatedFile(self._disk, self._directory.content(name), f"{self._path}/{name}")
 
@@ -126,7 +127,7 @@ class SimulatedDisk(MemoryDisk):
         return SimulatedLock()
 
     def open(self, path: str, *, create: bool = False) -> MemoryFile:
-        self.before("open", path, create)
+        self.before("create" if create and self._node(path) is None else "open", path, 0)
         super().open(path, create=create)
         return SimulatedFile(self, self._content(path), path)
 

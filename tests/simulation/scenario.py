@@ -47,7 +47,7 @@ def scenario(rng: Random) -> Scenario:
         "share.coordinator.state.topic.num.partitions": str(rng.choice((1, 2))),
         "log.cleaner.backoff.ms": str(rng.choice((500, 1_000, 5_000))),
         "log.retention.check.interval.ms": str(rng.choice((500, 1_000, 5_000))),
-        "producer.id.expiration.ms": str(rng.choice((60_000, 600_000, 86_400_000))),
+        "producer.id.expiration.ms": str(rng.choice((120_000, 600_000, 86_400_000))),
         "group.initial.rebalance.delay.ms": str(rng.choice((0, 500))),
         "group.min.session.timeout.ms": "1000",
         "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((2, 10, 100))),

@@ -10,8 +10,9 @@ from tests.simulation.model import End
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-WRITES = frozenset({"write", "open", "mkdir", "truncate"})
-CHANGES = WRITES | {"rename", "remove"}
+WRITES = frozenset({"write", "create", "mkdir"})
+"""What a full disk refuses."""
+CHANGES = WRITES | {"truncate", "rename", "remove"}
 SYNCS = frozenset({"sync", "syncdir"})
 READS = frozenset({"read"})
 
@@ -121,7 +122,7 @@ def set_clock(world: "World") -> None:
     world.stats.faults["wall clock set"] += 1
     hour_ms = 3_600_000
     jump_ms = world.rng.choice((-24 * hour_ms, -hour_ms, -60_000, 60_000, hour_ms, 2 * hour_ms))
-    world.clock.set_wall(world.clock.wall_ms() + jump_ms)
+    world.clock.jump(jump_ms)
     world.trail.note(f"the wall clock jumps by {jump_ms} ms")
 
 

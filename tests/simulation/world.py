@@ -17,6 +17,7 @@ from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.log.disk import PowerLost
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.wire.errors import KafkaError
 from tests.simulation import environment, turns
 from tests.simulation.actor import Actor
 from tests.simulation.clock import SimulatedClock
@@ -345,7 +346,7 @@ class World(environment.AppendWatcher):
             self.loop.run_coroutine(self.server.stop())
         except PowerLost:
             return self.crash_kind
-        except OSError as error:
+        except (OSError, KafkaError) as error:
             self.trail.note(f"not stopped cleanly: {error}")
             return End.FAILED
         return how

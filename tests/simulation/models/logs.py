@@ -46,7 +46,7 @@ class Entry:
     is_uncertain: bool = False
     """Deleted, and perhaps never on the disk: then nothing is known of it, not even its producer's sequence."""
     appended_ms: int = 0
-    """When it was appended, by the monotonic clock."""
+    """When it was appended, by the clock that producers expire by."""
 
 
 @dataclass(slots=True, eq=False)
@@ -170,7 +170,7 @@ class Logs(Model):
 
     @property
     def now_ms(self) -> int:
-        return self.world.clock.monotonic_ms()
+        return self.world.clock.age_ms()
 
     # Topics
 
@@ -436,6 +436,8 @@ class Logs(Model):
     # Restarts
 
     def before_end(self, how: End) -> None:
+        if not self.world.has_crashed:
+            self.after_step()
         for model in self.logs.values():
             if how in (End.CLEAN, End.FAILED):
                 model.attempt = None

@@ -93,14 +93,17 @@ class TransactionCoordinator:
             logger.warning(
                 "aborting an open transaction of producer %d in %s-%d", each.producer_id, *each.place
             )
-            write_marker(
-                self._core,
-                each.partition,
-                producer_id=each.producer_id,
-                producer_epoch=each.producer_epoch,
-                commit=False,
-                coordinator_epoch=max(each.coordinator_epoch, 0),
-            )
+            try:
+                write_marker(
+                    self._core,
+                    each.partition,
+                    producer_id=each.producer_id,
+                    producer_epoch=each.producer_epoch,
+                    commit=False,
+                    coordinator_epoch=max(each.coordinator_epoch, 0),
+                )
+            except KafkaError as error:  # a damaged partition takes no marker, and must not stop the start
+                logger.error("%s-%d: the transaction stays open: %s", *each.place, error)
 
     def _leave_lost_partitions(self) -> None:
         """At start: a crash came between the deletion of a topic and the word of it to open transactions."""

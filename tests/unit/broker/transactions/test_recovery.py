@@ -75,6 +75,15 @@ def test_a_transaction_whose_records_are_all_deleted_is_found_all_the_same(core:
     assert [(each.place, each.producer_id) for each in found] == [(P0, 77)]
 
 
+def test_a_partition_that_takes_no_marker_does_not_stop_the_start(core: FakeCore) -> None:
+    core.write((77, 3), *P0)
+    core.write((77, 3), *P1)
+    after = core.crash(keep_data=True)
+    after.refuse()
+    after.transactions.load()
+    assert [len(after.markers(*P0)), len(after.markers(*P1))] == [0, 1]
+
+
 def test_records_of_a_past_epoch_are_aborted(core: FakeCore) -> None:
     old = start(core)
     start(core)
