@@ -141,8 +141,17 @@ class Share(Model, share_watching.ShareWatcher):
         if log.topic == STATE_TOPIC:
             self.journal.is_starting = self.world.is_starting
             self.journal.appended(log.partition, data, appended.base_offset)
+            if self.journal.dropped:
+                self._forget_dropped()
         elif log.topic.startswith("dlq"):
             self._note_letters(log, data, appended.base_offset)
+
+    def _forget_dropped(self) -> None:
+        """A group that has forgotten a topic begins anew there."""
+        self.journal.dropped.clear()
+        read = {(key.group_id, key.topic_id) for key in self.journal.stored}
+        self.counts = {place: count for place, count in self.counts.items() if place in read}
+        self.added = {key for key in self.added if (key.group_id, key.topic_id) in read}
 
     def initializing(self, key: ShareKey) -> None:
         known = self.counts.get((key.group_id, key.topic_id))
@@ -170,9 +179,7 @@ class Share(Model, share_watching.ShareWatcher):
             raise Violation("share: loaded without state", f"{key}")
         shadow = Shadow(loaded, stored.generation, self.logs.of(loaded.partition.log))
         self._check_first_offset(shadow, stored)
-        start = stored.start if stored.start != UNDECIDED else shadow.engine.start_offset
-        if stored.may_begin_earlier:
-            start = min(start, shadow.engine.start_offset)
+        start = shadow.engine.start_offset if stored.is_soft else stored.start
         shadow.start = start
         shadow.offsets = {
             offset: InFlight(state, count)
@@ -186,25 +193,26 @@ class Share(Model, share_watching.ShareWatcher):
         self.handed.setdefault(key, set())
 
     def _check_first_offset(self, shadow: Shadow, stored: Stored) -> None:
-        """Where a share-partition begins that nobody has said it of."""
+        """Where a share-partition begins as long as nothing is settled: by share.auto.offset.reset, and never
+        beyond where it has begun before.
+        """
         key, log = shadow.key, shadow.loaded.partition.log
-        start = shadow.engine.start_offset
-        if key in self.added and stored.start == UNDECIDED:
+        start, last = shadow.engine.start_offset, log.end_offset
+        if key in self.added and stored.start in (UNDECIDED, 0) and not stored.offsets:
             if start > log.start_offset:
                 raise Violation(
                     "share: added partition starts late",
                     f"{key} starts at {start}, its log at {log.start_offset}",
                 )
             return
-        if stored.start != UNDECIDED:
+        if not stored.is_soft:
             return
-        policy = self.core.settings.group_str(key.group_id, "share.auto.offset.reset")
-        if policy == "earliest" and start > log.start_offset:
-            raise Violation("share: starts late", f"{key} starts at {start}, its log at {log.start_offset}")
-        if start > log.end_offset:
-            raise Violation(
-                "share: starts late", f"{key} starts at {start}, its log ends at {log.end_offset}"
-            )
+        if self.core.settings.group_str(key.group_id, "share.auto.offset.reset") == "earliest":
+            last = log.start_offset
+        elif stored.start != UNDECIDED:
+            last = max(stored.start, log.start_offset)
+        if start > last:
+            raise Violation("share: starts late", f"{key} starts at {start}, not by {last}: {stored}")
 
     # Decisions of the engine
 
@@ -626,6 +634,7 @@ class Share(Model, share_watching.ShareWatcher):
         else:
             self.journal = journal = Journal()
         journal.attempts.clear()
+        self._forget_dropped()
         self._check_store(how)
         self._check_letters(how)
         early, self.early = self.early, []

@@ -42,8 +42,8 @@ class Stored:
     """State and delivery count of each offset that was written about."""
 
     @property
-    def may_begin_earlier(self) -> bool:
-        """Its start comes from share.auto.offset.reset and nothing is settled: the group may be told `earliest` yet."""
+    def is_soft(self) -> bool:
+        """Nothing was settled yet: where it starts comes from share.auto.offset.reset, which may still change."""
         return self.complete == UNDECIDED and not self.offsets
 
     def say(self, start: int, batches: object) -> None:
@@ -71,6 +71,8 @@ class Journal:
         """Keys that are being set anew."""
         self.written: dict[ShareKey, int] = {}
         """Keys written since the last look that were not set anew, with the generation they had."""
+        self.dropped: set[ShareKey] = set()
+        """Keys whose state was deleted since the last look."""
         self.uncounted: set[ShareKey] = set()
         """Keys written by a change that the engine is about to apply."""
         self._generations = 0
@@ -126,6 +128,7 @@ class Journal:
         if body is None:
             self.stored.pop(key, None)
             self.written.pop(key, None)
+            self.dropped.add(key)
             return
         if is_fresh or known is None:
             if isinstance(body, Snapshot):
@@ -167,7 +170,7 @@ class Journal:
             # What speaks of records that the log has lost is cut off: everything from some offset on.
             last_said = max(said, default=body.start_offset - 1)
             lost = [offset for offset in lost if offset <= last_said]
-        elif body.start_offset < known.start and not known.may_begin_earlier:
+        elif body.start_offset < known.start and not known.is_soft:
             raise Violation(
                 "share start went back", f"{key}: from {known.start} to {body.start_offset} in the journal"
             )
@@ -176,8 +179,7 @@ class Journal:
 
     @staticmethod
     def _check_forward(key: ShareKey, known: Stored, body: Update) -> None:
-        is_back = body.start_offset != UNDECIDED and body.start_offset < known.start
-        if is_back and not known.may_begin_earlier:
+        if body.start_offset != UNDECIDED and body.start_offset < known.start and not known.is_soft:
             raise Violation(
                 "share start went back", f"{key}: from {known.start} to {body.start_offset} in the journal"
             )
