@@ -10,6 +10,7 @@ from headrace.cli.options import CONNECTION
 
 ORDER = (
     "serve",
+    "backup",
     "log",
     "demo",
     "topic",

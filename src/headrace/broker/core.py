@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.broker.backups import Backups
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.clock import Clock, ExpiryClock
 from headrace.broker.fetch_sessions import FetchSessions
@@ -148,6 +149,7 @@ class BrokerCore:
         self.groups.load()
         self.transactions.load()
         self.housekeeping = Housekeeping(self, runner)
+        self.backups = Backups(self)
 
     def handle(self, request: Message, call: Call) -> Message | Later[Message] | None:
         """The response, a Later of it, or None where the client asked for no answer (produce with acks=0)."""
@@ -303,6 +305,7 @@ class BrokerCore:
 
     def wind_down(self) -> None:
         """Before the worker threads are waited for: long work ends early."""
+        self.backups.stop()
         self.housekeeping.stop()
         self.logs.cancel_compaction()
 

@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from headrace.broker.clock import ManualClock
+from headrace.broker.control import ControlSocket
 from headrace.broker.core import BrokerCore
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
@@ -195,6 +196,9 @@ class Broker:
             loop.close()
             started.set_exception(error)
             return
+        control = None
+        if self._data_dir is not None:
+            control = loop.run_until_complete(ControlSocket.open(server, self._data_dir))
         self._loop, self._server = loop, server
         self._announce(core)
         started.set_result(None)
@@ -202,6 +206,8 @@ class Broker:
             loop.run_forever()
         finally:
             self._server, self._stopping = None, server
+            if control is not None:
+                control.close()
             try:
                 loop.run_until_complete(server.stop())
             except Exception as error:

@@ -23,6 +23,10 @@ class Housekeeping:
         self._runner = runner
         self._running = 0
         self._is_stopped = False
+        self._is_held = False
+        self._active = 0
+        self._when_idle: Callable[[], None] | None = None
+        self._deferred: list[tuple[Work, Callable[[], None]]] = []
         self._arm()
 
     def stop(self) -> None:
@@ -37,7 +41,7 @@ class Housekeeping:
 
     def _round(self) -> None:
         self._arm()
-        if self._running or self._is_stopped or self._core.failure is not None:
+        if self._running or self._is_stopped or self._is_held or self._core.failure is not None:
             return
         for topic in self._core.topics:
             for partition in topic.partitions:
@@ -48,6 +52,25 @@ class Housekeeping:
 
     def _note_ended(self) -> None:
         self._running -= 1
+
+    def hold(self, ready: Callable[[], None]) -> None:
+        """Calls `ready` when nothing is under way: from then until `release` no file is removed or rewritten."""
+        self._is_held = True
+        self._core.logs.store.is_held = True
+        self._when_idle = ready
+        self._note_idle()
+
+    def release(self) -> None:
+        self._is_held = self._core.logs.store.is_held = False
+        self._when_idle = None
+        deferred, self._deferred = self._deferred, []
+        for work, ended in deferred:
+            self.start(work, ended)
+
+    def _note_idle(self) -> None:
+        if not self._active and self._when_idle is not None:
+            ready, self._when_idle = self._when_idle, None
+            ready()
 
     def start(self, work: Work, ended: Callable[[], None] = lambda: None) -> None:
         """Runs it beside the loop, then its short part on the loop; then calls `ended`, whether it failed or not."""
@@ -64,7 +87,13 @@ class Housekeeping:
             except Exception:
                 logger.exception("%s failed", work.what)
             ended()
+            self._active -= 1
+            self._note_idle()
 
+        if self._is_held:
+            self._deferred.append((work, ended))
+            return
+        self._active += 1
         if not self._core.logs.disk.is_volatile:
             self._runner.run_slow(work.run, done)
             return

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import bench, consume, dlq, group, log, produce, state, top, topic, web
+from headrace.cli import backup, bench, consume, dlq, group, log, produce, state, top, topic, web
 from headrace.cli.demo.command import demo
 from headrace.cli.failures import Commands
 from headrace.version import __version__
@@ -32,6 +32,7 @@ app.command(rich_help_panel=RECORDS)(consume.consume)
 app.add_typer(dlq.app, name="dlq", rich_help_panel=RECORDS)
 app.add_typer(topic.app, name="topic", rich_help_panel=LOOK)
 app.add_typer(group.app, name="group", rich_help_panel=LOOK)
+app.command(rich_help_panel=RUN)(backup.backup)
 app.add_typer(log.app, name="log", rich_help_panel=RUN)
 app.command(rich_help_panel=LOOK)(state.state)
 app.command(rich_help_panel=LOOK)(top.top)

@@ -184,7 +184,9 @@ class LogFiles:
             self.snapshots.append(offset)
 
     def keep_snapshots(self, offsets: Iterable[int]) -> None:
-        """And remove the others."""
+        """And remove the others, unless a backup may still need them."""
+        if self.store.is_held:
+            return
         kept = set(offsets)
         for offset in [offset for offset in self.snapshots if offset not in kept]:
             self.snapshots.remove(offset)

@@ -230,6 +230,12 @@ class MetadataStore:
         """How many transactions this store has seen since it was made."""
         return int(self._fact("changes"))
 
+    def copied(self) -> sqlite3.Connection:
+        """All of it as it is now, in memory; another thread may use and close it."""
+        copy = sqlite3.connect(":memory:", check_same_thread=False)
+        self._database.backup(copy)
+        return copy
+
     def close(self) -> None:
         """The last one to close moves the WAL into the database, with syncs as for any other checkpoint."""
         with contextlib.suppress(sqlite3.Error):  # closed before

@@ -14,6 +14,7 @@ class Store:
         "cleaner_offsets",
         "disk",
         "guard",
+        "is_held",
         "leader_epoch",
         "open_files",
         "recovery_points",
@@ -28,6 +29,8 @@ class Store:
         self.leader_epoch = leader_epoch
         self.guard = threading.Lock()
         """Over the lists of what is unsynced; held for moments only."""
+        self.is_held = False
+        """A backup runs: no file may go."""
         self.root = Root(disk)
         self.reserve = Reserve(disk, reserve_bytes)
         self.start_offsets = Checkpoint(disk, START_OFFSETS, self.reserve)

@@ -1,0 +1,77 @@
+"""`headrace backup`: a consistent copy of a running broker's data directory."""
+
+import json as codec
+import socket
+from collections import deque
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from headrace.cli.failures import Refused
+from headrace.cli.options import Json
+from headrace.cli.render import count, print_json
+
+DEFAULT_DATA = Path("headrace-data")
+
+
+def backup(
+    target: Annotated[
+        Path, typer.Argument(metavar="TARGET", help="Where the copy goes: a new or empty directory.")
+    ],
+    data: Annotated[
+        Path,
+        typer.Option(
+            metavar="DIR",
+            help="The broker's data directory, on this machine.",
+            show_default="./headrace-data",
+        ),
+    ] = DEFAULT_DATA,
+    json: Json = False,
+) -> None:
+    """Copy the data of a running broker, as it is at one moment.
+
+    The broker makes the copy itself and goes on serving. To restore, start a broker with the copy:
+    headrace serve --data TARGET.
+
+    \b
+    headrace backup /mnt/backup/monday
+    headrace backup /mnt/backup/monday --data /var/lib/headrace
+    """
+    answers = _ask(data, {"command": "backup", "target": str(target.absolute())})
+    answer = next(iter(deque(answers, maxlen=1)), {})
+    if "error" in answer:
+        raise Refused(str(answer["error"]))
+    if "partitions" not in answer:
+        raise Refused(f"the broker has stopped meanwhile; {target} is not complete, remove it")
+    if json:
+        print_json({"target": str(target.absolute()), **answer})
+    else:
+        copied = f"{count(answer['partitions'], 'partition')}, {count(answer['bytes'], 'byte')}"
+        typer.echo(f"Copied to {target}: {copied}.")
+
+
+def _ask(data: Path, request: dict[str, str]) -> Iterator[dict[str, Any]]:
+    from headrace.broker.control import CONTROL
+
+    if not data.is_dir():
+        raise Refused(f"there is no directory {data}; name the broker's data directory with --data DIR")
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(data / CONTROL))
+        except (FileNotFoundError, ConnectionRefusedError):
+            raise Refused(
+                f"no broker is running with {data}; a stopped broker's directory can be copied as it is"
+            ) from None
+        except PermissionError:
+            raise Refused(f"{data / CONTROL} is open to the broker's user only") from None
+        except OSError as error:
+            raise Refused(f"{data / CONTROL} cannot be reached: {error.strerror or error}") from None
+        try:
+            connection.sendall(codec.dumps(request).encode() + b"\n")
+            with connection.makefile("rb") as stream:
+                for line in stream:
+                    yield codec.loads(line)
+        except ConnectionError:
+            return
