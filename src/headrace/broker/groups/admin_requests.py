@@ -4,6 +4,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from headrace.broker.groups.classic import ClassicGroup
+from headrace.broker.groups.mending import ENTRIES_MAX
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.later import Later, resolved, when_all
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -58,8 +59,13 @@ class AdminRequests:
             forgotten: Later[None] = resolved(None)
             if isinstance(group, ShareGroup):
                 forgotten = self._coordinator.share_offsets.forget_group(group)
-            entries = [*self._coordinator.state.offsets.tombstones(group_id), *group.tombstones()]
-            durable = when_all([forgotten, self._coordinator.journal(group_id, entries)])
+            offsets = self._coordinator.state.offsets.tombstones(group_id)
+            written = [
+                self._coordinator.journal(group_id, offsets[first : first + ENTRIES_MAX])
+                for first in range(0, len(offsets), ENTRIES_MAX)
+            ]
+            written.append(self._coordinator.journal(group_id, group.tombstones()))
+            durable = when_all([forgotten, *written])
         except KafkaError as error:
             return resolved(DeletableGroupResult(group_id=group_id, error_code=error.code))
         return durable.map(lambda _: DeletableGroupResult(group_id=group_id, error_code=ErrorCode.NONE))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.messages.offset_commit_request import (
@@ -259,3 +260,22 @@ def test_offsets_of_a_topic_that_is_gone_are_removed_at_start(world: ShareWorld,
     world.power_cycle()
     assert [*world.core.groups.state.offsets.of_group("g")] == []
     world.check_replay()
+
+
+def test_a_group_and_a_topic_with_more_offsets_than_fit_in_one_batch_are_deleted(world: ShareWorld) -> None:
+    name, count = "t" * 249, 4_000
+    world.new_topic(name, count)
+    for first in range(0, count, 1_000):
+        partitions = [
+            OffsetCommitRequestPartition(partition_index=index, committed_offset=1)
+            for index in range(first, first + 1_000)
+        ]
+        for group in ("g", "h"):
+            topic = OffsetCommitRequestTopic(name=name, partitions=partitions)
+            response = world.ask(OffsetCommitRequest(group_id=group, topics=[topic]), 8)
+            assert {one.error_code for one in response.topics[0].partitions} == {0}
+    assert world.ask(DeleteGroupsRequest(groups_names=["g"])).results[0].error_code == 0
+    world.core.topics.delete(name)
+    world.power_cycle()
+    assert [*world.core.groups.state.offsets.of_group("g")] == []
+    assert [*world.core.groups.state.offsets.of_group("h")] == []
