@@ -515,10 +515,10 @@ class PartitionLog:
         if not starts.is_entry_saved(self.key):
             try:
                 starts.sync()
-            except KafkaError:
+            except (KafkaError, OSError) as error:
                 starts.put(self.key, self.start_offset)
-                raise
-            except OSError as error:
+                if isinstance(error, KafkaError):
+                    raise
                 raise self._storage_error("cannot record its start offset", error) from error
         if target > self.start_offset:
             self.move_start(target)

@@ -281,3 +281,16 @@ def test_a_log_that_cannot_be_read_does_not_keep_others_from_retention(
     assert "bad sector" in caplog.text
     manager.run_background_work(NOW + 10_000)
     assert log.start_offset == 10
+
+
+def test_a_start_that_could_not_be_saved_is_not_saved_later_by_others(disk: MemoryDisk) -> None:
+    manager, log = start(disk)
+    fill(log, 5)
+    manager.sync([log])
+    disk.fail_at(1, OSError(errno.EIO, "bad disk"))
+    with pytest.raises(KafkaError, match="bad disk"):
+        log.delete_records(5)
+    assert log.start_offset == 0
+    manager.close()
+    disk.restart()
+    assert start(disk)[1].start_offset == 0
