@@ -28,6 +28,7 @@ class Housekeeping:
         self._when_idle: Callable[[], None] | None = None
         self._deferred: list[tuple[Work, Callable[[], None]]] = []
         self._arm()
+        self._arm_expiry()
 
     def stop(self) -> None:
         self._is_stopped = True
@@ -38,6 +39,14 @@ class Housekeeping:
             settings.int("log.cleaner.backoff.ms"), settings.int("log.retention.check.interval.ms")
         )
         self._core.timers.at(self._core.clock.monotonic_ms() + max(1, interval_ms), self._round)
+
+    def _arm_expiry(self) -> None:
+        interval_ms = self._core.settings.int("producer.id.expiration.check.interval.ms")
+        self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._forget_producers)
+
+    def _forget_producers(self) -> None:
+        self._arm_expiry()
+        self._core.logs.forget_idle_producers(self._core.expiry_clock.wall_ms())
 
     def _round(self) -> None:
         self._arm()

@@ -387,6 +387,13 @@ class LogManager:
             work.run()
             work.finish()
 
+    def forget_idle_producers(self, now_ms: int) -> None:
+        for log in self.logs.values():
+            if log.producer_states.entries:
+                log.producer_states.forget_idle(
+                    now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms
+                )
+
     def _expire(self, log: PartitionLog, now_ms: int) -> None:
         log.producer_states.forget_idle(now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms)
         dropped = self._attempt(

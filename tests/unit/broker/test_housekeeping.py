@@ -85,3 +85,21 @@ def test_a_wall_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
     monkeypatch.undo()
     broker.advance(20)
     assert broker.call(lambda: (log.start_offset, log.end_offset)) == (0, 10)
+
+
+def test_a_silent_producer_is_forgotten_at_the_interval_of_its_setting() -> None:
+    settings = {"producer.id.expiration.ms": 200, "producer.id.expiration.check.interval.ms": 100}
+    with Broker(settings=settings) as broker:
+        log = log_of(broker)
+
+        def produce() -> None:
+            now_ms = broker.core.clock.wall_ms()
+            batch = build_batch(
+                [NewRecord(b"k", b"v", (), now_ms)], producer_id=7, producer_epoch=0, base_sequence=0
+            )
+            log.append(batch, now_ms=now_ms)
+
+        broker.call(produce)
+        assert broker.call(lambda: len(log.producers())) == 1
+        broker.advance(1)  # far below the interval of housekeeping
+        assert broker.call(lambda: log.producers()) == []

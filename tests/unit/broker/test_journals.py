@@ -165,3 +165,18 @@ def test_a_full_disk_keeps_the_journal_as_it_is(desk: Desk, caplog: pytest.LogCa
     desk.core.close()
     desk.reopen()
     assert desk.state() == live
+
+
+def test_an_offsets_topic_that_an_administrator_has_made_is_used_as_it_is(tmp_path: Path) -> None:
+    """As in Kafka: `__consumer_offsets` may be created by CreateTopics, with a number of partitions of one's own."""
+    desk = Desk(MemoryDisk(is_simulated=True), tmp_path / "metadata.sqlite", None)
+    desk.core.topics.create("orders", partitions=1, configs={})
+    desk.core.topics.create(OFFSETS, partitions=3, configs={"cleanup.policy": "compact"})
+    for number in range(12):
+        desk.commit(f"group-{number}", 0)
+    assert [log.end_offset > 0 for log in desk.logs()] == [True, True, True]
+    live = desk.state()
+    desk.core.close()
+    desk.reopen()
+    assert desk.state() == live
+    desk.core.metadata.close()

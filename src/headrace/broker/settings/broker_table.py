@@ -420,6 +420,10 @@ _TRANSACTIONS = (
         "An idempotent producer that is silent for so long is forgotten by its partitions.",
         minimum=1, is_dynamic=True,
     ),
+    _broker(
+        "producer.id.expiration.check.interval.ms", Type.INT, 600_000,
+        "How often silent producers are looked for; the rounds of retention and compaction do it, too.", minimum=1,
+    ),
 )  # fmt: skip
 
 BROKER_SETTINGS: tuple[Setting, ...] = (

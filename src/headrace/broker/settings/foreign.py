@@ -50,7 +50,7 @@ _NAMES_BY_REASON: dict[str, str] = {
         request.timeout.ms
     """,
     "it is done when it is due, not at intervals": """
-        producer.id.expiration.check.interval.ms transaction.abort.timed.out.transaction.cleanup.interval.ms
+        transaction.abort.timed.out.transaction.cleanup.interval.ms
     """,
     "two-phase commit is not offered": """
         transaction.two.phase.commit.enable
