@@ -8,7 +8,7 @@ before it is saved.
 
 import logging
 import threading
-from collections.abc import Collection, Container
+from collections.abc import Collection
 
 from headrace.log.disk import Disk, replace_file
 from headrace.log.errors import REFUSALS
@@ -68,9 +68,6 @@ class Checkpoint:
         with self._guard:
             for key in keys:
                 self._entries.pop(key, None)
-
-    def forget_topics_but(self, known: Container[bytes]) -> None:
-        self.forget([key for key in self._entries if key[0] not in known])
 
     def replace_all(self, entries: dict[Key, int]) -> None:
         with self._guard:

@@ -298,11 +298,6 @@ class LogManager:
             self.store.start_offsets.put(log.key, offset)
         self.store.start_offsets.sync()
 
-    def forget_topics_but(self, known: Container[bytes]) -> None:
-        """Drops what the checkpoints still say of topics that were deleted just before a crash."""
-        for checkpoint in self._checkpoints():
-            checkpoint.forget_topics_but(known)
-
     def _checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.store.start_offsets, self.store.recovery_points, self.store.cleaner_offsets
 
