@@ -9,12 +9,16 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.runner import Runner
+from headrace.broker.slices import Steps
 from headrace.log.background import Work
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 logger = logging.getLogger("headrace.broker")
+
+LOGS_PER_STEP = 200
+"""Logs that are opened in one turn of the loop."""
 
 
 class Housekeeping:
@@ -52,12 +56,21 @@ class Housekeeping:
         self._arm()
         if self._running or self._is_stopped or self._is_held or self._core.failure is not None:
             return
-        for topic in self._core.topics:
-            for partition in topic.partitions:
-                partition.open()  # a log that was not used since the start grows old too
+        self._core.slices.run(self._open_logs())
         for work in self._core.logs.background_work(self._core.expiry_clock.wall_ms()):
             self._running += 1
             self.start(work, self._note_ended)
+
+    def _open_logs(self) -> Steps:
+        """A log that was not used since the start grows old too; those that are opened now are due next time."""
+        opened = 0
+        for topic in self._core.topics:
+            for partition in topic.partitions:
+                if partition.opened_log is None and self._core.topics.by_id(topic.id) is topic:
+                    partition.open()
+                    opened += 1
+                    if opened % LOGS_PER_STEP == 0:
+                        yield
 
     def _note_ended(self) -> None:
         self._running -= 1

@@ -8,12 +8,17 @@ bounded by a count of operations, not by time: the same requests give the same s
 
 import logging
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+from headrace.broker.later import Later
 
 logger = logging.getLogger("headrace.broker")
 
 Steps = Iterator[None]
 Failed = Callable[[Exception], None]
+T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Slices:
@@ -24,6 +29,21 @@ class Slices:
         """Takes the first step now and the others later, one a turn. `failed` is told if one of them raises."""
         if _step(steps, failed):
             self._waiting.append((steps, failed))
+
+    def each(self, items: Sequence[T], function: Callable[[T], U], *, per_step: int) -> Later[list[U]]:
+        """What the function returns for each of the items, so many of them a turn."""
+        answer: Later[list[U]] = Later()
+
+        def steps() -> Steps:
+            results: list[U] = []
+            for begin in range(0, len(items), per_step):
+                if begin:
+                    yield
+                results += [function(item) for item in items[begin : begin + per_step]]
+            answer.resolve(results)
+
+        self.run(steps(), answer.fail)
+        return answer
 
     @property
     def is_pending(self) -> bool:

@@ -5,9 +5,11 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Broker
+from headrace.broker.housekeeping import LOGS_PER_STEP
 from headrace.log.background import Work
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.records import NewRecord, build_batch, read_records
+from tests.unit.broker.share.bench import Bench
 
 
 @pytest.fixture
@@ -103,3 +105,18 @@ def test_a_silent_producer_is_forgotten_at_the_interval_of_its_setting() -> None
         assert broker.call(lambda: len(log.producers())) == 1
         broker.advance(1)  # far below the interval of housekeeping
         assert broker.call(lambda: log.producers()) == []
+
+
+def test_logs_are_opened_a_few_a_turn_and_none_of_a_topic_that_goes_meanwhile() -> None:
+    bench = Bench()
+    topics = [bench.core.topics.create(name, partitions=2 * LOGS_PER_STEP, configs={}) for name in ("a", "b")]
+
+    def opened() -> list[int]:
+        return [sum(one.opened_log is not None for one in topic.partitions) for topic in topics]
+
+    bench.core.slices.run(bench.core.housekeeping._open_logs())
+    assert opened() == [LOGS_PER_STEP, 0]
+    bench.core.topics.delete("b")
+    while bench.core.slices.is_pending:
+        bench.core.settle()
+    assert opened() == [2 * LOGS_PER_STEP, 0]

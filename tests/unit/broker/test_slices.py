@@ -1,5 +1,7 @@
 """Longer work in steps: the first at once, the others one a turn."""
 
+import pytest
+
 from headrace.broker.slices import Slices, Steps
 
 
@@ -56,3 +58,31 @@ def test_whoever_waits_for_work_is_told_when_it_fails() -> None:
     slices.step()
     assert told == ["broken"]
     assert not slices.is_pending
+
+
+def test_a_function_is_called_for_each_item_a_few_a_turn() -> None:
+    slices, called = Slices(), list[int]()
+
+    def double(number: int) -> int:
+        called.append(number)
+        return 2 * number
+
+    answer = slices.each(range(7), double, per_step=3)
+    assert called == [0, 1, 2]
+    slices.step()
+    assert called == [0, 1, 2, 3, 4, 5]
+    assert not answer.is_done
+    slices.step()
+    assert answer.value == [0, 2, 4, 6, 8, 10, 12]
+    assert slices.each([], double, per_step=3).value == []
+
+
+def test_whoever_waits_for_all_items_is_told_when_one_fails() -> None:
+    slices = Slices()
+
+    def fail(number: int) -> int:
+        raise KeyError(number)
+
+    answer = slices.each([1], fail, per_step=3)
+    with pytest.raises(KeyError):
+        _ = answer.value

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.configs import Entry, describe
+from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_configs_response import (
@@ -21,12 +22,17 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (1, 4)
+RESOURCES_PER_STEP = 50
+"""Resources that are described in one turn of the loop."""
 
 
-def handle(core: "BrokerCore", request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[_describe(core, request, resource) for resource in request.resources]
-    )
+def handle(
+    core: "BrokerCore", request: DescribeConfigsRequest, call: Call
+) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
+    answer = core.slices.each(
+        request.resources, lambda resource: _describe(core, request, resource), per_step=RESOURCES_PER_STEP
+    ).map(lambda results: DescribeConfigsResponse(results=results))
+    return answer.value if answer.is_done else answer
 
 
 def _describe(
