@@ -9,7 +9,7 @@ when the method returns, and a power cut once `BrokerCore.durable` resolves; ans
 A deletion is in four steps: the metadata store has it and the topic is not found any more (`on_hidden`); it is durable;
 whatever follows from it is done (`on_deleted`) and the directories are renamed; the store forgets it. A power cut
 before the second step leaves the topic as it was, with its records and all that groups know of it. Its name is taken
-until the directories are out of the way.
+until the directories are out of the way and what the listeners of `on_deleted` have written is durable.
 """
 
 import logging
@@ -95,6 +95,17 @@ class Topic:
 
 
 Listener = Callable[[Topic], None]
+DeletionListener = Callable[[Topic], Iterable[PartitionLog] | None]
+
+
+class _Deletion:
+    """Topics that are being deleted together: what is left to do, and what must be durable before it is over."""
+
+    def __init__(self, topics: Sequence[Topic]) -> None:
+        self.topics = topics
+        self.steps: Steps = iter(())
+        self.changed: list[PartitionLog] = []
+        self.done: Later[None] = Later()
 
 
 class NewTopic(NamedTuple):
@@ -129,23 +140,24 @@ class Topics:
         self._by_unified: dict[str, str] = {}
         """Names by what they are in metrics, where dots and underscores are the same."""
         self._in_order: list[Topic] | None = None
-        self._deleting: dict[str, Steps] = {}
-        """Deleted topics whose directories are still in their place, by name, with what is left to do."""
+        self._deleting: dict[str, _Deletion] = {}
+        """Deleted topics whose names are not free yet."""
         self._left_over: dict[str, TopicRow] = {}
         """Deleted topics whose directories could not be moved."""
         self.on_hidden: list[Listener] = []
         """A topic is not found any more; a power cut may still bring it back."""
         self.on_changed: list[Listener] = []
         """A topic was created, or got more partitions."""
-        self.on_deleted: list[Listener] = []
-        """A topic is gone for good."""
+        self.on_deleted: list[DeletionListener] = []
+        """A topic is gone for good. What a listener returns must be durable before the name is free."""
         self.on_configured: list[Listener] = []
         settings.on_changed.append(self._reconfigure_all)
         rows = metadata.topics()
         names = {row.name for row in rows}
         for row in metadata.deleted_topics():
             logger.info("finishing the deletion of topic %s", row.name)
-            self._remove_left_over(row, is_name_in_use=row.name in names)
+            self._move_left_over(row, is_name_in_use=row.name in names, sync=True)
+            metadata.forget_deleted(row.id)
         self._set_aside_strays(rows)
         progress = progress or Progress(clock)
         total, opened = sum(row.partitions for row in rows), 0
@@ -241,28 +253,30 @@ class Topics:
                     self._metadata.delete_topic(topic.name)
 
         self._logs.with_room(note)
-        deleted: Later[None] = Later()
-        steps = self._finish(topics, deleted)
+        deletion = _Deletion(topics)
+        deletion.steps = self._finish(deletion)
         for topic in topics:
             self._hide(topic)
-            self._deleting[topic.name] = steps
-        self._durable(()).then(lambda _: self._slices.run(steps, deleted.fail))
-        return deleted
+            self._deleting[topic.name] = deletion
+        self._durable(()).then(lambda _: self._slices.run(deletion.steps, deletion.done.fail))
+        return deletion.done
 
     def is_being_deleted(self, name: str) -> bool:
         """The topic is not found any more, but its name is not free yet."""
         return name in self._deleting
 
     def _finish_now(self, name: str) -> None:
-        steps = self._deleting.get(name)
-        if steps is None:
+        deletion = self._deleting.get(name)
+        if deletion is None:
             return
         try:
             self._metadata.sync()
+            for _ in deletion.steps:
+                pass
+            self._logs.sync(deletion.changed)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
-        for _ in steps:
-            pass
+        self._free(deletion)
 
     def _hide(self, topic: Topic) -> None:
         del self._by_name[topic.name]
@@ -275,12 +289,12 @@ class Topics:
         logger.info("deleted topic %s", topic.name)
         self._tell(self.on_hidden, topic)
 
-    def _finish(self, topics: Sequence[Topic], deleted: Later[None]) -> Steps:
+    def _finish(self, deletion: "_Deletion") -> Steps:
         """What is left to do once the deletion is durable."""
         moved: list[bytes] = []
         partitions = 0
-        for topic in topics:
-            self._tell(self.on_deleted, topic)
+        for topic in deletion.topics:
+            deletion.changed += self._tell(self.on_deleted, topic)
             try:
                 self._logs.delete_topic(
                     topic.name, now_ms=self._clock.wall_ms(), partitions=len(topic.partitions), sync=False
@@ -291,13 +305,18 @@ class Topics:
                     "topic %s is deleted, but its files could not be removed yet: %s", topic.name, error
                 )
                 self._left_over[topic.name] = TopicRow(topic.name, topic.id, len(topic.partitions))
-            del self._deleting[topic.name]
             partitions += len(topic.partitions)
             if partitions >= PARTITIONS_PER_STEP:
                 partitions = 0
                 yield
         self._durable([self._logs.root]).then(lambda _: self._forget_deleted(moved))
-        deleted.resolve(None)
+        self._durable(deletion.changed).then(lambda _: self._free(deletion))
+
+    def _free(self, deletion: "_Deletion") -> None:
+        for topic in deletion.topics:
+            if self._deleting.get(topic.name) is deletion:
+                del self._deleting[topic.name]
+        deletion.done.resolve(None)
 
     def _forget_deleted(self, topic_ids: Sequence[bytes]) -> None:
         """Not before the directories have their new names for good. What cannot be written now, the next start does."""
@@ -406,12 +425,13 @@ class Topics:
         if row is None:
             return
         try:
-            self._remove_left_over(row, is_name_in_use=False)
+            self._move_left_over(row, is_name_in_use=False, sync=False)
         except OSError as error:
             raise KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)) from error
         del self._left_over[name]
+        self._durable([self._logs.root]).then(lambda _: self._forget_deleted([row.id]))
 
-    def _remove_left_over(self, row: TopicRow, *, is_name_in_use: bool) -> None:
+    def _move_left_over(self, row: TopicRow, *, is_name_in_use: bool, sync: bool) -> None:
         """A directory of the same name may belong to a topic that was made since: its id tells them apart."""
         for index in range(row.partitions):
             directory = directory_name(row.name, index)
@@ -419,8 +439,7 @@ class Topics:
                 found = read_topic_id(self._logs.disk, directory)
                 if found == row.id or (found is None and not is_name_in_use):
                     self._logs.open_log(row.name, index, self._settings.log_config({}), row.id)
-        self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms(), partitions=row.partitions)
-        self._metadata.forget_deleted(row.id)
+        self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms(), partitions=row.partitions, sync=sync)
 
     def _set_aside_strays(self, rows: list[TopicRow]) -> None:
         """Looks into directories only where there is one that no topic can have: reading all would slow the start."""
@@ -430,13 +449,15 @@ class Topics:
             self._logs.set_aside_strays({row.id for row in rows})
 
     @staticmethod
-    def _tell(listeners: list[Listener], topic: Topic) -> None:
-        """The change is made: a listener's trouble must not keep it from the others."""
+    def _tell(listeners: Sequence[DeletionListener], topic: Topic) -> list[PartitionLog]:
+        """The change is made: a listener's trouble must not keep it from the others. What they want durable."""
+        changed: list[PartitionLog] = []
         for listener in listeners:
             try:
-                listener(topic)
+                changed += listener(topic) or ()
             except Exception:
                 logger.exception("what follows from a change of topic %s is not all done", topic.name)
+        return changed
 
 
 def unified(name: str) -> str:

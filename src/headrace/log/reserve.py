@@ -67,14 +67,21 @@ class Reserve:
         """From any thread. False if there was nothing to give up."""
         with self._guard:
             was_there, self._is_there = self._is_there, False
-        if was_there:
-            logger.error("the disk is full: the reserve of %d bytes is used to free space", self._size)
+        if not was_there:
+            return False
+        logger.error("the disk is full: the reserve of %d bytes is used to free space", self._size)
+        try:
             file = self._disk.open(RESERVE)
             try:
                 file.truncate(0)
             finally:
                 file.close()
-        return was_there
+        except OSError as error:  # the caller's own error says more
+            logger.error("the reserve cannot be given up: %s", error)
+            with self._guard:
+                self._is_there = True
+            return False
+        return True
 
     def with_room(self, attempt: Callable[[], T]) -> T:
         """Does what frees space; on a full disk once more without the reserve."""

@@ -13,7 +13,9 @@ from headrace.broker.core import BrokerCore
 from headrace.broker.handlers.create_topics import TOPICS_PER_STEP
 from headrace.broker.later import Later
 from headrace.broker.settings import Settings
+from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
+from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -286,6 +288,28 @@ def test_a_name_is_taken_until_the_deletion_is_durable(machine: Machine) -> None
     again = machine.create("t")
     machine.finish()
     assert again.value.topics[0].error_code == 0
+
+
+def test_a_name_is_taken_until_what_followed_from_the_deletion_is_durable(machine: Machine) -> None:
+    machine.create("t", "journal")
+    machine.finish()
+    journal = machine.core.topics.require("journal", 0).log
+
+    def write(_: Topic) -> list[PartitionLog]:
+        journal.append(build_batch([NewRecord(None, b"t is gone", (), 0)]), now_ms=machine.clock.wall_ms())
+        return [journal]
+
+    machine.core.topics.on_deleted.append(write)
+    answer = machine.delete("t")
+    while not journal.end_offset:
+        machine.runner.step()
+    assert machine.core.topics.is_being_deleted("t")
+    assert not answer.is_done
+    machine.finish()
+    assert not machine.core.topics.is_being_deleted("t")
+    assert answer.is_done
+    machine.cut_power()
+    assert machine.end_offset("journal") == 1
 
 
 def test_a_topic_made_within_the_broker_while_its_name_is_being_deleted_finishes_that_first(

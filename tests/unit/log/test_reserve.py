@@ -119,3 +119,15 @@ def test_the_cure_of_too_many_open_files_is_not_a_larger_disk() -> None:
     assert "Free space" in cure_of(FULL)
     for number in (errno.EMFILE, errno.ENFILE):
         assert "open files" in cure_of(OSError(number, os.strerror(number)))
+
+
+def test_a_reserve_that_cannot_be_opened_leaves_the_error_of_the_full_disk(disk: SmallDisk) -> None:
+    reserve = open_manager(disk).store.reserve
+    disk.remove(RESERVE)
+
+    def attempt() -> None:
+        raise FULL
+
+    with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
+        reserve.with_room(attempt)
+    assert not reserve.is_out

@@ -47,6 +47,7 @@ from headrace.wire.records import Record, read_marker, read_records
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
     from headrace.broker.topics import Topic
+    from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.groups")
 
@@ -252,7 +253,8 @@ class GroupCoordinator:
         for group in self.state.registry:
             group.forget_topic(topic.name)
 
-    def _note_topic_deleted(self, topic: "Topic") -> None:
+    def _note_topic_deleted(self, topic: "Topic") -> "list[PartitionLog]":
+        """The journal of offsets without a topic id must be durable before a topic of that name can be made again."""
         self._note_topic_changed(topic)
         for group in self.state.registry:
             if isinstance(group, ShareGroup):
@@ -264,16 +266,10 @@ class GroupCoordinator:
             entries = self.state.offsets.tombstones(group_id, topic=topic.name, topic_id=topic.id)
             for first in range(0, len(entries), ENTRIES_MAX):
                 self._journal_quietly(group_id, entries[first : first + ENTRIES_MAX])
-        if unidentified:
-            self._sync(unidentified)
-
-    def _sync(self, partitions: Iterable[int]) -> None:
-        """For the few offsets without a topic id: they must be gone before a topic of that name can be made again."""
-        topic = self.core.topics.internal(OFFSETS_TOPIC)
-        try:
-            self.core.logs.sync([topic.partitions[index].log for index in partitions])
-        except OSError as error:
-            self.core.fail(error)
+        if not unidentified:
+            return []
+        journal = self.core.topics.internal(OFFSETS_TOPIC)
+        return [journal.partitions[index].log for index in unidentified]
 
     def _show_metrics(self) -> None:
         def count(kind: GroupType, state: str | None = None) -> int:

@@ -34,6 +34,7 @@ from headrace.wire.ids import partition_for
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
     from headrace.broker.topics import Topic
+    from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.transactions")
 
@@ -116,10 +117,10 @@ class TransactionCoordinator:
                 if there != transaction.partitions:
                     self._change(replace(transaction, partitions=there))
                     changed.append(transaction.transactional_id)
-        self._sync(changed)
+        self._core.logs.sync(self._journals_of(changed))
 
-    def _note_topic_deleted(self, topic: "Topic") -> None:
-        """Open transactions leave it: a later topic of its name must not get their markers, after a crash neither."""
+    def _note_topic_deleted(self, topic: "Topic") -> "list[PartitionLog]":
+        """Open transactions leave it: a later topic of its name must not get their markers, not even after a crash."""
         changed = []
         for transactional_id in {**self._deadlines, **self._endings}:
             transaction = self._transactions[transactional_id]
@@ -136,17 +137,14 @@ class TransactionCoordinator:
             except KafkaError as error:
                 logger.error("%s: not written that %s is deleted: %s", transactional_id, topic.name, error)
                 self._keep(shrunk)
-        self._sync(changed)
+        return self._journals_of(changed)
 
-    def _sync(self, transactional_ids: Sequence[str]) -> None:
-        """For what must be on disk before anything else happens; it is rare."""
+    def _journals_of(self, transactional_ids: Collection[str]) -> "list[PartitionLog]":
+        if not transactional_ids:
+            return []
         partitions = {self._partition_of(transactional_id) for transactional_id in transactional_ids}
-        if partitions:
-            home = self._core.topics.internal(TOPIC).partitions
-            try:
-                self._core.logs.sync([home[index].log for index in sorted(partitions)])
-            except OSError as error:
-                self._core.fail(error)
+        home = self._core.topics.internal(TOPIC).partitions
+        return [home[index].log for index in sorted(partitions)]
 
     def __iter__(self) -> Iterator[Transaction]:
         return iter(self._transactions.values())
