@@ -336,6 +336,9 @@ class _Recovery:
         log.segments[-1].is_closed = False
         log.files.keep_snapshots(offset for offset in log.files.snapshots if offset <= log.end_offset)
         if cut:
+            # For good: after the next power cut what was cut must not come back behind what takes its place.
+            log.segments[-1].sync()
+            self.disk.sync_directory(log.directory)
             logger.warning(
                 "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
             )
