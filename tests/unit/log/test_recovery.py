@@ -440,3 +440,24 @@ def test_a_flipped_bit_is_damage_and_not_a_hole() -> None:
     _, log = open_log(disk)
     assert log.damage is not None
     assert log.damage.offset == 2
+
+
+def test_a_tail_that_was_cut_does_not_come_back_after_another_power_cut() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    _, log = open_log(disk, segment_bytes=300)
+    for number in range(4):
+        log.append(batch("x" * 100 + str(number)), now_ms=NOW)
+    disk.sync_directory()
+    disk.sync_directory("orders-0")
+    for segment in log.segments:
+        segment.sync()
+    kept = log.segments[0]
+    disk.open(kept.path).truncate(kept.size - 10)  # as a power cut leaves a tail that was never synced
+    kept.sync()
+    disk.restart()
+    _, log = open_log(disk, segment_bytes=300)
+    end_offset = log.end_offset
+    assert end_offset < 4
+    disk.power_cycle()
+    assert [name for name in disk.list("orders-0") if name.endswith(".log")] == ["00000000000000000000.log"]
+    assert open_log(disk, segment_bytes=300)[1].end_offset == end_offset
