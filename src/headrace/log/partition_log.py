@@ -17,6 +17,7 @@ import contextlib
 import errno
 import os
 from bisect import bisect_right
+from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -115,8 +116,9 @@ class PartitionLog:
         self.producer_states = ProducerStates()
         self.aborted: list[AbortedTransaction] = []
         """By last offset."""
-        self._ended: list[tuple[int, int]] = []
-        """First offset and marker of transactions that ended lately: at least all whose marker is not synced."""
+        self._ended: deque[tuple[int, int]] = deque()
+        """First offset and marker of transactions that ended lately and may not be synced, both rising; one that began
+        before another and ended after it speaks for both."""
         self.damage: Damage | None = None
         self.next_horizon_ms: int | None = None
         """When the next tombstones may go."""
@@ -261,7 +263,12 @@ class PartitionLog:
 
     def note_ended(self, first_offset: int, marker_offset: int) -> None:
         """A power cut may take the marker away again: then the transaction is open as before."""
-        self._ended = [ended for ended in self._ended if ended[1] >= self.recovery_point]
+        while self._ended and self._ended[0][1] < self.recovery_point:
+            self._ended.popleft()
+        while (
+            self._ended and self._ended[-1][0] >= first_offset
+        ):  # this one began before it and ends after it
+            self._ended.pop()
         self._ended.append((first_offset, marker_offset))
 
     def note_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
