@@ -10,7 +10,7 @@ from tests.simulation.actors.group_admins import GroupAdmin
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
 from tests.simulation.actors.share_admins import ShareAdmin
-from tests.simulation.actors.share_members import BulkProducer, ShareMember
+from tests.simulation.actors.share_members import BulkProducer, GrowingProducer, ShareMember
 from tests.simulation.actors.transactional import TransactionalProducer
 from tests.simulation.model import Model
 from tests.simulation.models.groups import Groups
@@ -37,6 +37,7 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "classic": (ClassicConsumer, 0, 2),
     "reader": (Reader, 1, 2),
     "bulk": (BulkProducer, 0, 0),
+    "growing": (GrowingProducer, 0, 0),
     "sharer": (ShareMember, 0, 3),
     "share admin": (ShareAdmin, 0, 1),
 }

@@ -6,7 +6,6 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
-from headrace.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.delete_share_group_offsets_request import (
     DeleteShareGroupOffsetsRequest,
@@ -45,7 +44,7 @@ CONFIGS: dict[str, tuple[str, ...]] = {
 }
 
 FIRST_CONFIGS = {
-    "share.auto.offset.reset": 0.6,
+    "share.auto.offset.reset": 0.5,
     "share.isolation.level": 0.3,
     "errors.deadletterqueue.topic.name": 0.5,
     "errors.deadletterqueue.copy.record.enable": 0.3,
@@ -74,8 +73,8 @@ class ShareAdmin(Actor):
         while True:
             group_id = self.rng.choice(SHARE_GROUPS)
             match self.rng.choices(
-                ("nothing", "configure", "reset", "forget", "delete", "describe", "grow"),
-                (8, 3, 4, 1, 1, 3, 2),
+                ("nothing", "configure", "reset", "forget", "delete", "describe"),
+                (8, 3, 4, 1, 1, 3),
             )[0]:
                 case "nothing":
                     yield None
@@ -88,8 +87,6 @@ class ShareAdmin(Actor):
                         yield from self.reset(group_id, name, indexes)
                         for _ in range(self.rng.choice((0, 1, 3))):
                             yield None
-                case "grow":
-                    yield from self.grow()
                 case "forget":
                     yield from self.forget(group_id)
                 case "delete":
@@ -107,14 +104,6 @@ class ShareAdmin(Actor):
 
     def some_partitions(self) -> list[int]:
         return [index for index in range(PARTITIONS_MAX) if self.rng.random() < 0.6]
-
-    def grow(self) -> Ask:
-        """A topic that groups read gets one more partition."""
-        name = self.rng.choice(TOPICS)
-        count = min(PARTITIONS_MAX, self.logs.partitions.get(self.logs.topics.get(name, b""), 0) + 1)
-        yield from self.ask(
-            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count)]), 3
-        )
 
     def reset(self, group_id: str, name: str, indexes: list[int]) -> Ask:
         rng = self.rng

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages import share_acknowledge_request as acknowledging
 from headrace.wire.messages import share_fetch_request as fetching
+from headrace.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
-from headrace.wire.records import NewRecord
+from headrace.wire.records import NewRecord, build_batch
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.actors.producers import KEYS, PlainProducer
+from tests.simulation.actors.producers import ALL, KEYS, Batch, PlainProducer
 from tests.simulation.models.logs import Logs
 from tests.simulation.models.share import Share
 from tests.simulation.network import Link, Pending
-from tests.simulation.scenario import TOPICS
+from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -45,6 +46,34 @@ class BulkProducer(PlainProducer):
             NewRecord(self.rng.choice(KEYS), f"{self.name}.{number}.{index}".encode(), (), now_ms)
             for index in range(count)
         ]
+
+
+class GrowingProducer(PlainProducer):
+    """Adds a partition to a topic that share groups read, and writes to it before they know of it."""
+
+    def live(self) -> Life:
+        while True:
+            share = self.world.by_name["share"]
+            assert isinstance(share, Share)
+            read = {topic_id for _, topic_id in share.counts}
+            candidates = [
+                (name, topic_id, count)
+                for name, topic_id in self.logs.topics.items()
+                if topic_id in read and 0 < (count := self.logs.partitions.get(topic_id, 0)) < PARTITIONS_MAX
+            ]
+            if not candidates or self.rng.random() < 0.5:
+                yield None
+                continue
+            name, topic_id, count = self.rng.choice(candidates)
+            wanted = CreatePartitionsTopic(name=name, count=count + 1)
+            yield from self.ask(CreatePartitionsRequest(topics=[wanted]), 3)
+            for _ in range(self.rng.choice((1, 2, 3))):
+                records = self.records()
+                values = [record.value for record in records if record.value is not None]
+                batch = Batch(name, topic_id, count, values, build_batch(records), len(records))
+                pending = self.produce(batch, ALL)
+                self.world.transmit(self._link)
+                yield pending
 
 
 class ShareMember(Actor):
