@@ -14,8 +14,9 @@ CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     # Who takes part, where that differs from the registry: everybody; share groups above all; no share groups.
     {},
     {
-        "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "growing": (0, 1), "idempotent": (0, 1), "transactional": (0, 2),
-        "modern": (0, 0), "classic": (0, 0), "reader": (0, 0), "sharer": (2, 4), "share admin": (1, 1),
+        "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "growing": (0, 1), "idempotent": (0, 1),
+        "transactional": (0, 2), "modern": (0, 0), "classic": (0, 0), "reader": (0, 0), "sharer": (2, 4),
+        "share admin": (1, 1),
     },
     {"sharer": (0, 0), "share admin": (0, 0)},
 )  # fmt: skip

@@ -99,7 +99,8 @@ class Admin(Actor):
     def grow(self, name: str) -> Ask:
         count = self.rng.randint(1, PARTITIONS_MAX)
         yield from self.ask(
-            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count)]), 3
+            CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)]),
+            3,
         )
 
     def delete_records(self, name: str) -> Ask:

@@ -65,7 +65,7 @@ class GrowingProducer(PlainProducer):
                 yield None
                 continue
             name, topic_id, count = self.rng.choice(candidates)
-            wanted = CreatePartitionsTopic(name=name, count=count + 1)
+            wanted = CreatePartitionsTopic(name=name, count=count + 1, assignments=None)
             yield from self.ask(CreatePartitionsRequest(topics=[wanted]), 3)
             for _ in range(self.rng.choice((1, 2, 3))):
                 records = self.records()
