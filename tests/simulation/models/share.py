@@ -97,6 +97,8 @@ class Share(Model, share_watching.ShareWatcher):
         """How many partitions a topic had when a group first read it."""
         self.added: set[ShareKey] = set()
         """Partitions that came to a topic which the group read already."""
+        self.begun: dict[tuple[ShareKey, int], int] = {}
+        """Where a share-partition of this generation has begun by share.auto.offset.reset."""
         self.letters: dict[tuple[str, str, int, int], list[tuple[LogModel, int]]] = {}
         """Dead letters by group, topic, partition and offset: where they are."""
         self.buried: list[tuple[ShareKey, int, int]] = []
@@ -198,7 +200,7 @@ class Share(Model, share_watching.ShareWatcher):
         """
         key, log = shadow.key, shadow.loaded.partition.log
         start, last = shadow.engine.start_offset, log.end_offset
-        if key in self.added and stored.start in (UNDECIDED, 0) and not stored.offsets:
+        if key in self.added and not stored.offsets and (stored.is_soft or stored.start == 0):
             if start > log.start_offset:
                 raise Violation(
                     "share: added partition starts late",
@@ -207,10 +209,12 @@ class Share(Model, share_watching.ShareWatcher):
             return
         if not stored.is_soft:
             return
+        begun = self.begun.get((key, stored.generation))
         if self.core.settings.group_str(key.group_id, "share.auto.offset.reset") == "earliest":
             last = log.start_offset
-        elif stored.start != UNDECIDED:
-            last = max(stored.start, log.start_offset)
+        elif begun is not None:
+            last = max(begun, log.start_offset)
+        self.begun[key, stored.generation] = start
         if start > last:
             raise Violation("share: starts late", f"{key} starts at {start}, not by {last}: {stored}")
 
@@ -634,6 +638,8 @@ class Share(Model, share_watching.ShareWatcher):
         else:
             self.journal = journal = Journal()
         journal.attempts.clear()
+        if how is not End.CLEAN:
+            self.begun.clear()
         self._forget_dropped()
         self._check_store(how)
         self._check_letters(how)
