@@ -272,10 +272,8 @@ class Share(Model, share_watching.ShareWatcher):
         if shadow is None:
             return
         rules = self.rules(shadow.key.group_id)
-        width = shadow.next - shadow.start
+        shadow.width = shadow.next - shadow.start
         shadow.apply(changes, rules, self.world.clock.monotonic_ms())
-        if shadow.next - shadow.start > max(width, rules.window):
-            self._check_width(shadow, rules, width)
         for change in changes:
             if isinstance(change, Change):
                 if change.cause in TO_DEAD_LETTERS:
@@ -286,30 +284,26 @@ class Share(Model, share_watching.ShareWatcher):
         self.touched[id(engine)] = shadow
 
     @staticmethod
-    def _check_width(shadow: Shadow, rules: Rules, before: int) -> None:
-        """It may be exceeded by the rest of the batch that the last record lies in."""
-        first_beyond = shadow.start + rules.window
-        entry = shadow.entry(first_beyond - 1) or shadow.entry(shadow.next - 1)
-        if before >= rules.window or entry is None:
-            raise Violation(
-                "share: window too wide", f"{shadow.key}: {shadow.start} to {shadow.next}, {rules}"
-            )
+    def _check_width(shadow: Shadow, rules: Rules) -> None:
+        """It may be exceeded by the rest of one record batch."""
         log = shadow.log
-        assert log is not None
-        beyond = shadow.entry(first_beyond)
-        if beyond is not None and not log.was_compacted:
-            last = shadow.entry(shadow.next - 1)
-            if last is not None and last.base_offset >= first_beyond:
-                raise Violation(
-                    "share: window too wide",
-                    f"{shadow.key}: {shadow.start} to {shadow.next}, {rules}, {last}",
-                )
+        if log is None or log.is_damaged:
+            return
+        longest = max((one.offset - one.base_offset + 1 for one in log.entries.values()), default=1)
+        if shadow.next - shadow.start > rules.window + longest - 1:
+            raise Violation(
+                "share: window too wide",
+                f"{shadow.key}: {shadow.start} to {shadow.next}, {rules}, longest batch {longest}",
+            )
 
     def applied(self, engine: SharePartition, changes: Sequence[AnyChange]) -> None:
         shadow = self.shadows.get(id(engine))
         if shadow is None:
             return
         shadow.move_start()
+        rules = self.rules(shadow.key.group_id)
+        if shadow.next - shadow.start > max(shadow.width, rules.window):
+            self._check_width(shadow, rules)
         if shadow.key in self.journal.uncounted:
             self.journal.uncounted.discard(shadow.key)
             stored = self.journal.stored.get(shadow.key)

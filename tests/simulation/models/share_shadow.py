@@ -79,6 +79,8 @@ class Shadow:
         self.start = loaded.engine.start_offset
         self.next = self.start
         self.offsets: dict[int, InFlight] = {}
+        self.width = 0
+        """Of the window, before the changes that are being applied."""
         self.given_up: dict[int, int] = {}
         """Records that go to the dead letters, with the revision of the settings by which they do."""
         self.is_behind = False
