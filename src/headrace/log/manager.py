@@ -10,7 +10,7 @@ The loop's thread owns everything here. `sync` and the `run` of background work 
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Collection, Container, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -52,6 +52,7 @@ from headrace.log.recovery import open_clean, recover, summary_of
 from headrace.log.retention import drop_expired
 from headrace.log.segment import Segment
 from headrace.log.store import Store
+from headrace.log.trust import UNKNOWN
 from headrace.wire.batches import crc32c_of
 from headrace.wire.errors import KafkaError
 
@@ -129,7 +130,7 @@ class LogManager:
         """Does what frees space: on a full disk the reserve is given up for it."""
         return self.store.reserve.with_room(attempt)
 
-    def _load_checkpoints(self, names: Container[str], *, is_new: bool) -> None:
+    def _load_checkpoints(self, names: Collection[str], *, is_new: bool) -> None:
         store = self.store
         found = {
             name: self.disk.read(name) if name in names else None
@@ -148,6 +149,16 @@ class LogManager:
         if is_new:
             store.recovery_points.replace_all({})
             store.recovery_points.sync()  # so that a missing file means a lost one
+        elif store.recovery_points.is_lost:
+            self._distrust_all(names)
+
+    def _distrust_all(self, names: Iterable[str]) -> None:
+        """The recovery points are lost. The next file must say so of every log, not only of those opened before it."""
+        for name in names:
+            partition = parse_directory_name(name)
+            topic_id = read_topic_id(self.disk, name) if partition is not None else None
+            if partition is not None and topic_id is not None:
+                self.store.recovery_points.put((topic_id, partition[1]), UNKNOWN)
 
     def _migrate(self, checkpoint: Checkpoint, name: str, files: Mapping[str, bytes]) -> None:
         """From topic names to topic ids: those that the directories of these names have now.
@@ -317,7 +328,7 @@ class LogManager:
         for checkpoint in self._checkpoints():
             checkpoint.forget([log.key for log in logs])
         for log in logs:
-            log.is_deleted = True
+            log.is_deleted = log.is_discarded = True
             log.close()
         for log in logs:
             if self.disk.exists(log.directory):

@@ -83,6 +83,7 @@ class PartitionLog:
         "files",
         "is_as_left",
         "is_deleted",
+        "is_discarded",
         "next_horizon_ms",
         "partition",
         "producer_states",
@@ -108,6 +109,9 @@ class PartitionLog:
         """Below it everything is synced."""
         self.trust = Trust(store.recovery_points, self.key)
         self.is_deleted = False
+        """Nobody reads or writes it any more; a power cut may still bring its topic back."""
+        self.is_discarded = False
+        """Its topic is gone for good, and its directory has another name, or soon will have."""
         self.is_as_left = False
         """Nothing was written since a clean stop, or since all was prepared for one."""
         self.files = LogFiles(store, self.directory, topic_id)
@@ -590,10 +594,10 @@ class PartitionLog:
         try:
             active = self.files.sync()
         except FileNotFoundError:
-            if not self.is_deleted:
+            if not self.is_discarded:
                 raise
             return []
-        if self.is_deleted:
+        if self.is_discarded:
             return []
         self.recovery_point = max(self.recovery_point, end_offset)
         if active is not None:

@@ -5,7 +5,7 @@ import errno
 import pytest
 
 from headrace.log.config import LogConfig
-from headrace.log.layout import TRANSACTION_INDEX
+from headrace.log.layout import RECOVERY_POINTS, TRANSACTION_INDEX
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import CHANGES, READS, MemoryDisk
 from headrace.log.partition_log import PartitionLog
@@ -294,3 +294,41 @@ def test_a_start_that_could_not_be_saved_is_not_saved_later_by_others(disk: Memo
     manager.close()
     disk.restart()
     assert start(disk)[1].start_offset == 0
+
+
+def test_recovery_points_that_were_lost_stay_unknown_for_logs_that_were_not_opened_since(
+    disk: MemoryDisk,
+) -> None:
+    manager, log = start(disk, COMPACTED)
+    other = manager.open_log("other", 0, SMALL, b"o" * 16)
+    fill(other)
+    fill(log, 12)
+    manager.sync([log, other])
+    manager.run_background_work(NOW)  # which leaves gaps between the offsets
+    manager.sync([log, other])
+    expected = values_of(log)
+    assert len(expected) < 12
+    disk.power_cycle()
+    disk.flip_bit(RECOVERY_POINTS, 100)
+    manager = LogManager(disk, now_ms=NOW)
+    other = manager.open_log("other", 0, SMALL, b"o" * 16)
+    fill(other, 12)
+    manager.sync([other])  # and the points of this one are saved
+    disk.power_cycle()
+    log = start(disk, COMPACTED)[1]
+    assert log.damage is None
+    assert log.end_offset == 12
+    assert values_of(log) == expected
+
+
+def test_a_sync_that_a_deletion_overtakes_is_complete_because_the_deletion_may_be_lost(
+    disk: MemoryDisk,
+) -> None:
+    manager, log = start(disk)
+    fill(log, 8)
+    log.is_deleted = True  # the metadata says so, not yet durably
+    manager.sync([log])
+    disk.power_cycle()
+    log = start(disk)[1]
+    assert (log.start_offset, log.end_offset) == (0, 8)
+    assert log.saved_recovery_point > 0
