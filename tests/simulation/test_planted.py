@@ -8,7 +8,7 @@ import pytest
 
 from tests.simulation import planting
 
-QUICK = ("d01", "d03", "o02", "o06")
+QUICK = ("d03", "o02", "o06", "o09")
 """Looked for in every `make test`; the others take `make simulate-planted`."""
 TABLE = planting.table()
 
