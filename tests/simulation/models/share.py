@@ -214,7 +214,8 @@ class Share(Model, share_watching.ShareWatcher):
             last = log.start_offset
         elif begun is not None:
             last = max(begun, log.start_offset)
-        self.begun[key, stored.generation] = start
+        if stored.start == start:  # else the journal has refused it, and a restart asks again
+            self.begun[key, stored.generation] = start
         if start > last:
             raise Violation("share: starts late", f"{key} starts at {start}, not by {last}: {stored}")
 
