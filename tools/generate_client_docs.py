@@ -5,8 +5,8 @@ from enum import Enum
 from typing import Any
 
 from headrace.client.errors import TABLE, is_retriable
-from headrace.client.settings import ClientSettings, ShareSettings, rule_of
-from headrace.client.settings_refused import REFUSED, REFUSED_FOR_SHARE_GROUPS
+from headrace.client.settings import ClientSettings, ProducerSettings, ShareSettings, rule_of
+from headrace.client.settings_refused import REFUSED, REFUSED_FOR_PRODUCERS, REFUSED_FOR_SHARE_GROUPS
 
 
 def client_settings() -> str:
@@ -14,13 +14,29 @@ def client_settings() -> str:
 
 
 def share_settings() -> str:
+    return _table(_own(ShareSettings))
+
+
+def producer_settings() -> str:
+    return _table(_own(ProducerSettings))
+
+
+def _own(settings: type[ClientSettings]) -> "tuple[Field[Any], ...]":
     common = {each.name for each in fields(ClientSettings)}
-    return _table(tuple(each for each in fields(ShareSettings) if each.name not in common))
+    return tuple(each for each in fields(settings) if each.name not in common)
 
 
 def refused_settings() -> str:
+    return _refused({**REFUSED_FOR_SHARE_GROUPS, **REFUSED})
+
+
+def refused_producer_settings() -> str:
+    return _refused(REFUSED_FOR_PRODUCERS)
+
+
+def _refused(reasons: dict[str, str]) -> str:
     lines = ["| Name | Why not, and what to do |", "|---|---|"]
-    for name, reason in sorted({**REFUSED_FOR_SHARE_GROUPS, **REFUSED}.items()):
+    for name, reason in sorted(reasons.items()):
         lines.append(f"| `{name}` | {reason[0].upper()}{reason[1:]}. |")
     return "\n".join(lines) + "\n"
 

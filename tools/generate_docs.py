@@ -62,6 +62,8 @@ PARTS = {
     "docs/reference/client-settings.md": {
         "client": generate_client_docs.client_settings,
         "share": generate_client_docs.share_settings,
+        "producer": generate_client_docs.producer_settings,
+        "refused-producer": generate_client_docs.refused_producer_settings,
         "refused": generate_client_docs.refused_settings,
     },
     "docs/reference/client-errors.md": {"errors": generate_client_docs.client_errors},

@@ -13,10 +13,12 @@ from collections.abc import Iterator
 
 import headrace
 from headrace.client.admin import results
+from headrace.client.producing.future import SendFuture
 from headrace.worker import Task
 from headrace.worker.testing import QueueTest
 
 SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
+    ("Produce", (headrace.Producer, SendFuture, headrace.ProducerRecord, headrace.RecordMetadata)),
     (
         "Consume",
         (headrace.ShareConsumer, headrace.Delivery, headrace.AcknowledgeType, headrace.TopicPartition),
@@ -25,7 +27,11 @@ SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("Look after groups", (headrace.Admin,)),
     ("A broker", (headrace.Broker,)),
 )
-TWINS = {headrace.AsyncShareConsumer: headrace.ShareConsumer, headrace.AsyncAdmin: headrace.Admin}
+TWINS = {
+    headrace.AsyncProducer: headrace.Producer,
+    headrace.AsyncShareConsumer: headrace.ShareConsumer,
+    headrace.AsyncAdmin: headrace.Admin,
+}
 """The same names for asyncio: only what has to be awaited is listed."""
 DEFAULT = re.compile(r"(?<=[\w\])'])=(?=\S)")
 LINE_LENGTH = 90

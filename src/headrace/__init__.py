@@ -10,6 +10,9 @@ if TYPE_CHECKING:
     from headrace.client.admin import Admin, AsyncAdmin
     from headrace.client.aio import AsyncShareConsumer
     from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+    from headrace.client.producing.aio import AsyncProducer
+    from headrace.client.producing.record import ProducerRecord, RecordMetadata
+    from headrace.client.producing.sync import Producer
     from headrace.client.sync import ShareConsumer
     from headrace.worker import Backoff, Queue, Reject, Retry
 
@@ -17,11 +20,15 @@ _HOMES = {
     "AcknowledgeType": "headrace.client.delivery",
     "Admin": "headrace.client.admin",
     "AsyncAdmin": "headrace.client.admin",
+    "AsyncProducer": "headrace.client.producing.aio",
     "AsyncShareConsumer": "headrace.client.aio",
     "Backoff": "headrace.worker",
     "Broker": "headrace.broker.embedded",
     "Delivery": "headrace.client.delivery",
+    "Producer": "headrace.client.producing.sync",
+    "ProducerRecord": "headrace.client.producing.record",
     "Queue": "headrace.worker",
+    "RecordMetadata": "headrace.client.producing.record",
     "Reject": "headrace.worker",
     "Retry": "headrace.worker",
     "ShareConsumer": "headrace.client.sync",
@@ -32,11 +39,15 @@ __all__ = [
     "AcknowledgeType",
     "Admin",
     "AsyncAdmin",
+    "AsyncProducer",
     "AsyncShareConsumer",
     "Backoff",
     "Broker",
     "Delivery",
+    "Producer",
+    "ProducerRecord",
     "Queue",
+    "RecordMetadata",
     "Reject",
     "Retry",
     "ShareConsumer",

@@ -36,7 +36,7 @@ class BackgroundLoop:
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
         """The coroutine's result. TimeoutError after `timeout` seconds, and the coroutine is cancelled then."""
         try:
-            self._require_usable()
+            self.require_usable()
         except BaseException:
             coroutine.close()
             raise
@@ -50,7 +50,7 @@ class BackgroundLoop:
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Runs a function on the loop's thread, soon, without waiting for it."""
-        self._require_usable()
+        self.require_usable()
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def close(self) -> None:
@@ -59,7 +59,7 @@ class BackgroundLoop:
             return
         self._is_closed = True
         self.loop.call_soon_threadsafe(self.loop.stop)
-        if threading.current_thread() is not self._thread:
+        if not self.is_this_thread:
             self._thread.join(STOP_S_MAX)
 
     def require_own_process(self) -> None:
@@ -69,11 +69,15 @@ class BackgroundLoop:
                 "this client was made in another process (before a fork); make a new one in this process"
             )
 
-    def _require_usable(self) -> None:
+    @property
+    def is_this_thread(self) -> bool:
+        return threading.current_thread() is self._thread
+
+    def require_usable(self) -> None:
         self.require_own_process()
         if self._is_closed or not self._thread.is_alive():
             raise IllegalStateError("this client is closed; make a new one")
-        if threading.current_thread() is self._thread:
+        if self.is_this_thread:
             raise IllegalStateError(
                 "a client without asyncio was called from its own callback; use its asyncio twin there"
             )

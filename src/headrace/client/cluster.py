@@ -13,7 +13,7 @@ import asyncio
 import contextlib
 import logging
 import random
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
@@ -38,6 +38,7 @@ ANY = -(2**31)
 """In the place of a node id: whichever broker is at hand."""
 NO_LEADER = -1
 GROUP_COORDINATOR = 0
+TRANSACTION_COORDINATOR = 1
 METADATA_TRIES = 3
 HANG_UPS_MAX = 3
 """A broker that stops may hang up once; one that does it again and again expects another security.protocol."""
@@ -100,12 +101,14 @@ class Cluster:
         self._topics: dict[str, Topic] = {}
         self._names: dict[bytes, str] = {}
         self._wanted: set[str] = set()
-        self._coordinators: dict[str, int] = {}
+        self._coordinators: dict[tuple[int, str], int] = {}
         self._links = Links(settings)
         self._refreshing: tuple[asyncio.Task[None], frozenset[str]] | None = None
         self._refreshed_at = self._asked_at = float("-inf")
         self._keeper: asyncio.Task[None] | None = None
         self._is_closed = False
+        self.on_refreshed: Callable[[], None] | None = None
+        """Called after every refresh, also after those that the cluster does by itself."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -159,6 +162,15 @@ class Cluster:
         What goes by `send` has connections of its own, and does not wait for fetches that the broker holds back.
         """
         return await self._connection(node_id, Lane.FETCHES)
+
+    async def question_connection(self, node_id: int) -> Connection:
+        """The same for everything that is no fetch, as `send` uses it."""
+        return await self._connection(node_id, Lane.QUESTIONS)
+
+    def open_connection(self, node_id: int) -> Connection | None:
+        """`question_connection` if it is there and may be written to at once, else None."""
+        node = self.nodes.get(node_id)
+        return None if node is None else self._links.open_connection(node.address)
 
     async def _connection(self, node_id: int, lane: Lane) -> Connection:
         if self._is_closed:
@@ -222,11 +234,16 @@ class Cluster:
         return True
 
     async def refresh(
-        self, topics: Iterable[str] | None = None, *, topic_ids: Iterable[bytes] | None = None
+        self,
+        topics: Iterable[str] | None = None,
+        *,
+        topic_ids: Iterable[bytes] | None = None,
+        creates: bool = False,
     ) -> None:
         """Fetches metadata of the brokers, of `topics`, and of every topic asked for before.
 
-        Calls at the same time share one request. Topics of which only the id is known go by `topic_ids`.
+        Calls at the same time share one request. Topics of which only the id is known go by `topic_ids`. `creates`: the
+        brokers create topics that are not there, if they do that at all (auto.create.topics.enable).
         """
         names = frozenset(topics or ()) | await self._names_of(topic_ids or ())
         is_news = not names <= self._wanted
@@ -237,7 +254,7 @@ class Cluster:
                 await asyncio.shield(task)
             if names <= covered:
                 return
-        task = asyncio.create_task(self._refresh(0.0 if is_news else self._refresh_wait_s()))
+        task = asyncio.create_task(self._refresh(0.0 if is_news else self._refresh_wait_s(), creates))
         self._refreshing = task, frozenset(self._wanted)
         task.add_done_callback(self._refresh_ended)
         await asyncio.shield(task)
@@ -250,29 +267,30 @@ class Cluster:
             await self._fetch_metadata(asked)
         return {self._names[topic_id] for topic_id in wanted if topic_id in self._names}
 
-    async def coordinator(self, group_id: str) -> int:
-        """The node that coordinates a group; asked for once and kept until `forget_coordinator`."""
-        known = self._coordinators.get(group_id)
+    async def coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
+        """The node that coordinates a group or a transactional id; kept until `forget_coordinator`."""
+        known = self._coordinators.get((key_type, key))
         if known is not None:
             return known
         deadline = _now() + self.settings.default_api_timeout_ms / 1000
         tries = 0
         while True:
-            request = FindCoordinatorRequest(key_type=GROUP_COORDINATOR, coordinator_keys=[group_id])
+            request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             response: FindCoordinatorResponse = await self.send(ANY, request)
             found = response.coordinators[0]
             if not found.error_code:
                 self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
-                self._coordinators[group_id] = found.node_id
+                self._coordinators[key_type, key] = found.node_id
                 return found.node_id
             wait_s = self._backoff_s(tries)
             if found.error_code not in _COORDINATOR_MAY_COME or _now() + wait_s > deadline:
-                raise error_for(found.error_code, found.error_message, about=f"group {group_id!r}")
+                kind = "group" if key_type == GROUP_COORDINATOR else "transactional id"
+                raise error_for(found.error_code, found.error_message, about=f"{kind} {key!r}")
             tries += 1
             await asyncio.sleep(wait_s)
 
-    def forget_coordinator(self, group_id: str) -> None:
-        self._coordinators.pop(group_id, None)
+    def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
+        self._coordinators.pop((key_type, key), None)
 
     async def _any_connection(self) -> Connection:
         open_now = self._links.least_busy(node.address for node in self.nodes.values())
@@ -291,13 +309,16 @@ class Cluster:
         assert telling is not None  # bootstrap.servers is never empty
         raise telling
 
-    async def _refresh(self, wait_s: float) -> None:
+    async def _refresh(self, wait_s: float, creates: bool) -> None:
         await asyncio.sleep(wait_s)
+        asked = [MetadataRequestTopic(name=name) for name in sorted(self._wanted)]
         try:
-            await self._fetch_metadata([MetadataRequestTopic(name=name) for name in sorted(self._wanted)])
+            await self._fetch_metadata(asked, creates=creates)
         finally:
             self._asked_at = _now()
         self._refreshed_at = self._asked_at
+        if self.on_refreshed is not None:
+            self.on_refreshed()
 
     def _refresh_ended(self, task: "asyncio.Task[None]") -> None:
         if self._refreshing is not None and self._refreshing[0] is task:
@@ -308,8 +329,8 @@ class Cluster:
     def _refresh_wait_s(self) -> float:
         return max(0.0, self._asked_at + self.settings.retry_backoff_ms / 1000 - _now())
 
-    async def _fetch_metadata(self, topics: list[MetadataRequestTopic]) -> None:
-        request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
+    async def _fetch_metadata(self, topics: list[MetadataRequestTopic], *, creates: bool = False) -> None:
+        request = MetadataRequest(topics=topics, allow_auto_topic_creation=creates)
         for tries_left in reversed(range(METADATA_TRIES)):
             connection = await self._any_connection()
             try:
@@ -334,7 +355,7 @@ class Cluster:
             each.node_id: Node(each.node_id, each.host, each.port, each.rack) for each in response.brokers
         }
         self._coordinators = {
-            group_id: node_id for group_id, node_id in self._coordinators.items() if node_id in self.nodes
+            key: node_id for key, node_id in self._coordinators.items() if node_id in self.nodes
         }
         for topic in response.topics:
             self._take_topic(topic)

@@ -70,6 +70,8 @@ class Connection(asyncio.BufferedProtocol):
     def __init__(self, address: Address, settings: ClientSettings) -> None:
         self.address = address
         self.versions: dict[int, tuple[int, int]] = {API_VERSIONS: (0, 0)}
+        self.features: dict[str, int] = {}
+        """The cluster's finalized features and their levels."""
         self.on_closed: Callable[[Connection], None] | None = None
         self.last_used: float = 0.0
         self._settings = settings
@@ -155,11 +157,26 @@ class Connection(asyncio.BufferedProtocol):
             request, version, self._settings.request_timeout_ms if timeout_ms is None else timeout_ms
         )
 
-    def post(self, request: Message) -> "asyncio.Future[Any] | None":
+    @property
+    def is_ready(self) -> bool:
+        """Whether `post` writes at once: it is open, and does not log in again."""
+        return self._logging_in is None and self.is_open
+
+    def post(self, request: Message, *, version_max: int | None = None) -> "asyncio.Future[Any] | None":
         """`send` without a task: the request is written at once. None when that cannot be: then `send` waits."""
-        if self._logging_in is not None or not self.is_open:
+        if not self.is_ready:
             return None
-        return self._post(request, self.version_of(request.API_KEY), self._settings.request_timeout_ms)
+        version = self.version_of(request.API_KEY, version_max=version_max)
+        return self._post(request, version, self._settings.request_timeout_ms)
+
+    def tell(self, request: Message) -> None:
+        """Writes a request that has no response (Produce with acks=0)."""
+        if not self.is_ready:
+            raise self._lost()
+        assert self._transport is not None
+        _, frame = self._frame(request, self.version_of(request.API_KEY))
+        self._transport.write(frame)
+        self.last_used = self._loop.time()
 
     async def close(self) -> None:
         """Ends the connection; what still waits fails with ConnectionLost."""
@@ -177,6 +194,16 @@ class Connection(asyncio.BufferedProtocol):
     def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
         if self._why_closed is not None or self._transport is None:
             raise self._lost()
+        correlation_id, frame = self._frame(request, version)
+        loop = self._loop
+        answer = loop.create_future()
+        timer = loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
+        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, timer)
+        self._transport.write(frame)
+        self.last_used = loop.time()
+        return answer
+
+    def _frame(self, request: Message, version: int) -> tuple[int, bytearray]:
         correlation_id = self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
         frame = bytearray(4)
         header = RequestHeader(request.API_KEY, version, correlation_id, self._settings.client_id)
@@ -186,13 +213,7 @@ class Connection(asyncio.BufferedProtocol):
         except UnsupportedField as error:
             raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._about) from None
         _LENGTH.pack_into(frame, 0, len(frame) - 4)
-        loop = self._loop
-        answer = loop.create_future()
-        timer = loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
-        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, timer)
-        self._transport.write(frame)
-        self.last_used = loop.time()
-        return answer
+        return correlation_id, frame
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
@@ -297,6 +318,7 @@ class Connection(asyncio.BufferedProtocol):
         if response.error_code:
             raise error_for(response.error_code, about=self._about)
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
+        self.features = {each.name: each.max_version_level for each in response.finalized_features}
 
     async def _log_in(self) -> None:
         """Also while the connection is in use (KIP-368): then requests wait, and those under way are answered."""

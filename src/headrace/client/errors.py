@@ -225,6 +225,53 @@ class RebootstrapRequiredError(BrokerError): ...
 class ShareSessionLimitReachedError(BrokerError): ...
 
 
+class OutOfOrderSequenceError(BrokerError): ...
+
+
+class InvalidRecordError(BrokerError): ...
+
+
+class TransactionError(BrokerError):
+    """The transaction cannot go on. Abort it and begin another, unless the producer is fenced."""
+
+
+class InvalidProducerEpochError(TransactionError): ...
+
+
+class InvalidTransactionStateError(TransactionError): ...
+
+
+class TransactionAbortableError(TransactionError): ...
+
+
+class ConcurrentTransactionsError(TransactionError): ...
+
+
+class InvalidTransactionTimeoutError(BrokerError): ...
+
+
+class ProducerFencedError(TransactionError):
+    """A newer producer has the same transactional.id. This one can only be closed."""
+
+
+class TransactionalIdAuthorizationError(AuthorizationError): ...
+
+
+class BufferFullError(TimeoutError):
+    """There was no room in the producer's buffer within max.block.ms. The record was not sent."""
+
+
+class SomeNotSentError(Exception):
+    """Of several records some were not acknowledged. `sent` has the place of each, None for those."""
+
+    def __init__(self, message: str, sent: Any = ()) -> None:
+        super().__init__(message)
+        self.sent = list(sent)
+
+    def __reduce__(self) -> Any:
+        return type(self), (*self.args, self.sent)
+
+
 class BrokerNotAvailableError(BrokerError, ConnectionError):
     """No connection could be made, so nothing was sent. Check the address and whether the broker runs.
 
@@ -283,6 +330,8 @@ _LEADER = "The client finds the new leader by itself; try again."
 _COORDINATOR = "The client finds the coordinator by itself; try again in a moment."
 _REJOIN = "The member joins again by itself; its records go to other members."
 _SESSION = "The client opens a new share session by itself; try again."
+_ABORT = "Abort the transaction and begin another."
+_FENCED = "Another producer uses the same transactional.id; close this one."
 _ACL = "Grant it with kafka-acls, or use credentials that have it."
 
 TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
@@ -475,6 +524,50 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ErrorCode.FENCED_STATE_EPOCH: (
         FencedStateEpochError,
         "The group's offsets were changed meanwhile; try again.",
+    ),
+    ErrorCode.RECORD_LIST_TOO_LARGE: (
+        RecordTooLargeError,
+        "Send less at once, or raise the topic's segment.bytes.",
+    ),
+    ErrorCode.INVALID_RECORD: (
+        InvalidRecordError,
+        "The topic does not take the record: a compacted topic needs keys.",
+    ),
+    ErrorCode.INVALID_TIMESTAMP: (
+        InvalidRecordError,
+        "The topic's message.timestamp.before.max.ms and message.timestamp.after.max.ms bound the timestamp.",
+    ),
+    ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND: (
+        NotEnoughReplicasError,
+        "Start the missing brokers, or lower min.insync.replicas.",
+    ),
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: (
+        OutOfOrderSequenceError,
+        "The broker no longer knows what this producer sent; read the end of the partition to see whether the records "
+        "are there before you send them again.",
+    ),
+    ErrorCode.UNKNOWN_PRODUCER_ID: (
+        OutOfOrderSequenceError,
+        "The broker no longer knows this producer; read the end of the partition to see whether the records are there "
+        "before you send them again.",
+    ),
+    ErrorCode.INVALID_PRODUCER_EPOCH: (InvalidProducerEpochError, _ABORT),
+    ErrorCode.INVALID_TXN_STATE: (InvalidTransactionStateError, _ABORT),
+    ErrorCode.TRANSACTION_ABORTABLE: (TransactionAbortableError, _ABORT),
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: (InvalidProducerEpochError, _FENCED),
+    ErrorCode.PRODUCER_FENCED: (ProducerFencedError, _FENCED),
+    ErrorCode.TRANSACTION_COORDINATOR_FENCED: (ProducerFencedError, _FENCED),
+    ErrorCode.CONCURRENT_TRANSACTIONS: (
+        ConcurrentTransactionsError,
+        "The last transaction of this transactional.id is still being ended; try again in a moment.",
+    ),
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: (
+        InvalidTransactionTimeoutError,
+        "Set transaction.timeout.ms to no more than the brokers' transaction.max.timeout.ms.",
+    ),
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: (
+        TransactionalIdAuthorizationError,
+        f"The principal needs WRITE on the transactional id. {_ACL}",
     ),
     ErrorCode.REBOOTSTRAP_REQUIRED: (
         RebootstrapRequiredError,

@@ -60,6 +60,12 @@ class Links:
             link.opening.add_done_callback(_retrieve)
         return await asyncio.shield(link.opening)
 
+    def open_connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> Connection | None:
+        """The connection, if it is there and may be written to at once."""
+        link = self._links.get((address, lane))
+        connection = link.connection if link is not None else None
+        return connection if connection is not None and connection.is_ready else None
+
     def least_busy(self, addresses: Iterable[Address]) -> Connection | None:
         """The open connection with the fewest requests in flight."""
         links = (self._links.get((address, Lane.QUESTIONS)) for address in addresses)

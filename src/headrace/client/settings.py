@@ -1,8 +1,9 @@
 """The client's settings: one declared table, under Kafka's names, checked before anything connects.
 
-The fields of `ClientSettings` and `ShareSettings` are the table: name (dots for underscores), default, range or
-choices, aliases and text stand in one place each, and the parser, the errors and docs/reference/client-settings.md
-read them there. `parse` takes Java's names, librdkafka's, or keyword arguments with underscores:
+The fields of `ClientSettings`, `ShareSettings` and `ProducerSettings` are the table: name (dots for underscores),
+default, range or choices, aliases and text stand in one place each, and the parser, the errors and
+docs/reference/client-settings.md read them there. `parse` takes Java's names, librdkafka's, or keyword arguments with
+underscores:
 
     ShareSettings.parse({"bootstrap.servers": "localhost:9092"}, group_id="mailers", max_poll_records="100")
 
@@ -18,7 +19,12 @@ from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from headrace.client.errors import ConfigError
-from headrace.client.settings_refused import NO_EFFECT, REFUSED, REFUSED_FOR_SHARE_GROUPS
+from headrace.client.settings_refused import (
+    NO_EFFECT,
+    REFUSED,
+    REFUSED_FOR_PRODUCERS,
+    REFUSED_FOR_SHARE_GROUPS,
+)
 
 INT_MAX = 2**31 - 1
 DAY_MS = 86_400_000
@@ -56,6 +62,20 @@ class AcknowledgementMode(Enum):
 class AcquireMode(Enum):
     BATCH_OPTIMIZED = "batch_optimized"
     RECORD_LIMIT = "record_limit"
+
+
+class Acks(Enum):
+    ALL = "all"
+    LEADER = "1"
+    NONE = "0"
+
+
+class CompressionType(Enum):
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
 
 
 class Address(NamedTuple):
@@ -207,7 +227,7 @@ class ClientSettings:
             name = str(key).replace("_", ".")
             rule_name = _NAMES.get(name)
             if rule_name is None:
-                _refuse_or_pass_over(name, value)
+                cls._refuse_or_pass_over(name, value)
                 continue
             if value is None:
                 continue
@@ -229,6 +249,10 @@ class ClientSettings:
         given: dict[str, Any] = dict(read_properties(Path(path)))
         spelled = {_NAMES.get(key.replace("_", "."), key.replace("_", ".")) for key in keywords}
         return cls.parse({k: v for k, v in given.items() if _NAMES.get(k, k) not in spelled}, **keywords)
+
+    @classmethod
+    def _refuse_or_pass_over(cls, name: str, value: object) -> None:
+        _refuse_or_pass_over(name, value)
 
     def _check(self) -> None:
         """Rules that bind several settings together."""
@@ -339,6 +363,102 @@ class ShareSettings(ClientSettings):
             )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProducerSettings(ClientSettings):
+    """What a producer needs beside: how it batches, how long it tries, how much it buffers."""
+
+    acks: Acks = setting(  # noqa: RUF009
+        Acks.ALL,
+        "Who must have a record before it counts as sent: `all` in-sync replicas, the leader (`1`), or nobody (`0`).",
+        aliases=("request.required.acks",),
+    )
+    enable_idempotence: bool = setting(
+        True,
+        "Whether retries are free of duplicates and keep the order. Needs acks=all; acks=1 and acks=0 turn it off.",
+    )
+    compression_type: CompressionType = setting(  # noqa: RUF009
+        CompressionType.NONE, "How batches are compressed.", aliases=("compression.codec",)
+    )
+    linger_ms: int = setting(
+        0,
+        "How long a batch waits for more records before it is sent. Also at 0, records that are sent while earlier "
+        "ones are on their way share a batch.",
+        minimum=0,
+        maximum=INT_MAX,
+        aliases=("queue.buffering.max.ms",),
+    )
+    batch_size: int = setting(
+        131_072, "The most bytes of records in one batch, before compression.", minimum=0, maximum=INT_MAX
+    )
+    max_request_size: int = setting(
+        1_048_576,
+        "The largest record, and the most bytes of records in one request.",
+        minimum=0,
+        maximum=INT_MAX,
+        aliases=("message.max.bytes",),
+    )
+    buffer_memory: int = setting(
+        33_554_432,
+        "The most bytes of records that wait to be acknowledged. When it is full, `send` waits for max.block.ms.",
+        minimum=1,
+        maximum=2**40,
+    )
+    max_block_ms: int = setting(
+        60_000,
+        "How long `send` waits for room in the buffer, and a record for the topic's metadata.",
+        minimum=0,
+        maximum=INT_MAX,
+    )
+    delivery_timeout_ms: int = setting(
+        120_000,
+        "A record that is not acknowledged within this time, with all retries, has failed.",
+        minimum=1,
+        maximum=INT_MAX,
+        aliases=("message.timeout.ms",),
+    )
+    max_in_flight_requests_per_connection: int = setting(
+        5,
+        "How many requests may be on their way to one broker.",
+        minimum=1,
+        maximum=5,
+        aliases=("max.in.flight",),
+    )
+    transactional_id: str = setting(
+        "", "Makes the producer transactional. A second producer of the same name fences the first."
+    )
+    transaction_timeout_ms: int = setting(
+        60_000,
+        "The coordinator aborts a transaction that is open for longer than this.",
+        minimum=1,
+        maximum=INT_MAX,
+    )
+
+    @classmethod
+    def _refuse_or_pass_over(cls, name: str, value: object) -> None:
+        """A file of settings may serve a producer and a consumer: what only a consumer has is passed over."""
+        if name in REFUSED_FOR_PRODUCERS:
+            raise ConfigError(f"{name} cannot be used: {REFUSED_FOR_PRODUCERS[name]}")
+        if name not in REFUSED_FOR_SHARE_GROUPS:
+            _refuse_or_pass_over(name, value)
+
+    @property
+    def is_idempotent(self) -> bool:
+        return self.enable_idempotence and self.acks is Acks.ALL
+
+    def _check(self) -> None:
+        super(ProducerSettings, self)._check()
+        if self.transactional_id and not self.is_idempotent:
+            raise ConfigError(
+                f"transactional.id={self.transactional_id!r} needs acks=all and enable.idempotence=true; "
+                f"acks is {self.acks.value}, enable.idempotence is {str(self.enable_idempotence).lower()}"
+            )
+        if self.delivery_timeout_ms < self.linger_ms:
+            raise ConfigError(
+                f"delivery.timeout.ms={self.delivery_timeout_ms} is shorter than linger.ms={self.linger_ms}: "
+                "records would fail before they are sent"
+            )
+
+
 def rule_of(each: "Field[Any]") -> Rule:
     rule: Rule = each.metadata["rule"]
     return rule
@@ -350,7 +470,7 @@ def _dotted(each: "Field[Any]") -> str:
 
 def _all_names() -> dict[str, str]:
     names = {}
-    for each in fields(ShareSettings):
+    for each in (*fields(ShareSettings), *fields(ProducerSettings)):
         name = _dotted(each)
         for spelling in (name, *rule_of(each).aliases):
             names[spelling] = name

@@ -27,6 +27,20 @@ REFUSED_FOR_SHARE_GROUPS: dict[str, str] = {
     "allow.auto.create.topics": "a share consumer creates no topics; create them with Admin.create_topic",
 }
 
+_PARTITIONER = (
+    "records with a key go where Kafka's default partitioner sends them; `send` takes another partition="
+)
+REFUSED_FOR_PRODUCERS: dict[str, str] = {
+    "key.serializer": "give bytes, or text, which is sent as UTF-8: send(topic, value, key=...)",
+    "value.serializer": "give bytes, or text, which is sent as UTF-8: send(topic, value)",
+    "partitioner.class": _PARTITIONER,
+    "partitioner": _PARTITIONER,
+    "retries": "a record is tried until delivery.timeout.ms is over; set that",
+    "message.send.max.retries": "a record is tried until delivery.timeout.ms is over; set that",
+    "queue.buffering.max.messages": "the buffer is bounded in bytes; set buffer.memory",
+    "queue.buffering.max.kbytes": "set buffer.memory, in bytes",
+}
+
 REFUSED: dict[str, str] = {
     "key.deserializer": "give a callable: key_deserializer=lambda data: ...",
     "value.deserializer": "give a callable: value_deserializer=lambda data: ...",

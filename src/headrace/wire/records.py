@@ -90,22 +90,49 @@ def build_batch(
     leader_epoch: int = -1,
 ) -> bytes:
     """One batch of records (key, value, headers, timestamp), such as `NewRecord`s."""
-    payload = bytearray()
+    encoded: list[bytes] = []
     base_timestamp = max_timestamp = NO_TIMESTAMP
-    count = 0
     for key, value, headers, timestamp in records:
-        if not count:
+        if not encoded:
             base_timestamp = max_timestamp = timestamp
         max_timestamp = max(max_timestamp, timestamp)
-        _write_record(payload, count, timestamp - base_timestamp, key, value, headers)
-        count += 1
-    header = BatchHeader(
+        encoded.append(encode_record(len(encoded), timestamp - base_timestamp, key, value, headers))
+    header = new_header(
+        len(encoded),
+        base_timestamp,
+        max_timestamp,
+        compression=compression if encoded else Compression.NONE,
+        producer_id=producer_id,
+        producer_epoch=producer_epoch,
+        base_sequence=base_sequence,
+        is_transactional=is_transactional,
+        base_offset=base_offset,
+        leader_epoch=leader_epoch,
+    )
+    return with_header(header, compress(header.compression, b"".join(encoded)))
+
+
+def new_header(
+    count: int,
+    base_timestamp: int,
+    max_timestamp: int,
+    *,
+    compression: int = Compression.NONE,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = -1,
+    base_sequence: int = NO_SEQUENCE,
+    is_transactional: bool = False,
+    base_offset: int = 0,
+    leader_epoch: int = -1,
+) -> BatchHeader:
+    """The header of a new batch of `count` records, for `with_header`, which sets its length and checksum."""
+    return BatchHeader(
         base_offset=base_offset,
         length=0,
         leader_epoch=leader_epoch,
         magic=MAGIC,
         crc=0,
-        attributes=TRANSACTIONAL if is_transactional else 0,
+        attributes=compression | (TRANSACTIONAL if is_transactional else 0),
         last_offset_delta=count - 1,
         base_timestamp=base_timestamp,
         max_timestamp=max_timestamp,
@@ -114,7 +141,6 @@ def build_batch(
         base_sequence=base_sequence,
         record_count=count,
     )
-    return _repack(header, bytes(payload), compression)
 
 
 def build_marker(
@@ -266,39 +292,41 @@ def _repack(header: BatchHeader, payload: bytes, compression: int) -> bytes:
     return with_header(header._replace(attributes=attributes | compression), compress(compression, payload))
 
 
-def _write_record(
-    out: bytearray, index: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
-) -> None:
-    body = bytearray(1)
-    _write_varint(body, timestamp_delta)
-    _write_varint(body, index)
-    _write_bytes(body, key)
-    _write_bytes(body, value)
-    _write_varint(body, len(headers))
+def encode_record(
+    index: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
+) -> bytes:
+    """One record as it stands in a batch, before compression."""
+    key_length = _NULL if key is None else _varint(len(key))
+    value_length = _NULL if value is None else _varint(len(value))
+    body = b"".join(
+        (
+            _NO_ATTRIBUTES,
+            _varint(timestamp_delta),
+            _varint(index),
+            key_length,
+            key or b"",
+            value_length,
+            value or b"",
+            _encode_headers(headers) if headers else _NO_HEADERS,
+        )
+    )
+    return _varint(len(body)) + body
+
+
+def _encode_headers(headers: Headers) -> bytes:
+    parts = [_varint(len(headers))]
     for name, content in headers:
-        _write_bytes(body, name.encode())
-        _write_bytes(body, content)
-    _write_varint(out, len(body))
-    out += body
-
-
-def _write_bytes(out: bytearray, content: bytes | None) -> None:
-    if content is None:
-        out.append(1)
-    else:
-        _write_varint(out, len(content))
-        out += content
+        encoded = name.encode()
+        parts += _varint(len(encoded)), encoded
+        parts += (_NULL, b"") if content is None else (_varint(len(content)), content)
+    return b"".join(parts)
 
 
 def _shift_timestamp(payload: bytes, body: int, end: int, shift: int) -> bytes:
     """The record with `shift` added to its timestamp delta, which comes after one byte of attributes."""
     delta, rest = _read_varint(payload, body + 1)
-    moved = bytearray(payload[body : body + 1])
-    _write_varint(moved, delta + shift)
-    moved += payload[rest:end]
-    record = bytearray()
-    _write_varint(record, len(moved))
-    return bytes(record + moved)
+    moved = payload[body : body + 1] + _varint(delta + shift) + payload[rest:end]
+    return _varint(len(moved)) + moved
 
 
 def _read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -312,12 +340,27 @@ def _read_varint(data: bytes, position: int) -> tuple[int, int]:
         shift += 7
 
 
-def _write_varint(out: bytearray, number: int) -> None:
+def _varint(number: int) -> bytes:
+    if 0 <= number < len(_SMALL_VARINTS):
+        return _SMALL_VARINTS[number]
+    return _long_varint(number)
+
+
+def _long_varint(number: int) -> bytes:
     number = number << 1 if number >= 0 else (-number << 1) - 1
+    out = bytearray()
     while number > 0x7F:
         out.append(number & 0x7F | 0x80)
         number >>= 7
     out.append(number)
+    return bytes(out)
+
+
+_SMALL_VARINTS = tuple(_long_varint(number) for number in range(2048))
+"""Most lengths, indexes and times of a batch are small."""
+_NULL = _long_varint(-1)
+_NO_ATTRIBUTES = b"\0"
+_NO_HEADERS = _long_varint(0)
 
 
 def load_reader() -> None:

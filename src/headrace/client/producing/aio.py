@@ -1,0 +1,251 @@
+"""`AsyncProducer`: a producer for asyncio.
+
+async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
+    await producer.send("orders", b"two coffees", key=b"table 4")
+"""
+
+import asyncio
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from headrace.client.delivery import TopicPartition
+from headrace.client.errors import BufferFullError, IllegalStateError
+from headrace.client.producing.batch import Entry
+from headrace.client.producing.driver import ProducerDriver
+from headrace.client.producing.many import Many
+from headrace.client.producing.queue import Outcome
+from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
+from headrace.client.producing.transaction import Event
+from headrace.client.producing.transactions import Transactions
+from headrace.client.settings import ProducerSettings
+from headrace.wire.errors import KafkaError
+
+
+class AsyncProducer:
+    """Sends records. All methods belong to the loop that runs it; any number of tasks may use it.
+
+    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md lists
+    them. Keys, values and headers are bytes, or text, which is sent as UTF-8.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self.settings = ProducerSettings.parse(settings, **keywords)
+        self._maker = EntryMaker(self.settings)
+        self._driver: ProducerDriver | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = os.getpid()
+        self._is_closed = False
+        self._buffered = 0
+        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+
+    async def start(self) -> None:
+        """Connects; the first `send` does it by itself."""
+        await self._open().start()
+
+    async def send(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> RecordMetadata:
+        """Returns where the record is, once it is acknowledged. KafkaError when it is not.
+
+        Records of one task arrive in the order of their calls. To have many on their way use tasks, or `send_many`. A
+        call that is cancelled may have sent its record.
+        """
+        driver = self._require_open()
+        done: asyncio.Future[RecordMetadata] = driver.loop.create_future()
+        entry = self._maker.make(topic, value, key, headers, partition, timestamp, done)
+        if self._waiting or (self._buffered and self._buffered + entry.cost > self.settings.buffer_memory):
+            await self._room(entry.cost)
+            driver = self._require_open()
+        self._put(driver, entry)
+        driver.pump_soon()
+        return await done
+
+    async def send_many(self, topic: str, records: Iterable[ProducerRecord | Data]) -> list[RecordMetadata]:
+        """Sends values, or `ProducerRecord`s, and returns where each is once all are acknowledged.
+
+        SomeNotSentError when some are not; its `sent` has the place of each record, None for those.
+        """
+        driver = self._require_open()
+        done = asyncio.Event()
+        many = Many(done.set)
+        for record in records:
+            place = many.add()
+            try:
+                entry = self._maker.make_of(topic, record, (many, place))
+            except KafkaError as error:
+                many.settle(place, None, error)
+                continue
+            if self._waiting or (
+                self._buffered and self._buffered + entry.cost > self.settings.buffer_memory
+            ):
+                driver.pump()
+                try:
+                    await self._room(entry.cost)
+                except BufferFullError as error:
+                    many.settle(place, None, error)
+                    continue
+            self._put(driver, entry)
+        many.complete()
+        driver.pump()
+        await done.wait()
+        return many.result()
+
+    async def flush(self) -> None:
+        """Returns when every record sent so far is acknowledged or has failed, without waiting for linger.ms."""
+        await self._require_open(is_sending=False).flush()
+
+    async def begin(self) -> None:
+        """Begins a transaction. The first one fences other producers of the same transactional.id."""
+        await self._transactions().begin()
+
+    async def commit(self) -> None:
+        """Makes the records of the transaction visible, all of them. An error says whether to abort or to try again."""
+        await self._transactions().commit()
+
+    async def abort(self) -> None:
+        """Ends the transaction. Its records are never seen by those who read committed records."""
+        await self._transactions().abort()
+
+    async def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        group_id: str,
+        *,
+        member_id: str = "",
+        generation_id: int = -1,
+    ) -> None:
+        """Commits a consumer group's offsets with the transaction: for each partition the next record to be read."""
+        await self._transactions().send_offsets(
+            offsets, group_id, member_id=member_id, generation_id=generation_id
+        )
+
+    @asynccontextmanager
+    async def transaction(self) -> AsyncIterator[Self]:
+        """`async with producer.transaction():` commits at its end, and aborts when the block raises."""
+        await self.begin()
+        try:
+            yield self
+        except BaseException:
+            await self.abort()
+            raise
+        try:
+            await self.commit()
+        except KafkaError:
+            if self._transactions().needs_abort:
+                await self.abort()
+            raise
+
+    async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
+        """Sends what is buffered, for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
+
+        An open transaction is aborted.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._driver is not None:
+            await self._driver.close(
+                self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout)
+            )
+        for _, waiter in self._waiting:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def _open(self) -> ProducerDriver:
+        if self._is_closed:
+            raise IllegalStateError("this producer is closed; make a new one")
+        if os.getpid() != self._pid:
+            raise IllegalStateError(
+                "this producer was made in another process (before a fork); make a new one in this process"
+            )
+        if self._driver is None:
+            self._loop = asyncio.get_running_loop()
+            self._driver = ProducerDriver(self.settings, self._settle)
+        elif asyncio.get_running_loop() is not self._loop:
+            raise IllegalStateError(
+                "this producer belongs to another event loop; make one for each loop, or use Producer"
+            )
+        return self._driver
+
+    def _require_open(self, *, is_sending: bool = True) -> ProducerDriver:
+        driver = self._open()
+        if is_sending and driver.transactions is not None:
+            driver.transactions.transaction.move(Event.SEND)
+        return driver
+
+    def _transactions(self) -> Transactions:
+        transactions = self._open().transactions
+        if transactions is None:
+            raise IllegalStateError("this producer has no transactions; make one with transactional_id=...")
+        return transactions
+
+    def _put(self, driver: ProducerDriver, entry: Entry) -> None:
+        self._buffered += entry.cost
+        driver.put((entry,))
+
+    async def _room(self, cost: int) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append((cost, waiter))
+        try:
+            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+                await waiter
+        except TimeoutError:
+            raise buffer_full(self.settings) from None
+        finally:
+            with_this = (cost, waiter)
+            if with_this in self._waiting:
+                self._waiting.remove(with_this)
+
+    def _settle(self, outcomes: list[Outcome]) -> None:
+        for topic, partition, tokens, cost, _, base_offset, error in outcomes:
+            self._buffered -= cost
+            for index, token in enumerate(tokens):
+                metadata = None
+                if error is None:
+                    metadata = RecordMetadata(
+                        topic, partition, base_offset + index if base_offset >= 0 else -1
+                    )
+                if type(token) is tuple:
+                    token[0].settle(token[1], metadata, error)
+                elif token.done():  # type: ignore[attr-defined]
+                    continue  # its caller was cancelled
+                elif error is None:
+                    token.set_result(metadata)  # type: ignore[attr-defined]
+                else:
+                    token.set_exception(error)  # type: ignore[attr-defined]
+        room = self.settings.buffer_memory - self._buffered
+        while self._waiting and (room >= self._waiting[0][0] or not self._buffered):
+            cost, waiter = self._waiting.popleft()
+            room -= cost
+            if not waiter.done():
+                waiter.set_result(None)
+                if room < 0:
+                    break
+
+
+def buffer_full(settings: ProducerSettings) -> BufferFullError:
+    return BufferFullError(
+        f"no room in the buffer within max.block.ms={settings.max_block_ms}: "
+        f"buffer.memory={settings.buffer_memory} bytes wait to be acknowledged. "
+        "Send more slowly, raise buffer.memory, or see why the brokers do not keep up"
+    )

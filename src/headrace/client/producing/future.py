@@ -1,0 +1,84 @@
+"""What `Producer.send` returns: a future as in `concurrent.futures`, but light enough to make one for every record."""
+
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headrace.client.background import WAKE_S
+from headrace.client.producing.record import RecordMetadata
+
+_LOCK = threading.Lock()
+"""For all futures: it is held for a few instructions at a time."""
+
+
+class SendFuture:
+    """The outcome of one `send`. `result` waits for it; a callback runs on the producer's thread and must not block."""
+
+    __slots__ = ("_bells", "_callbacks", "_error", "_is_done", "_is_seen", "_metadata")
+
+    def __init__(self) -> None:
+        self._metadata: RecordMetadata | None = None
+        self._error: Exception | None = None
+        self._is_done = False
+        self._is_seen = False
+        self._bells: tuple[Any, ...] = ()
+        self._callbacks: tuple[Callable[[SendFuture], object], ...] = ()
+
+    def done(self) -> bool:
+        return self._is_done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Where the record is, once it is acknowledged. KafkaError if it failed, TimeoutError after `timeout` s."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self._metadata is not None
+        return self._metadata
+
+    def exception(self, timeout: float | None = None) -> Exception | None:
+        """Why the record failed, or None once it is acknowledged. TimeoutError after `timeout` seconds."""
+        self._is_seen = True
+        if not self._is_done:
+            self._wait(timeout)
+        return self._error
+
+    def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
+        """Calls `callback(future)` once, when the outcome is known; at once if it is."""
+        self._is_seen = True
+        with _LOCK:
+            if not self._is_done:
+                self._callbacks = (*self._callbacks, callback)
+                return
+        callback(self)
+
+    def _wait(self, timeout: float | None) -> None:
+        bell = threading.Lock()
+        bell.acquire()
+        with _LOCK:
+            if self._is_done:
+                return
+            self._bells = (*self._bells, bell)
+        if threading.current_thread() is not threading.main_thread():
+            bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        else:
+            until = None if timeout is None else time.monotonic() + timeout
+            while not self._is_done:
+                left = WAKE_S if until is None else min(WAKE_S, until - time.monotonic())
+                if left <= 0 or bell.acquire(timeout=left):
+                    break
+        if not self._is_done:
+            raise TimeoutError(
+                f"the record was not acknowledged within {timeout:g} s; it is still being sent"
+            )
+
+    def _settle(
+        self, metadata: RecordMetadata | None, error: Exception | None
+    ) -> "tuple[Callable[[SendFuture], object], ...]":
+        """Once. Returns the callbacks, for the caller to run."""
+        with _LOCK:
+            self._metadata, self._error, self._is_done = metadata, error, True
+            bells, callbacks = self._bells, self._callbacks
+        for bell in bells:
+            bell.release()
+        return callbacks

@@ -1,0 +1,404 @@
+"""`Producer`: a producer without asyncio, for any number of threads.
+
+    with Producer(bootstrap_servers="localhost:9092") as producer:
+        producer.send("orders", b"two coffees", key=b"table 4").result()
+
+An asyncio loop on a background thread does the work. A record costs its sender a lock and a place in a list; the loop
+is woken once for all records that came since it last looked.
+"""
+
+import atexit
+import contextlib
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from headrace.client.background import WAKE_S, BackgroundLoop
+from headrace.client.delivery import TopicPartition
+from headrace.client.errors import BufferFullError, IllegalStateError, SomeNotSentError
+from headrace.client.producing.aio import buffer_full
+from headrace.client.producing.batch import Entry
+from headrace.client.producing.driver import ProducerDriver
+from headrace.client.producing.future import SendFuture
+from headrace.client.producing.many import Many
+from headrace.client.producing.queue import Outcome
+from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
+from headrace.client.producing.transaction import Event
+from headrace.client.producing.transactions import Transactions
+from headrace.client.settings import ProducerSettings
+from headrace.wire.errors import KafkaError
+
+T = TypeVar("T")
+CHUNK_RECORDS, CHUNK_BYTES = 500, 256 * 1024
+"""How much of a `send_many` is handed over at a time."""
+FAILED_MAX = 1_000
+STOP_S = 5.0
+
+
+class Producer:
+    """Sends records. Threads may share it.
+
+    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md lists
+    them. Keys, values and headers are bytes, or text, which is sent as UTF-8. After a fork the child's copy begins
+    anew, with an empty buffer and connections of its own; what was in the buffer is the parent's to send.
+    """
+
+    def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
+        self.settings = ProducerSettings.parse(settings, **keywords)
+        self._maker = EntryMaker(self.settings)
+        self._is_closed = False
+        self._engine = _Engine(self.settings)
+        _OPEN.add(self)
+
+    def send(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> SendFuture:
+        """Returns at once; the future's `result()` waits until the record is acknowledged and says where it is.
+
+        Waits for at most max.block.ms while the buffer is full, then raises BufferFullError. Records of one thread to
+        one partition arrive in the order of their calls. A failure that nobody asks the future for is raised by `flush`
+        or `close`.
+        """
+        engine = self._require_engine()
+        future = SendFuture()
+        entry = self._maker.make(topic, value, key, headers, partition, timestamp, future)
+        engine.offer([entry], entry.cost)
+        return future
+
+    def send_many(self, topic: str, records: Iterable[ProducerRecord | Data]) -> list[RecordMetadata]:
+        """Sends values, or `ProducerRecord`s, and returns where each is once all are acknowledged.
+
+        SomeNotSentError when some are not; its `sent` has the place of each record, None for those.
+        """
+        engine = self._require_engine()
+        bell = threading.Event()
+        many = Many(bell.set)
+        chunk: list[Entry] = []
+        cost = 0
+        for record in records:
+            place = many.add()
+            try:
+                entry = self._maker.make_of(topic, record, (many, place))
+            except KafkaError as error:
+                engine.settle_later(many, place, error)
+                continue
+            chunk.append(entry)
+            cost += entry.cost
+            if len(chunk) >= CHUNK_RECORDS or cost >= CHUNK_BYTES:
+                engine.offer_some(chunk, cost)
+                chunk, cost = [], 0
+        if chunk:
+            engine.offer_some(chunk, cost)
+        engine.call(many.complete)
+        while not bell.wait(WAKE_S):
+            engine.require_alive()
+        return many.result()
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Returns when every record sent so far is acknowledged or has failed, without waiting for linger.ms.
+
+        SomeNotSentError when records have failed whose future nobody has asked; TimeoutError after `timeout` seconds.
+        """
+        self._require_engine(is_sending=False).flush(timeout)
+
+    def begin(self) -> None:
+        """Begins a transaction. The first one fences other producers of the same transactional.id."""
+        self._transact(Transactions.begin)
+
+    def commit(self) -> None:
+        """Makes the records of the transaction visible, all of them. An error says whether to abort or to try again."""
+        self._transact(Transactions.commit)
+
+    def abort(self) -> None:
+        """Ends the transaction. Its records are never seen by those who read committed records."""
+        self._transact(Transactions.abort)
+
+    def send_offsets(
+        self,
+        offsets: Mapping[TopicPartition, int],
+        group_id: str,
+        *,
+        member_id: str = "",
+        generation_id: int = -1,
+    ) -> None:
+        """Commits a consumer group's offsets with the transaction: for each partition the next record to be read."""
+        self._transact(
+            lambda transactions: transactions.send_offsets(
+                offsets, group_id, member_id=member_id, generation_id=generation_id
+            )
+        )
+
+    @contextmanager
+    def transaction(self) -> Iterator[Self]:
+        """`with producer.transaction():` commits at its end, and aborts when the block raises."""
+        self.begin()
+        try:
+            yield self
+        except BaseException:
+            self.abort()
+            raise
+        try:
+            self.commit()
+        except KafkaError:
+            if self._require_transactions().needs_abort:
+                self.abort()
+            raise
+
+    def close(self, timeout: float | None = None) -> None:
+        """Sends what is buffered, for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
+
+        An open transaction is aborted. SomeNotSentError when records have failed whose future nobody has asked.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        _OPEN.discard(self)
+        if self._engine.is_own:
+            self._engine.close(
+                self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout)
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+        else:
+            with contextlib.suppress(SomeNotSentError):  # the block's own error says more
+                self.close()
+
+    def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
+        engine = getattr(self, "_engine", None)
+        if engine is not None and not self._is_closed and engine.is_running:
+            _warn(
+                f"unclosed {self!r}; call close(), or use it in a with statement",
+                ResourceWarning,
+                source=self,
+            )
+            engine.abandon()
+
+    def _require_engine(self, *, is_sending: bool = True) -> "_Engine":
+        if self._is_closed:
+            raise IllegalStateError("this producer is closed; make a new one")
+        if not self._engine.is_own:
+            if self.settings.transactional_id:
+                raise IllegalStateError(
+                    "this producer was made in another process (before a fork), and a transactional.id belongs to one "
+                    "producer; make one with another transactional.id in this process"
+                )
+            _LEFT_TO_PARENT.append(self._engine)
+            self._engine = _Engine(self.settings)
+        if is_sending and self.settings.transactional_id:
+            self._require_transactions().transaction.move(Event.SEND)
+        return self._engine
+
+    def _require_transactions(self) -> Transactions:
+        if not self.settings.transactional_id:
+            raise IllegalStateError("this producer has no transactions; make one with transactional_id=...")
+        transactions = self._require_engine(is_sending=False).driver.transactions
+        assert transactions is not None
+        return transactions
+
+    def _transact(self, what: Callable[[Transactions], Any]) -> None:
+        transactions = self._require_transactions()
+        self._engine.run(what(transactions))
+
+
+class _Engine:
+    """The background loop, and the way of records to it and back."""
+
+    def __init__(self, settings: ProducerSettings) -> None:
+        self._settings = settings
+        self._pid = os.getpid()
+        self._room = threading.Condition(threading.Lock())
+        self._buffered = 0
+        self._waiting = 0
+        self._inbox: list[Entry] = []
+        self._is_woken = False
+        self._failed: deque[SendFuture] = deque(maxlen=FAILED_MAX)
+        self._failures = 0
+        self._starting = threading.Lock()
+        self._background: BackgroundLoop | None = None
+        self._driver: ProducerDriver | None = None
+
+    @property
+    def is_own(self) -> bool:
+        return os.getpid() == self._pid
+
+    @property
+    def is_running(self) -> bool:
+        return self._background is not None and self.is_own
+
+    @property
+    def driver(self) -> ProducerDriver:
+        if self._driver is None:
+            with self._starting:
+                if self._driver is None:
+                    self._background = BackgroundLoop("headrace-producer")
+                    self._driver = self._background.run(self._make_driver())
+        return self._driver
+
+    async def _make_driver(self) -> ProducerDriver:
+        return ProducerDriver(self._settings, self._settle)
+
+    def offer(self, entries: list[Entry], cost: int) -> None:
+        driver = self._driver or self.driver
+        with self._room:
+            if self._buffered and self._buffered + cost > self._settings.buffer_memory:
+                self._wait_for_room(cost)
+            self._buffered += cost
+            self._inbox += entries
+            if self._is_woken:
+                return
+            self._is_woken = True
+        try:
+            driver.loop.call_soon_threadsafe(self._collect)
+        except RuntimeError:
+            raise IllegalStateError("this producer is closed; make a new one") from None
+
+    def offer_some(self, entries: list[Entry], cost: int) -> None:
+        """Those of a `send_many`, which hears of a full buffer by its records."""
+        try:
+            self.offer(entries, cost)
+        except BufferFullError as error:
+            for many, place in (entry.token for entry in entries):
+                self.settle_later(many, place, error)
+
+    def _wait_for_room(self, cost: int) -> None:
+        """With the lock held. The producer's own thread, in a callback, does not wait: it makes the room."""
+        background = self._background
+        assert background is not None
+        until = time.monotonic() + self._settings.max_block_ms / 1000
+        self._waiting += 1
+        try:
+            while self._buffered and self._buffered + cost > self._settings.buffer_memory:
+                left = until - time.monotonic()
+                if left <= 0 or background.is_this_thread:
+                    raise buffer_full(self._settings)
+                self._room.wait(min(left, WAKE_S))
+        finally:
+            self._waiting -= 1
+
+    def _collect(self) -> None:
+        with self._room:
+            self._is_woken = False
+            entries, self._inbox = self._inbox, []
+        assert self._driver is not None
+        self._driver.put(entries)
+        self._driver.pump()
+
+    def _settle(self, outcomes: list[Outcome]) -> None:
+        freed = 0
+        callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
+        for topic, partition, tokens, cost, _, base_offset, error in outcomes:
+            freed += cost
+            for index, token in enumerate(tokens):
+                metadata = None
+                if error is None:
+                    metadata = RecordMetadata(
+                        topic, partition, base_offset + index if base_offset >= 0 else -1
+                    )
+                if type(token) is tuple:
+                    token[0].settle(token[1], metadata, error)
+                    continue
+                assert isinstance(token, SendFuture)
+                callbacks += ((callback, token) for callback in token._settle(metadata, error))
+                if error is not None and not token._is_seen and not self._settings.transactional_id:
+                    with self._room:
+                        self._failures += 1
+                        self._failed.append(token)
+        with self._room:
+            self._buffered -= freed
+            if self._waiting:
+                self._room.notify_all()
+        for callback, future in callbacks:
+            try:
+                callback(future)
+            except Exception as error:
+                assert self._driver is not None
+                self._driver.loop.call_exception_handler(
+                    {"message": f"a delivery callback of a producer has failed: {error}", "exception": error}
+                )
+
+    def settle_later(self, many: Many, place: int, error: Exception) -> None:
+        self.call(many.settle, place, None, error)
+
+    def call(self, function: Callable[..., object], *arguments: object) -> None:
+        self.driver.loop.call_soon_threadsafe(function, *arguments)
+
+    def run(self, coroutine: Any, timeout: float | None = None) -> Any:
+        assert self._background is not None
+        return self._background.run(coroutine, timeout)
+
+    def require_alive(self) -> None:
+        assert self._background is not None
+        self._background.require_usable()
+
+    def flush(self, timeout: float | None) -> None:
+        if self._driver is not None:
+            self.run(self._driver.flush(), timeout)
+        self._raise_unseen()
+
+    def close(self, timeout_s: float) -> None:
+        if self._background is None or self._driver is None:
+            return
+        try:
+            self.run(self._driver.close(timeout_s), timeout_s + STOP_S)
+        finally:
+            self._background.close()
+        self._raise_unseen()
+
+    def abandon(self) -> None:
+        """Sends what is buffered without anybody waiting for it, then ends the thread."""
+        driver, background = self._driver, self._background
+        if driver is not None and background is not None:
+            with contextlib.suppress(RuntimeError):
+                background.loop.call_soon_threadsafe(_close_later, driver, background)
+
+    def _raise_unseen(self) -> None:
+        with self._room:
+            unseen = [future for future in self._failed if not future._is_seen]
+            count = self._failures - (len(self._failed) - len(unseen))
+            self._failed.clear()
+            self._failures = 0
+        if unseen:
+            error = unseen[0].exception()
+            raise SomeNotSentError(f"{count} records were not acknowledged; the first: {error}") from error
+
+
+def _close_later(driver: ProducerDriver, background: BackgroundLoop) -> None:
+    async def close() -> None:
+        await driver.close(driver.settings.delivery_timeout_ms / 1000)
+        background.close()
+
+    driver.keep(close())
+
+
+def _close_all() -> None:
+    """A program that ends without `close` loses nothing that it has sent."""
+    for producer in list(_OPEN):
+        with contextlib.suppress(SomeNotSentError, TimeoutError):
+            producer.close()
+
+
+_OPEN: "weakref.WeakSet[Producer]" = weakref.WeakSet()
+_LEFT_TO_PARENT: list[_Engine] = []
+"""Engines of before a fork. They are never freed: ending their loops here would reach into the parent's."""
+atexit.register(_close_all)

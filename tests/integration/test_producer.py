@@ -1,0 +1,303 @@
+"""Producers around what goes wrong outside of them: brokers away, forks, full buffers, programs that just end."""
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headrace import Admin, AsyncProducer, Broker, Producer, TopicPartition
+from headrace.client.admin import OffsetSpec
+from headrace.client.cluster import Cluster
+from headrace.client.errors import (
+    BufferFullError,
+    ConfigError,
+    IllegalStateError,
+    RecordTooLargeError,
+    SomeNotSentError,
+    UnknownTopicOrPartitionError,
+)
+from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.producing import core
+from headrace.client.settings import ClientSettings
+from headrace.wire.errors import KafkaError
+from headrace.wire.records import read_records
+from tests.chaos.server_process import ServerProcess
+
+AWAY = "127.0.0.1:1"
+
+
+@pytest.fixture
+def broker() -> Iterator[Broker]:
+    with Broker(settings={"auto.create.topics.enable": "false"}) as running:
+        with Admin(bootstrap_servers=running.bootstrap_servers) as admin:
+            admin.create_topic("t", 2)
+        yield running
+
+
+def end_offsets(broker: Broker) -> int:
+    latest = OffsetSpec.LATEST
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        found = admin.list_offsets({TopicPartition("t", 0): latest, TopicPartition("t", 1): latest})
+    return sum(each.offset or 0 for each in found.values())
+
+
+def test_a_topic_that_is_not_there_is_named_with_the_cure(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(core, "TOPIC_WAIT_MS", 200)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'nope'.*Create the topic"):
+            producer.send("nope", b"x").result(30)
+        assert producer.send("t", b"x").result(30).topic == "t"
+
+
+def test_a_broker_that_is_away_fails_records_by_their_time() -> None:
+    with (
+        Producer(
+            bootstrap_servers=AWAY, delivery_timeout_ms=300, max_block_ms=300, default_api_timeout_ms=10_000
+        ) as producer,
+        pytest.raises(TimeoutError, match=r"max\.block\.ms=300"),
+    ):
+        producer.send("t", b"x").result(30)
+
+
+def test_a_first_connection_in_vain_is_tried_again_by_the_next_record() -> None:
+    with Producer(bootstrap_servers=AWAY, default_api_timeout_ms=200) as producer:
+        for _ in range(2):
+            with pytest.raises(KafkaError, match="no broker could be reached"):
+                producer.send("t", b"x").result(30)
+
+
+def test_a_full_buffer_holds_the_sender_back_and_then_says_so(broker: Broker) -> None:
+    with Producer(
+        bootstrap_servers=broker.bootstrap_servers, buffer_memory=2_000, max_block_ms=200, linger_ms=60_000
+    ) as producer:
+        producer.send("t", b"x" * 1_500)
+        with pytest.raises(BufferFullError, match=r"max\.block\.ms=200.*buffer\.memory=2000"):
+            producer.send("t", b"x" * 1_500)
+        producer.flush()
+        producer.send("t", b"x" * 1_500)
+    assert end_offsets(broker) == 2
+
+
+def test_a_full_buffer_holds_a_task_back(broker: Broker) -> None:
+    async def work() -> None:
+        async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=2_000) as producer:
+            sent = await asyncio.gather(*(producer.send("t", b"x" * 900) for _ in range(50)))
+            assert len(sent) == 50
+            assert len(await producer.send_many("t", [b"x" * 900] * 50)) == 50
+
+    asyncio.run(work())
+    assert end_offsets(broker) == 100
+
+
+def test_a_full_buffer_is_emptied_while_send_many_goes_on(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=300_000) as producer:
+        assert len(producer.send_many("t", (b"x" * 1_000 for _ in range(3_000)))) == 3_000
+
+
+def test_a_record_larger_than_a_request_is_refused_at_once(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        with pytest.raises(RecordTooLargeError, match=r"max\.request\.size=1048576"):
+            producer.send("t", b"x" * 2_000_000)
+        with pytest.raises(SomeNotSentError) as caught:
+            producer.send_many("t", [b"a", b"x" * 2_000_000, b"b"])
+        assert [place is None for place in caught.value.sent] == [False, True, False]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ({"value": 5}, "value must be bytes, str or None, got int"),
+        ({"value": b"x", "key": 1.5}, "key must be bytes, str or None, got float"),
+        ({"value": b"x", "headers": {"a": 1}}, "header 'a' must be bytes, str or None, got int"),
+        ({"value": b"x", "partition": -1}, "partition must be an int >= 0 or None, got -1"),
+        (
+            {"value": b"x", "timestamp": 1.5},
+            "timestamp must be milliseconds since 1970 as an int >= 0, got 1.5",
+        ),
+        ({"value": b"x", "topic": ""}, "topic must be a non-empty string, got ''"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(arguments: dict[str, object], text: str) -> None:
+    with Producer(bootstrap_servers=AWAY) as producer, pytest.raises((TypeError, ValueError), match=text):
+        producer.send(**{"topic": "t", **arguments})  # type: ignore[arg-type]
+
+
+def test_wrong_settings_are_refused_before_anything_connects() -> None:
+    with pytest.raises(ConfigError, match=r"did you mean linger\.ms"):
+        Producer(bootstrap_servers=AWAY, lingers_ms=5)
+    with pytest.raises(ConfigError, match=r"delivery\.timeout\.ms"):
+        Producer(bootstrap_servers=AWAY, retries=5)
+    with pytest.raises(ConfigError, match=r"shorter than linger\.ms"):
+        Producer(bootstrap_servers=AWAY, delivery_timeout_ms=5, linger_ms=10)
+
+
+def test_a_failure_that_nobody_asked_for_is_raised_by_flush(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"x", partition=7)
+        producer.send("t", b"x", partition=8)
+        with pytest.raises(SomeNotSentError, match="2 records were not acknowledged; the first: topic 't'"):
+            producer.flush()
+        seen = producer.send("t", b"x", partition=7)
+        assert isinstance(seen.exception(30), UnknownTopicOrPartitionError)
+        producer.flush()
+
+
+def test_callbacks_run_once_each_and_one_that_raises_harms_nobody(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    heard: list[int] = []
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+
+        def callback(future: object) -> None:
+            heard.append(1)
+            raise ValueError("a bad callback")
+
+        producer.send("t", b"x").add_done_callback(callback)
+        producer.flush()
+        done = producer.send("t", b"x")
+        done.result(30)
+        with pytest.raises(ValueError, match="a bad callback"):
+            done.add_done_callback(callback)
+    assert len(heard) == 2
+    assert "a bad callback" in caplog.text
+
+
+def test_a_callback_may_send(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"x").add_done_callback(lambda _: producer.send("t", b"y"))
+        producer.flush()
+        producer.flush()
+    assert end_offsets(broker) == 2
+
+
+def test_linger_waits_for_more_records_and_flush_does_not(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
+        future = producer.send("t", b"x")
+        with pytest.raises(TimeoutError, match="still being sent"):
+            future.result(0.2)
+        producer.flush()
+        assert future.done()
+
+
+def test_a_closed_producer_says_so(broker: Broker) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+    producer.send("t", b"x")
+    producer.close()
+    producer.close()
+    assert end_offsets(broker) == 1
+    with pytest.raises(IllegalStateError, match="closed"):
+        producer.send("t", b"x")
+
+
+def test_closing_fails_what_cannot_be_sent_in_time() -> None:
+    producer = Producer(bootstrap_servers=AWAY)
+    future = producer.send("t", b"x")
+    future.add_done_callback(lambda _: None)
+    producer.close(timeout=0.1)
+    with pytest.raises(KafkaError, match="closed"):
+        future.result(5)
+
+
+def test_the_child_of_a_fork_sends_for_itself(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"parent").result(30)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: that is what is tested
+            child = os.fork()
+        if not child:
+            try:
+                producer.send("t", b"child").result(30)
+                producer.close()
+                os._exit(0)
+            except BaseException:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        producer.send("t", b"parent").result(30)
+    assert end_offsets(broker) == 3
+
+
+def test_another_event_loop_is_refused(broker: Broker) -> None:
+    producer = AsyncProducer(bootstrap_servers=broker.bootstrap_servers)
+
+    async def send() -> None:
+        await producer.send("t", b"x")
+
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        first.run(send())
+        with pytest.raises(IllegalStateError, match="another event loop"):
+            second.run(send())
+        first.run(producer.close())
+
+
+def test_a_dropped_producer_warns_and_sends_what_it_has(broker: Broker) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+    future = producer.send("t", b"x")
+    kept = [producer]
+    del producer
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        kept.clear()
+    assert future.result(30).topic == "t"
+
+
+def test_a_program_that_just_ends_loses_nothing(broker: Broker, tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        textwrap.dedent(
+            f"""
+            from headrace import Producer
+            producer = Producer(bootstrap_servers="{broker.bootstrap_servers}", linger_ms=60_000)
+            for number in range(100):
+                producer.send("t", str(number))
+            """
+        )
+    )
+    subprocess.run([sys.executable, program], check=True, timeout=60)
+    assert end_offsets(broker) == 100
+
+
+def test_every_acknowledged_record_is_there_once_and_in_order_across_kill_nine(tmp_path: Path) -> None:
+    server = ServerProcess(tmp_path / "data", tmp_path / "server.log", {"log.segment.bytes": 1048576})
+    server.start()
+    try:
+        with Admin(bootstrap_servers=server.address) as admin:
+            admin.create_topic("t", 1)
+        producer = Producer(
+            bootstrap_servers=server.address,
+            reconnect_backoff_ms=20,
+            reconnect_backoff_max_ms=100,
+            retry_backoff_ms=20,
+            retry_backoff_max_ms=100,
+            batch_size=2_000,
+        )
+        futures = []
+        for _ in range(3):
+            futures += [producer.send("t", str(len(futures) + one)) for one in range(2_000)]
+            futures[-1_000].result(60)
+            server.kill()
+            server.start()
+        producer.flush(60)
+        producer.close()
+        assert [future.result().offset for future in futures] == list(range(6_000))
+        assert values_of(server.address) == list(range(6_000))
+    finally:
+        server.close()
+
+
+def values_of(address: str) -> list[int]:
+    async def read() -> list[int]:
+        found: list[int] = []
+        async with Cluster(ClientSettings.parse(bootstrap_servers=address)) as cluster:
+            end = (await list_offsets(cluster, {("t", 0): LATEST}))["t", 0]
+            async for _, batch in read_range(cluster, "t", 0, 0, end - 1):
+                found += [int(record.value or b"") for record in read_records(batch)]
+        return found
+
+    return asyncio.run(read())
