@@ -22,11 +22,12 @@ from collections import Counter
 from pathlib import Path
 
 import pandas as pd
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, TopicPartition
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 from support import account, broker_address
 
+from headrace import Producer, ProducerRecord
 from headrace.client.admin.sync import Admin
 from headrace.spark import parse_json, process, register
 
@@ -51,11 +52,10 @@ def send_orders(servers: str, topic: str) -> int:
     orders += [{"id": ORDERS + n, "customer": "unknown", "amount": 1.0} for n in range(UNKNOWN)]
     orders += [{"id": ORDERS + UNKNOWN + n, "customer": "early", "amount": 1.0} for n in range(EARLY)]
     values = [json.dumps(order).encode() for order in orders] + [b"{not an order"] * GARBAGE
-    producer = Producer({"bootstrap.servers": servers, "linger.ms": 5})
-    for number, value in enumerate(values):
-        producer.produce(topic, value, partition=number % 2)
-    if producer.flush(30):
-        raise TimeoutError(f"the orders could not be sent to {servers}")
+    with Producer(bootstrap_servers=servers) as producer:
+        producer.send_many(
+            topic, (ProducerRecord(value, partition=number % 2) for number, value in enumerate(values))
+        )
     return len(values)
 
 
