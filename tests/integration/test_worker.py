@@ -235,7 +235,7 @@ class TestSettling:
             with Admin(bootstrap_servers=test.broker.bootstrap_servers) as admin:
                 admin.set_topic_config("emails.dead", {"max.message.bytes": 10})
                 test.send("emails", Email("ada"))
-                wait_for(lambda: any("does not take" in record.getMessage() for record in caplog.records))
+                wait_for(lambda: any("MESSAGE_TOO_LARGE" in record.getMessage() for record in caplog.records))
                 assert only(test).held == 1
                 assert test.dead_letters("emails.dead") == []
 

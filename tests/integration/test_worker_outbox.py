@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from headrace import Admin, Broker
+from headrace.client.producing import core
 from headrace.client.sync import ShareConsumer
 from headrace.wire.batches import split
-from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError, outbox
+from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError
 from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
@@ -20,7 +21,7 @@ WAIT_S = 60.0
 @pytest.fixture(autouse=True)
 def _topics_come_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A broker in this process needs no five seconds to create a topic."""
-    monkeypatch.setattr(outbox, "TOPIC_S_MAX", 0.3)
+    monkeypatch.setattr(core, "TOPIC_WAIT_MS", 300)
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def test_a_record_for_a_topic_that_is_not_there_is_refused_with_the_command_that
         queue.send("letters", "one")
     with pytest.raises(SomeNotSentError, match=r"3 of 3.*no topic 'letters'"):
         queue.send_many("letters", ["one", "two", "three"])
-    assert said_by("aiokafka", caplog) == []
+    assert said_by("headrace.client", caplog) == []
     assert queue.send("emails", "one").offset == 0, "and others go on"
 
 
@@ -61,7 +62,7 @@ def test_a_worker_whose_dead_letters_have_no_topic_does_not_start(
 
     with pytest.raises(QueueError, match=r"nowhere to go: there is no topic 'emails\.dead'"):
         asyncio.run(queue.run_async())
-    assert said_by("aiokafka", caplog) == []
+    assert said_by("headrace.client", caplog) == []
 
 
 def test_a_dead_letter_waits_for_a_topic_that_was_deleted_and_says_so_in_one_line(
@@ -91,7 +92,7 @@ def test_a_dead_letter_waits_for_a_topic_that_was_deleted_and_says_so_in_one_lin
         finally:
             queue.stop(now=True)
             worker.join(WAIT_S)
-    assert said_by("aiokafka", caplog) == []
+    assert said_by("headrace.client", caplog) == []
 
 
 def batches_in(broker: Broker, topic: str) -> int:

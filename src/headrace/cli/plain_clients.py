@@ -1,8 +1,7 @@
-"""aiokafka's producer and consumer, set up by Kafka's names: for `produce`, and for `consume --consumer-group`.
+"""aiokafka's consumer, set up by Kafka's names: for `consume --consumer-group`.
 
-Settings that every client has (addresses, security, times) go through our own table, which refuses what is wrong, and
-are put into aiokafka's words by the worker's outbox, which sends with it too. Those that only a producer or only a
-consumer has are listed here.
+Settings that every client has (addresses, security, times) go through our own table, which refuses what is wrong.
+Those that only a consumer has are listed here.
 """
 
 import logging
@@ -13,15 +12,6 @@ from typing import Any
 
 from headrace.cli.failures import Refused, say
 
-COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
-PRODUCER_OPTIONS: dict[str, tuple[str, type]] = {
-    "acks": ("acks", str),
-    "linger.ms": ("linger_ms", int),
-    "batch.size": ("max_batch_size", int),
-    "max.request.size": ("max_request_size", int),
-    "compression.type": ("compression_type", str),
-    "enable.idempotence": ("enable_idempotence", bool),
-}
 CONSUMER_OPTIONS: dict[str, tuple[str, type]] = {
     "auto.offset.reset": ("auto_offset_reset", str),
     "isolation.level": ("isolation_level", str),
@@ -35,39 +25,13 @@ CONSUMER_OPTIONS: dict[str, tuple[str, type]] = {
     "max.partition.fetch.bytes": ("max_partition_fetch_bytes", int),
     "check.crcs": ("check_crcs", bool),
 }
-DELIVERY = "delivery.timeout.ms"
 QUIET_S = 30.0
-NOT_FOR_CONSUMERS = ("acks", "enable_idempotence", "max_request_size")
 
 
 def for_admin(settings: Mapping[str, str]) -> dict[str, str]:
-    """Without what only a producer or a plain consumer takes."""
-    own = PRODUCER_OPTIONS.keys() | CONSUMER_OPTIONS.keys() | {"group.protocol", DELIVERY}
+    """Without what only a plain consumer takes."""
+    own = CONSUMER_OPTIONS.keys() | {"group.protocol"}
     return {name: value for name, value in settings.items() if name not in own}
-
-
-def producer_options(settings: Mapping[str, str], compression: str | None) -> dict[str, Any]:
-    own = _converted(settings, PRODUCER_OPTIONS)
-    options = _common(settings) | own
-    options["compression_type"] = compression or own.get("compression_type")
-    if options["compression_type"] == "none":
-        options["compression_type"] = None
-    acks = {"-1": "all", "0": 0, "1": 1}.get(str(options["acks"]), options["acks"])
-    if acks not in ("all", 0, 1):
-        raise Refused(f"acks={acks}; allowed are all, 1 and 0")
-    if acks != "all":
-        if own.get("enable_idempotence"):
-            raise Refused(f"enable.idempotence=true needs acks=all, not {acks}")
-        options["enable_idempotence"] = False
-    return options | {"acks": acks}
-
-
-def patience_s(settings: Mapping[str, str], default: float) -> float:
-    """How long to wait for an acknowledgement."""
-    found = _converted(settings, {DELIVERY: (DELIVERY, int)}).get(DELIVERY)
-    if found is not None and found < 1:
-        raise Refused(f"{DELIVERY}={found}; allowed is 1 or more")
-    return default if found is None else float(found) / 1000
 
 
 class Hush(logging.Handler):
@@ -104,17 +68,36 @@ def consumer_options(settings: Mapping[str, str], group_id: str) -> dict[str, An
             f"group.protocol={protocol}: `headrace consume --consumer-group` speaks the classic protocol alone; "
             "leave it out. How partitions are shared out is the same."
         )
-    common = {name: value for name, value in _common(settings).items() if name not in NOT_FOR_CONSUMERS}
     return (
-        common | {"group_id": group_id, "enable_auto_commit": False} | _converted(settings, CONSUMER_OPTIONS)
+        _common(settings)
+        | {"group_id": group_id, "enable_auto_commit": False}
+        | _converted(settings, CONSUMER_OPTIONS)
     )
 
 
-def _common(settings: Mapping[str, str]) -> dict[str, Any]:
+def _common(given: Mapping[str, str]) -> dict[str, Any]:
+    """Our client's settings in aiokafka's words."""
+    from headrace.client.security import tls_context
     from headrace.client.settings import ClientSettings
-    from headrace.worker.outbox import producer_options
 
-    return producer_options(ClientSettings.parse(for_admin(settings)))
+    settings = ClientSettings.parse(for_admin(given))
+    options: dict[str, Any] = {
+        "bootstrap_servers": [str(address) for address in settings.bootstrap_servers],
+        "client_id": settings.client_id,
+        "request_timeout_ms": settings.request_timeout_ms,
+        "metadata_max_age_ms": settings.metadata_max_age_ms,
+        "retry_backoff_ms": settings.retry_backoff_ms,
+        "security_protocol": settings.security_protocol.value,
+    }
+    if settings.security_protocol.has_tls:
+        options["ssl_context"] = tls_context(settings)
+    if settings.security_protocol.has_sasl:
+        options |= {
+            "sasl_mechanism": settings.sasl_mechanism.value,
+            "sasl_plain_username": settings.sasl_username,
+            "sasl_plain_password": settings.sasl_password,
+        }
+    return options
 
 
 def _converted(settings: Mapping[str, str], table: Mapping[str, tuple[str, type]]) -> dict[str, Any]:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from headrace.cli.sending import Tally
 
 PERF_COUNT, PERF_SIZE = 100_000, 100
+REQUEST_BYTES_MAX = 100 * 1024 * 1024
+"""Above what brokers take, so that they decide (`max.message.bytes`)."""
 
 
 class Compression(StrEnum):
@@ -98,8 +100,9 @@ def produce(
     headrace produce orders --perf --count 1000 --rate 50
     """
     from headrace.cli import inputs
-    from headrace.cli.plain_clients import for_admin, hushed, patience_s, producer_options
-    from headrace.cli.sending import PATIENCE_S, Tally, Target, send
+    from headrace.cli.plain_clients import for_admin
+    from headrace.cli.sending import Tally, Target, send
+    from headrace.client.settings import ProducerSettings
 
     if rate is not None and rate <= 0:
         raise typer.BadParameter(
@@ -113,8 +116,12 @@ def produce(
         raise typer.BadParameter("--whole sends files; name some")
     given = client_settings(server, settings, command_config)
     fixed = [(name, value.encode()) for name, value in pairs(headers, "--header")]
-    options = producer_options(given, compression and compression.value)
-    patience = patience_s(given, PATIENCE_S)
+    if compression is not None:
+        given = {name: value for name, value in given.items() if name != "compression.codec"}
+        given["compression.type"] = compression.value
+    options = ProducerSettings.parse({"max.request.size": REQUEST_BYTES_MAX, **given})
+    if options.transactional_id:
+        raise Refused("`headrace produce` sends without transactions; leave transactional.id out")
     with open_admin(for_admin(given)) as admin:
         if create and all(one.name != topic for one in admin.list_topics()):
             admin.create_topic(topic, -1)
@@ -126,7 +133,7 @@ def produce(
     elif not files and sys.stdin.isatty():
         say(f"Type records for {topic}, one a line; Ctrl+D ends.")
     total = number if perf else sum(file.stat().st_size for file in files or ()) or None
-    with hushed(), progress(f"to {topic}", total, in_bytes=not perf) as advance:
+    with progress(f"to {topic}", total, in_bytes=not perf) as advance:
         source: AsyncIterator[Input]
         if perf:
             source = inputs.made_up(number or PERF_COUNT, size)
@@ -137,7 +144,7 @@ def produce(
             source = inputs.lines(files or [], key_separator=separator, advance=advance)
         tally = Tally(advance if perf else _not_shown, report=_say_line if perf and not json else None)
         target = Target(topic, partition, fixed)
-        was_interrupted = send(options, source, tally, target, rate=rate, number=number, patience_s=patience)
+        was_interrupted = send(options, source, tally, target, rate=rate, number=number)
     _tell(tally, topic, perf=perf, json=json)
     if tally.error is not None:
         raise Refused(_failure(tally, topic))

@@ -4,19 +4,16 @@ import asyncio
 import contextlib
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from headrace.cli.failures import Refused
-
 if TYPE_CHECKING:
     from headrace.cli.inputs import Input
+    from headrace.client.producing.aio import AsyncProducer
+    from headrace.client.settings import ProducerSettings
 
-PATIENCE_S = 120.0
-"""Kafka's delivery.timeout.ms."""
 STOP_S_MAX = 2.0
-LOOK_S = 0.2
 REPORT_S = 5.0
 LATENCIES_MAX = 500_000
 """As Kafka's tool: of more records, an even share is kept for the percentiles."""
@@ -34,9 +31,6 @@ class Tally:
 
     def __init__(self, advance: Callable[[int], None], report: Callable[[str], None] | None) -> None:
         self.sent = self.acknowledged = self.bytes = 0
-        self._settled = 0
-        self.waiting_since: float | None = None
-        """Since when no record was acknowledged, while some are on their way."""
         self.error: BaseException | None = None
         self.began = self.ended = time.perf_counter()
         self._latencies: list[float] = []
@@ -49,17 +43,10 @@ class Tally:
     def begin(self) -> None:
         self.began = self.ended = self._span_began = time.perf_counter()
 
-    def began_to_wait(self, now: float) -> None:
-        """One more record is on its way."""
-        self.sent += 1
-        self.waiting_since = self.waiting_since or now
-
     def done(self, sent_at: float, size: int, error: BaseException | None) -> None:
         """A record was acknowledged, or was not."""
         now = time.perf_counter()
         self.ended = now
-        self._settled += 1
-        self.waiting_since = now if self._settled < self.sent else None
         if error is not None:
             self.error = self.error or error
             return
@@ -136,38 +123,30 @@ class _Span:
 
 
 def send(
-    options: Mapping[str, Any],
+    settings: "ProducerSettings",
     source: "AsyncIterator[Input]",
     tally: Tally,
     target: Target,
     *,
     rate: float | None,
     number: int | None,
-    patience_s: float = PATIENCE_S,
 ) -> bool:
-    """Sends all; whether Ctrl+C ended it. What was read by then is sent and acknowledged; a second one gives up.
-
-    Refused when records wait and none was acknowledged for `patience_s`: aiokafka would try for ever.
-    """
-    return asyncio.run(_send(options, _paced(source, tally, rate, number), tally, target, patience_s))
+    """Sends all; whether Ctrl+C ended it. What was read by then is sent and acknowledged; a second one gives up."""
+    return asyncio.run(_send(settings, _paced(source, tally, rate, number), tally, target))
 
 
 async def _send(
-    options: Mapping[str, Any],
-    source: "AsyncIterator[Input]",
-    tally: Tally,
-    target: Target,
-    patience_s: float,
+    settings: "ProducerSettings", source: "AsyncIterator[Input]", tally: Tally, target: Target
 ) -> bool:
-    from aiokafka import AIOKafkaProducer
+    from headrace.client.producing.aio import AsyncProducer
 
-    producer = AIOKafkaProducer(**options)
+    producer = AsyncProducer.of(settings)
     try:
         await producer.start()
         tally.begin()
-        return await _drive(producer, source, tally, target, patience_s)
+        return await _drive(producer, source, tally, target)
     finally:
-        await stop_in_time(producer)
+        await producer.close(0.0)
 
 
 async def stop_in_time(client: Any) -> None:
@@ -178,11 +157,10 @@ async def stop_in_time(client: Any) -> None:
 
 
 async def _drive(
-    producer: Any, source: "AsyncIterator[Input]", tally: Tally, target: Target, patience_s: float
+    producer: "AsyncProducer", source: "AsyncIterator[Input]", tally: Tally, target: Target
 ) -> bool:
     pump = asyncio.ensure_future(_pump(producer, source, tally, target))
     whole = asyncio.ensure_future(_whole(producer, pump))
-    stuck = asyncio.ensure_future(_until_stuck(tally, patience_s))
 
     def interrupt() -> None:
         (whole if pump.done() else pump).cancel()
@@ -191,35 +169,22 @@ async def _drive(
     for name in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(name, interrupt)
     try:
-        await asyncio.wait({whole, stuck}, return_when=asyncio.FIRST_COMPLETED)
-        if not whole.done():
-            waiting = tally.sent - tally.acknowledged
-            raise Refused(
-                f"nothing was acknowledged for {patience_s:.0f} s (delivery.timeout.ms); {waiting:,} of {tally.sent:,} "
-                "records are not, and some of them may be there all the same. Look after the brokers."
-            )
+        await asyncio.wait({whole})
         if whole.cancelled():
             raise KeyboardInterrupt
         whole.result()
         return pump.cancelled()
     finally:
-        for task in (pump, whole, stuck):
-            task.cancel()
-        await asyncio.gather(pump, whole, stuck, return_exceptions=True)
+        pump.cancel()
+        await asyncio.gather(pump, return_exceptions=True)
 
 
-async def _whole(producer: Any, pump: "asyncio.Future[None]") -> None:
+async def _whole(producer: "AsyncProducer", pump: "asyncio.Future[None]") -> None:
     """All that is read, and the acknowledgements of it, even if reading is interrupted or fails."""
     await asyncio.wait({pump})
     await producer.flush()
     if not pump.cancelled():
         pump.result()
-
-
-async def _until_stuck(tally: Tally, patience_s: float) -> None:
-    # It looks now and then: an event for every record would cost more than it tells.
-    while tally.waiting_since is None or time.perf_counter() - tally.waiting_since < patience_s:  # noqa: ASYNC110
-        await asyncio.sleep(min(LOOK_S, patience_s / 10))
 
 
 async def _paced(
@@ -234,15 +199,17 @@ async def _paced(
             return
 
 
-async def _pump(producer: Any, source: "AsyncIterator[Input]", tally: Tally, target: Target) -> None:
+async def _pump(
+    producer: "AsyncProducer", source: "AsyncIterator[Input]", tally: Tally, target: Target
+) -> None:
     def settled(sent_at: float, size: int) -> Callable[[asyncio.Future[Any]], None]:
         return lambda future: tally.done(sent_at, size, future.exception())
 
     async with aclosing(source) as records:  # type: ignore[type-var]
         async for key, value in records:
             sent_at = time.perf_counter()
-            future = await producer.send(
+            future = await producer.send_soon(
                 target.topic, value, key=key, partition=target.partition, headers=target.headers
             )
             future.add_done_callback(settled(sent_at, len(key or b"") + len(value or b"")))
-            tally.began_to_wait(sent_at)
+            tally.sent += 1

@@ -23,13 +23,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, ParamSpec, Self, TypeVar
 
-from headrace.client.settings import ClientSettings
+from headrace.client.producing.record import ProducerRecord
 from headrace.worker.backoff import Backoff
 from headrace.worker.bodies import ContentType, Header, parse_content_type, write_body
 from headrace.worker.crew import Crew, Orders
 from headrace.worker.errors import QueueError
 from headrace.worker.metrics import TaskMetrics
-from headrace.worker.outbox import Outbox, Outgoing, Sent
+from headrace.worker.outbox import Outbox, Sent, settings_for
 from headrace.worker.task import Task, build_options
 
 P = ParamSpec("P")
@@ -40,7 +40,8 @@ __all__ = ["Queue", "Sent"]
 class Queue:
     """Declares tasks, sends records, runs workers.
 
-    `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`).
+    `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`), those of
+    the producer behind `send` too (`compression_type=`, `delivery_timeout_ms=`).
     `content_type` ("json" or "msgpack") is how bodies are written, and read where a record does not say.
     `drain_timeout`: how many seconds functions may go on after SIGTERM before their records are released.
     `start_from`: where a group that has no start of its own begins, "earliest" or "latest"; None leaves it to the
@@ -79,7 +80,7 @@ class Queue:
         self._connect()
 
     def _connect(self) -> None:
-        settings = ClientSettings.parse(self._given)
+        settings = settings_for(self._given)
         self.bootstrap_servers = ",".join(str(address) for address in settings.bootstrap_servers)
         self._outbox = Outbox(settings)
         weakref.finalize(self, self._outbox.close)  # also at the program's end: nothing is left half sent
@@ -100,12 +101,12 @@ class Queue:
         self._reconnect({**before, **changes})
         return lambda: self._reconnect(before)
 
-    def _reconnect(self, given: Mapping[str, Any]) -> None:
+    def _reconnect(self, given: dict[str, Any]) -> None:
         if self._crew is not None:
             raise QueueError("the queue is running; configure it before")
-        ClientSettings.parse(given)  # refuses what is wrong while nothing has changed yet
+        settings_for(given)  # refuses what is wrong while nothing has changed yet
         self._outbox.close()
-        self._given = dict(given)
+        self._given = given
         self._connect()
 
     def task(
@@ -190,9 +191,8 @@ class Queue:
     ) -> list[Sent]:
         """Sends a record for each body, many at a time, and returns when the broker has all of them for sure.
 
-        `key` is called with each body; `headers` go with each record. Bodies are taken as they are needed, a thousand
-        at a time, so they may come from a generator. Where some were not acknowledged, `SomeNotSentError.sent` says
-        which were; bodies behind that thousand are not sent.
+        `key` is called with each body; `headers` go with each record. Bodies are taken as they are needed, so they may
+        come from a generator. Where some were not acknowledged, `SomeNotSentError.sent` says which were.
         """
         return self._outbox.send_many(topic, self._encode_many(bodies, key, headers))
 
@@ -282,16 +282,16 @@ class Queue:
         bodies: Iterable[Any],
         key: Callable[[Any], str | bytes | None] | None,
         headers: Mapping[str, str | bytes] | None,
-    ) -> Iterator[Outgoing]:
+    ) -> Iterator[ProducerRecord]:
         if isinstance(bodies, (str, bytes, Mapping)) or not isinstance(bodies, Iterable):
             raise TypeError(f"send_many takes several bodies, not {bodies!r}; for one write send")
         if key is not None and not callable(key):
             raise TypeError(f"send_many(key={key!r}) is not possible: give a function of a body, or None")
 
-        def each() -> Iterator[Outgoing]:
+        def each() -> Iterator[ProducerRecord]:
             for body in bodies:
                 value, encoded, raw_key = self._encode(body, None if key is None else key(body), headers)
-                yield Outgoing(value, raw_key, encoded)
+                yield ProducerRecord(value, raw_key, encoded)
 
         return each()
 

@@ -109,7 +109,7 @@ def _settle(world: World, group: str, dead: str, delivery: "Delivery", member: M
         member.did("skipped" if delivery.delivery_count >= limit else "released", number)
     elif kind_of(number) is Kind.POISON:
         headers = letter_headers(delivery, group, POISON_REASON)
-        world.outbox.send(dead, delivery.value, key=delivery.key, headers=headers)
+        world.producer.send(dead, delivery.value, key=delivery.key, headers=headers).result()
         delivery.reject(POISON_REASON)
         member.did("dead-lettered", number)
     else:

@@ -25,8 +25,8 @@ from headrace.cli.demo.orders import key_of, value_of
 if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
     from headrace.client.admin import Admin
+    from headrace.client.producing.sync import Producer
     from headrace.client.sync import ShareConsumer
-    from headrace.worker.outbox import Outbox
 
 T = TypeVar("T")
 PARTITIONS = 2
@@ -55,7 +55,7 @@ class World:
         self.broker_start_ms = 0.0
         self._stack = contextlib.ExitStack()
         self.admin: Admin
-        self.outbox: Outbox
+        self.producer: Producer
 
     @property
     def is_live(self) -> bool:
@@ -102,7 +102,7 @@ class World:
         for number in numbers:
             if self.stopping.is_set():
                 return
-            self.outbox.send(topic, value_of(number), key=key_of(number))
+            self.producer.send(topic, value_of(number), key=key_of(number)).result()
             if per_second is not None:
                 self.stopping.wait(1 / per_second)
 
@@ -138,8 +138,7 @@ class World:
 
     def open(self, *, is_embedded: bool) -> None:
         from headrace.client.admin import Admin
-        from headrace.client.settings import ClientSettings
-        from headrace.worker.outbox import Outbox
+        from headrace.client.producing.sync import Producer
 
         if is_embedded:
             from headrace.broker.embedded import Broker
@@ -149,8 +148,7 @@ class World:
             self.broker_start_ms = (time.monotonic() - started) * 1000
             self.settings["bootstrap.servers"] = self.broker.bootstrap_servers
         self.admin = self._stack.enter_context(Admin(self.settings))
-        self.outbox = Outbox(ClientSettings.parse(self.settings))
-        self._stack.callback(self.outbox.close)
+        self.producer = self._stack.enter_context(Producer(self.settings))
 
     def restart_broker(self) -> None:
         """Ours, on the same address and data; clients live through it."""

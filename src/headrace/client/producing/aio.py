@@ -33,13 +33,25 @@ class AsyncProducer:
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self.settings = ProducerSettings.parse(settings, **keywords)
+        self._set_up(ProducerSettings.parse(settings, **keywords))
+
+    @classmethod
+    def of(cls, settings: ProducerSettings) -> Self:
+        """From settings that have been parsed."""
+        producer = cls.__new__(cls)
+        producer._set_up(settings)
+        return producer
+
+    def _set_up(self, settings: ProducerSettings) -> None:
+        self.settings = settings
         self._maker = EntryMaker(self.settings)
         self._driver: ProducerDriver | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = os.getpid()
         self._is_closed = False
         self._buffered = 0
+        self._unsent = 0
+        """Bytes put since the loop had its last turn, at most."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     async def start(self) -> None:
@@ -58,9 +70,26 @@ class AsyncProducer:
     ) -> RecordMetadata:
         """Returns where the record is, once it is acknowledged. KafkaError when it is not.
 
-        Records of one task arrive in the order of their calls. To have many on their way use tasks, or `send_many`. A
-        call that is cancelled may have sent its record.
+        Records of one task arrive in the order of their calls. To have many on their way use tasks, `send_many` or
+        `send_soon`. A call that is cancelled may have sent its record.
         """
+        return await (
+            await self.send_soon(
+                topic, value, key=key, headers=headers, partition=partition, timestamp=timestamp
+            )
+        )
+
+    async def send_soon(
+        self,
+        topic: str,
+        value: Data,
+        *,
+        key: Data = None,
+        headers: HeadersLike = (),
+        partition: int | None = None,
+        timestamp: int | None = None,
+    ) -> "asyncio.Future[RecordMetadata]":
+        """`send` that waits only for room in the buffer. The future is done when the record is acknowledged."""
         driver = self._require_open()
         done: asyncio.Future[RecordMetadata] = driver.loop.create_future()
         entry = self._maker.make(topic, value, key, headers, partition, timestamp, done)
@@ -68,8 +97,11 @@ class AsyncProducer:
             await self._room(entry.cost)
             driver = self._require_open()
         self._put(driver, entry)
-        driver.pump_soon()
-        return await done
+        if self._unsent >= self.settings.batch_size:
+            await self._let_go(driver)
+        else:
+            driver.pump_soon()
+        return done
 
     async def send_many(self, topic: str, records: Iterable[ProducerRecord | Data]) -> list[RecordMetadata]:
         """Sends values, or `ProducerRecord`s, and returns where each is once all are acknowledged.
@@ -96,6 +128,8 @@ class AsyncProducer:
                     many.settle(place, None, error)
                     continue
             self._put(driver, entry)
+            if self._unsent >= self.settings.batch_size:
+                await self._let_go(driver)
         many.complete()
         driver.pump()
         await done.wait()
@@ -104,6 +138,10 @@ class AsyncProducer:
     async def flush(self) -> None:
         """Returns when every record sent so far is acknowledged or has failed, without waiting for linger.ms."""
         await self._require_open(is_sending=False).flush()
+
+    async def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. It is created by this where brokers create topics by themselves."""
+        return await self._require_open(is_sending=False).partition_count(topic)
 
     async def begin(self) -> None:
         """Begins a transaction. The first one fences other producers of the same transactional.id."""
@@ -201,7 +239,14 @@ class AsyncProducer:
 
     def _put(self, driver: ProducerDriver, entry: Entry) -> None:
         self._buffered += entry.cost
+        self._unsent += entry.cost
         driver.put((entry,))
+
+    async def _let_go(self, driver: ProducerDriver) -> None:
+        """One who sends without ever waiting must let the loop send, too."""
+        self._unsent = 0
+        driver.pump()
+        await asyncio.sleep(0)
 
     async def _room(self, cost: int) -> None:
         waiter = asyncio.get_running_loop().create_future()

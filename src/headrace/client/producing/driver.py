@@ -14,6 +14,7 @@ from typing import Any
 
 from headrace.client.cluster import ANY, Cluster
 from headrace.client.errors import error_for, is_retriable
+from headrace.client.producing import core
 from headrace.client.producing.batch import Batch, Entry, Identity
 from headrace.client.producing.core import ProducerCore, Result
 from headrace.client.producing.queue import Outcome, PartitionQueue
@@ -106,6 +107,20 @@ class ProducerDriver:
             await asyncio.shield(task)
             if self._start_error is not None:
                 raise self._start_error
+
+    async def partition_count(self, topic: str) -> int:
+        """Waits for a topic that the brokers may be creating."""
+        await self.start()
+        until = self.loop.time() + core.TOPIC_WAIT_MS / 1000
+        while True:
+            await self.cluster.refresh([topic], creates=True)
+            found = self.cluster.topic(topic)
+            if found is not None and found.partitions:
+                return len(found.partitions)
+            code = self.cluster.topic_errors.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+            if not is_retriable(code) or self.loop.time() >= until:
+                self.cluster.forget_topics([topic])
+                raise error_for(code, about=f"topic {topic!r}")
 
     async def close(self, timeout_s: float) -> None:
         """Sends what is buffered for as long as `timeout_s` allows, and fails the rest."""

@@ -1,8 +1,10 @@
 """What `Producer.send` returns: a future as in `concurrent.futures`, but light enough to make one for every record."""
 
+import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.client.background import WAKE_S
@@ -51,6 +53,23 @@ class SendFuture:
                 self._callbacks = (*self._callbacks, callback)
                 return
         callback(self)
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        """The same as `result()`, on any event loop."""
+        loop = asyncio.get_running_loop()
+        heard = loop.create_future()
+
+        def hear() -> None:
+            if not heard.done():
+                heard.set_result(None)
+
+        def wake(_: SendFuture) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has ended meanwhile
+                loop.call_soon_threadsafe(hear)
+
+        self.add_done_callback(wake)
+        yield from heard
+        return self.result()
 
     def _wait(self, timeout: float | None) -> None:
         bell = threading.Lock()

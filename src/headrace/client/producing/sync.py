@@ -51,7 +51,17 @@ class Producer:
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
-        self.settings = ProducerSettings.parse(settings, **keywords)
+        self._set_up(ProducerSettings.parse(settings, **keywords))
+
+    @classmethod
+    def of(cls, settings: ProducerSettings) -> Self:
+        """From settings that have been parsed."""
+        producer = cls.__new__(cls)
+        producer._set_up(settings)
+        return producer
+
+    def _set_up(self, settings: ProducerSettings) -> None:
+        self.settings = settings
         self._maker = EntryMaker(self.settings)
         self._is_closed = False
         self._engine = _Engine(self.settings)
@@ -114,6 +124,12 @@ class Producer:
         SomeNotSentError when records have failed whose future nobody has asked; TimeoutError after `timeout` seconds.
         """
         self._require_engine(is_sending=False).flush(timeout)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has. It is created by this where brokers create topics by themselves."""
+        engine = self._require_engine(is_sending=False)
+        count: int = engine.run(engine.driver.partition_count(topic))
+        return count
 
     def begin(self) -> None:
         """Begins a transaction. The first one fences other producers of the same transactional.id."""
