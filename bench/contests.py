@@ -3,16 +3,17 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from bench import bounds, client, slow
+from bench import bounds, client, producers, slow
 from bench.contest import Contest
 from bench.machine import spin_s
 from bench.queues import run as queues
 from bench.spark import run as spark
 
-CONTESTS = ("bounds", "client", "slow", "queues", "spark")
+CONTESTS = ("bounds", "client", "producers", "slow", "queues", "spark")
 TITLES = {
     "bounds": "Bounds: what one client costs beside many others, or after a long history.",
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
+    "producers": "Producers: ours, confluent-kafka's and aiokafka's on our broker, 1 partition, fsync, idempotent.",
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Task queues: all jobs are enqueued, then a worker works them off, ten at once; each ran exactly once.",
     "spark": "Spark: kafka-share against Spark's own Kafka source, 2 partitions, 100 bytes a record, noop sink.",
@@ -20,11 +21,12 @@ TITLES = {
 REFERENCES = {
     "bounds": bounds.REFERENCE,
     "client": client.CONFLUENT,
+    "producers": producers.CONFLUENT,
     "slow": slow.REFERENCE,
     "queues": queues.OURS,
     "spark": spark.REFERENCE,
 }
-ROUNDS = {"bounds": 1, "client": 2, "slow": 1, "queues": 2, "spark": 2}
+ROUNDS = {"bounds": 1, "client": 2, "producers": 2, "slow": 1, "queues": 2, "spark": 2}
 CLIENT_S, SLOW_S = 1.5, 2.0
 
 
@@ -47,6 +49,8 @@ def run_contest(
         bounds.run_bounds(contest, folder, rounds=rounds, before=before, say=say)
     elif name == "client":
         client.run_clients(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
+    elif name == "producers":
+        producers.run_producers(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
     elif name == "slow":
         slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)
     elif name == "queues":

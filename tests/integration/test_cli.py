@@ -213,7 +213,7 @@ def test_a_producer_whose_broker_went_away_gives_up_in_time_and_says_how_much_is
             stack.callback(process.kill)
             while not admin.describe_topics(["orders"], offsets=True)["orders"].partitions[0].end_offset:
                 assert process.poll() is None
-        out, err = process.communicate(timeout=WAIT_S)
+        _, err = process.communicate(timeout=WAIT_S)
     assert process.returncode == 1
     assert "for topic 'orders' not acknowledged" in err
     assert "not acknowledged within delivery.timeout.ms=2000" in err

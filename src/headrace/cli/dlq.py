@@ -1,8 +1,7 @@
 """`headrace dlq`: dead letters by cause, one with all it says, and the way back (redrive)."""
 
-from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -21,16 +20,13 @@ from headrace.cli.render import count, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
-    from headrace.client.cluster import Cluster
     from headrace.client.dead_letters import Cause, DeadLetter, Listing, RedriveResult
     from headrace.wire.records import Record
 
 app = typer.Typer(
     help="Look at dead letters, and send them back to where they came from.", no_args_is_help=True
 )
-T = TypeVar("T")
 TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
-PREFIX = "dlq."
 LETTERS_SHOWN_MAX = 50
 
 
@@ -79,18 +75,13 @@ def list_letters(
     headrace dlq list mailers
     headrace dlq list dlq.emails --letters
     """
-    from headrace.client.dead_letters import read_dead_letters
-
-    given = client_settings(server, settings, command_config)
-    with open_admin(given) as admin:
-        boxes = [_box(admin, name)] if name else _boxes(admin)
-    if not boxes:
-        say("There are no dead-letter topics: no share group names one, and no topic's name begins with dlq.")
-
-    async def read(cluster: "Cluster") -> "list[Listing]":
-        return [_of_group(await read_dead_letters(cluster, box.topic), box.group_id) for box in boxes]
-
-    listings = _with_cluster(given, read) if boxes else []
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        boxes = [_box(admin, name)] if name else [Box(topic, None) for topic in admin.dead_letter_topics()]
+        if not boxes:
+            say(
+                "There are no dead-letter topics: no share group names one, and no topic's name looks like one."
+            )
+        listings = [_of_group(admin.dead_letters(box.topic), box.group_id) for box in boxes]
     if json:
         print_json([_as_json(one, letters) for one in listings])
         return
@@ -120,27 +111,18 @@ def show(
     headrace dlq show mailers
     headrace dlq show mailers 0@17
     """
-    from headrace.client.dead_letters import read_dead_letter, read_dead_letters
-
     place = None if letter is None else _parse_place(letter)
-    given = client_settings(server, settings, command_config)
-    with open_admin(given) as admin:
+    with open_admin(client_settings(server, settings, command_config)) as admin:
         box = _box(admin, name)
-
-    async def read(cluster: "Cluster") -> "tuple[DeadLetter | None, Record | None]":
-        listing = _of_group(await read_dead_letters(cluster, box.topic), box.group_id)
+        listing = _of_group(admin.dead_letters(box.topic), box.group_id)
         if place is None:
             found = max(listing.letters, key=lambda one: one.timestamp, default=None)
         else:
             found = next((one for one in listing.letters if (one.partition, one.offset) == place), None)
         if found is None:
-            return None, None
-        return found, await read_dead_letter(cluster, box.topic, found.partition, found.offset)
-
-    found, record = _with_cluster(given, read)
-    if found is None or record is None:
-        what = "no dead letters" if letter is None else f"no dead letter {letter}"
-        raise Refused(f"there is {what} in {box.topic}; `headrace dlq list {name} --letters` shows them.")
+            what = "no dead letters" if letter is None else f"no dead letter {letter}"
+            raise Refused(f"there is {what} in {box.topic}; `headrace dlq list {name} --letters` shows them.")
+        record = admin.dead_letter(box.topic, found.partition, found.offset)
     if json:
         print_json(
             {
@@ -181,15 +163,9 @@ def redrive(
     headrace dlq redrive mailers --cause 3f2a91c4 --execute
     headrace dlq redrive dlq.emails --max 10 --execute
     """
-    from headrace.client.dead_letters import redrive as send_back
-
-    given = client_settings(server, settings, command_config)
-    with open_admin(given) as admin:
+    with open_admin(client_settings(server, settings, command_config)) as admin:
         box = _box(admin, name)
-
-    async def drive(cluster: "Cluster") -> "RedriveResult":
-        return await send_back(
-            cluster,
+        result = admin.redrive(
             box.topic,
             group_id=box.group_id,
             cause=cause,
@@ -197,27 +173,12 @@ def redrive(
             again=again,
             dry_run=not execute,
         )
-
-    result = _with_cluster(given, drive)
     if json:
         print_json(result)
     else:
         _print_result(result, box.topic)
     if result.gone or result.refused or result.uncertain:
         raise Refused("not every letter was sent back. " + " ".join(result.errors))
-
-
-def _with_cluster(given: Mapping[str, str], work: "Callable[[Cluster], Awaitable[T]]") -> T:
-    import asyncio
-
-    from headrace.client.cluster import Cluster
-    from headrace.client.settings import ClientSettings
-
-    async def run() -> T:
-        async with Cluster(ClientSettings.parse(given)) as cluster:
-            return await work(cluster)
-
-    return asyncio.run(run())
 
 
 def _box(admin: "Admin", name: str) -> Box:
@@ -227,21 +188,11 @@ def _box(admin: "Admin", name: str) -> Box:
     topic = _topic_of(admin, name)
     if topic:
         return Box(topic, name)
-    others = ", ".join(box.topic for box in _boxes(admin)) or "none"
+    others = ", ".join(admin.dead_letter_topics()) or "none"
     raise Refused(
         f"{name!r} is no topic, and no group whose {TOPIC_CONFIG} is set; name the topic where dead letters go. "
         f"Dead-letter topics here: {others}."
     )
-
-
-def _boxes(admin: "Admin") -> list[Box]:
-    topics = {topic.name for topic in admin.list_topics()}
-    named = {_topic_of(admin, group.group_id) for group in admin.list_groups(type="share")}
-    return [
-        Box(topic, None)
-        for topic in sorted(topics)
-        if topic in named or topic.startswith(PREFIX) or topic.endswith((".dead", ".dlq"))
-    ]
 
 
 def _topic_of(admin: "Admin", group_id: str) -> str:

@@ -18,6 +18,7 @@ their content; the content is read when it is sent. A letter whose topic keeps n
 with what its offset in the source topic still holds.
 """
 
+import asyncio
 import hashlib
 import json
 import time
@@ -28,9 +29,16 @@ from typing import Any
 from uuid import uuid4
 
 from headrace.client.cluster import Cluster
-from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError, error_for
+from headrace.client.errors import (
+    OffsetOutOfRangeError,
+    OutOfOrderSequenceError,
+    RequestTimeoutError,
+    UnknownTopicOrPartitionError,
+    error_for,
+)
 from headrace.client.plain_fetch import EARLIEST, LATEST, list_offsets, read_range
-from headrace.client.plain_produce import UNKNOWN_OUTCOME, produce
+from headrace.client.producing.aio import AsyncProducer
+from headrace.client.settings import ProducerSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, read_records
 
@@ -41,6 +49,9 @@ FROM, COUNT = "headrace.redrive.from", "headrace.redrive.count"
 LETTERS_MAX = 10_000
 CHUNK = 200
 BATCH_BYTES_MAX = 512 * 1024
+REQUEST_BYTES_MAX = 100 * 1024 * 1024
+"""Above what brokers take, so that they decide (`max.message.bytes`)."""
+UNKNOWN_OUTCOME = (RequestTimeoutError, OutOfOrderSequenceError)
 READ_BYTES = 1 << 20
 
 Place = tuple[str, int]
@@ -193,11 +204,17 @@ async def redrive(
     )
     if dry_run or not chosen:
         return planned
-    drive = _Drive(cluster, listing, again=again)
-    for partition in sorted({letter.partition for letter in chosen}):
-        here = [letter for letter in chosen if letter.partition == partition]
-        for begin in range(0, len(here), CHUNK):
-            await drive.send(partition, here[begin : begin + CHUNK])
+    settings = ProducerSettings.from_client(
+        cluster.settings,
+        max_request_size=REQUEST_BYTES_MAX,
+        delivery_timeout_ms=cluster.settings.default_api_timeout_ms,
+    )
+    async with AsyncProducer.of(settings) as producer:
+        drive = _Drive(cluster, producer, listing, again=again)
+        for partition in sorted({letter.partition for letter in chosen}):
+            here = [letter for letter in chosen if letter.partition == partition]
+            for begin in range(0, len(here), CHUNK):
+                await drive.send(partition, here[begin : begin + CHUNK])
     return replace(
         planned,
         redriven=drive.redriven,
@@ -213,8 +230,9 @@ async def redrive(
 class _Drive:
     """One redrive under way; `id` tells its claims from those of others."""
 
-    def __init__(self, cluster: Cluster, listing: Listing, *, again: bool) -> None:
+    def __init__(self, cluster: Cluster, producer: AsyncProducer, listing: Listing, *, again: bool) -> None:
         self._cluster = cluster
+        self._producer = producer
         self._topic = listing.topic
         self._read_to = dict(listing.ends)
         self._again = again
@@ -232,8 +250,7 @@ class _Drive:
         perhaps_sent: set[int] = set()
         try:
             for target, ready in (await self._sorted_by_target(partition, mine)).items():
-                for batch in _batches(ready):
-                    await self._produce(target, batch, done, perhaps_sent)
+                await self._produce(target, ready, done, perhaps_sent)
         finally:
             # Even when cancelled: what was sent has been sent, and must not be sent again.
             await self._mark(partition, "done", done)
@@ -255,25 +272,36 @@ class _Drive:
     async def _produce(
         self,
         target: Place,
-        batch: Sequence[tuple[int, NewRecord]],
+        ready: Sequence[tuple[int, NewRecord]],
         done: list[int],
         perhaps_sent: set[int],
     ) -> None:
-        offsets = [offset for offset, _ in batch]
-        perhaps_sent.update(offsets)
-        try:
-            await produce(self._cluster, *target, [record for _, record in batch])
-        except UNKNOWN_OUTCOME as error:
-            self.uncertain += len(batch)
-            self.errors.append(str(error))
-        except KafkaError as error:
-            self.refused += len(batch)
-            self.errors.append(str(error))
-            perhaps_sent.difference_update(offsets)
-        else:
-            self.redriven += len(batch)
-            self.targets[target[0]] = self.targets.get(target[0], 0) + len(batch)
-            done += offsets
+        topic, partition = target
+        perhaps_sent.update(offset for offset, _ in ready)
+        sending = [
+            await self._producer.send_soon(
+                topic,
+                record.value,
+                key=record.key,
+                headers=record.headers,
+                partition=partition,
+                timestamp=record.timestamp,
+            )
+            for _, record in ready
+        ]
+        results = await asyncio.gather(*sending, return_exceptions=True)
+        for (offset, _), result in zip(ready, results, strict=True):
+            if not isinstance(result, BaseException):
+                self.redriven += 1
+                self.targets[topic] = self.targets.get(topic, 0) + 1
+                done.append(offset)
+                continue
+            self.errors.append(str(result))
+            if isinstance(result, UNKNOWN_OUTCOME):
+                self.uncertain += 1
+            else:
+                self.refused += 1
+                perhaps_sent.discard(offset)
 
     async def _claim(self, partition: int, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
         """Those of the letters that nobody else has claimed since they were read."""
@@ -296,8 +324,14 @@ class _Drive:
         key = (
             f"{MARK}/{self.id}/{action}/{min(offsets)}".encode()
         )  # a compacted topic wants one, and keeps each
-        record = NewRecord(key, json.dumps(said).encode(), [(MARK, action.encode())], _now_ms())
-        return await produce(self._cluster, self._topic, partition, [record])
+        marked = await self._producer.send(
+            self._topic,
+            json.dumps(said).encode(),
+            key=key,
+            headers=[(MARK, action.encode())],
+            partition=partition,
+        )
+        return marked.offset
 
     async def _contents(
         self, partition: int, letters: Sequence[DeadLetter]
@@ -462,20 +496,6 @@ def _targets(letters: Iterable[DeadLetter]) -> dict[str, int]:
         if letter.source_topic is not None:
             counts[letter.source_topic] = counts.get(letter.source_topic, 0) + 1
     return counts
-
-
-def _batches(ready: Sequence[tuple[int, NewRecord]]) -> Iterator[list[tuple[int, NewRecord]]]:
-    batch: list[tuple[int, NewRecord]] = []
-    size = 0
-    for entry in ready:
-        weight = 100 + len(entry[1].key or b"") + len(entry[1].value or b"")
-        if batch and size + weight > BATCH_BYTES_MAX:
-            yield batch
-            batch, size = [], 0
-        batch.append(entry)
-        size += weight
-    if batch:
-        yield batch
 
 
 def _mark_of(record: Record) -> dict[str, Any] | None:

@@ -441,6 +441,12 @@ class ProducerSettings(ClientSettings):
         if name not in REFUSED_FOR_SHARE_GROUPS:
             _refuse_or_pass_over(name, value)
 
+    @classmethod
+    def from_client(cls, settings: ClientSettings, **changes: Any) -> Self:
+        """A producer for whom another client's settings hold as well."""
+        common = {each.name: getattr(settings, each.name) for each in fields(ClientSettings)}
+        return cls(**common, **changes)
+
     @property
     def is_idempotent(self) -> bool:
         return self.enable_idempotence and self.acks is Acks.ALL

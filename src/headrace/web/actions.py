@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from headrace.client.admin.results import OffsetSpec
-from headrace.client.dead_letters import redrive as redrive_letters
 from headrace.web.model import (
     Done,
     GroupChoice,
@@ -78,8 +77,7 @@ async def release_record(site: Site, wanted: HeldRecord) -> Done:
 
 async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
     async with site.redriving:
-        result = await redrive_letters(
-            site.source.cluster,
+        result = await site.source.admin.redrive(
             wanted.topic,
             cause=wanted.cause,
             limit=wanted.limit,

@@ -6,7 +6,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from headrace.client.admin.results import ConfigEntry, GroupMember, GroupType, OffsetSpec, ShareGroup
-from headrace.client.dead_letters import LetterStatus, read_dead_letters
+from headrace.client.dead_letters import LetterStatus
 from headrace.client.plain_fetch import read_range
 from headrace.share.view import SharePartitionState
 from headrace.web.bodies import row_of
@@ -39,9 +39,7 @@ LETTERS_S = 4.0
 READ_BYTES = 1 << 20
 RECORD_PATIENCE_MS = 1_000
 """A record that is not written yet is not waited for."""
-TOPICS_WITH_CONFIG_MAX = 200
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
-DEAD_LETTERS_ALLOWED = "errors.deadletterqueue.group.enable"
 
 Place = tuple[str, int]
 
@@ -348,7 +346,7 @@ async def dead_letters_page(site: Site, topic: str | None) -> DeadLettersPage:
 
 
 async def _dead_letters(site: Site, topics: tuple[str, ...], topic: str) -> DeadLettersPage:
-    listing = await read_dead_letters(site.source.cluster, topic)
+    listing = await site.source.admin.dead_letters(topic)
     newest = sorted(listing.letters, key=lambda letter: -letter.timestamp)[:LETTERS_SHOWN]
     return DeadLettersPage(
         topics=topics,
@@ -391,35 +389,7 @@ async def _dead_letters(site: Site, topics: tuple[str, ...], topic: str) -> Dead
 
 
 async def dead_letter_topics(site: Site) -> tuple[str, ...]:
-    """Topics that look like dead-letter topics by their name, that are allowed to be one, or that a group names."""
-    admin = site.source.admin
-    names = [topic.name for topic in site.overview.topics if not topic.is_internal]
-    found = {name for name in names if _sounds_dead(name)}
-    asked = [name for name in names if name not in found][:TOPICS_WITH_CONFIG_MAX]
-    configs = await asyncio.gather(*(admin.topic_config(name) for name in asked), return_exceptions=True)
-    for name, config in zip(asked, configs, strict=True):
-        if _config_value(config, DEAD_LETTERS_ALLOWED) == "true":
-            found.add(name)
-    groups = [group.group_id for group in site.overview.share_groups]
-    for config in await asyncio.gather(*(admin.group_config(one) for one in groups), return_exceptions=True):
-        named = _config_value(config, DEAD_LETTER_TOPIC)
-        if named in names:
-            found.add(named)
-    return tuple(sorted(found))
-
-
-def _config_value(configs: Mapping[str, ConfigEntry] | BaseException, name: str) -> str:
-    """Empty where it is not set, or the configs could not be had."""
-    if isinstance(configs, BaseException) or name not in configs:
-        return ""
-    return configs[name].value or ""
-
-
-def _sounds_dead(name: str) -> bool:
-    lowered = name.lower()
-    return lowered.startswith(("dlq.", "dlq-")) or lowered.endswith(
-        (".dlq", "-dlq", ".dead", "-dead", ".dead-letters", ".dlt", "-dlt")
-    )
+    return tuple(await site.source.admin.dead_letter_topics())
 
 
 def _config_rows(configs: Mapping[str, ConfigEntry]) -> tuple[ConfigRow, ...]:

@@ -2,12 +2,15 @@
 broker and our worker write them."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pytest
+from typer.testing import CliRunner
 
-from headrace import Broker
+from headrace import Admin, Broker
+from headrace.cli.app import app
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import LetterStatus, read_dead_letter, read_dead_letters, redrive
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
@@ -306,3 +309,22 @@ def test_a_redrive_that_is_cancelled_sends_nothing_twice_and_loses_nothing(play:
         assert LetterStatus.WAITING not in statuses.values()
 
     play(story)
+
+
+DEAD_LETTER_NAMES = ["dlq.orders", "dlq-orders", "orders.dlq", "orders-dlq", "orders.dead", "orders-dead"]
+DEAD_LETTER_NAMES += ["orders.dlt", "orders-DLT", "orders.dead-letters"]
+
+
+def test_one_rule_says_what_a_dead_letter_topic_is() -> None:
+    """By its name, because groups may write to it, or because a group names it; the command line has the same list."""
+    with Broker(settings={"headrace.share.version": 2}) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            for name in [*DEAD_LETTER_NAMES, "orders", "dead", "named"]:
+                admin.create_topic(name)
+            admin.create_topic("allowed", configs={"errors.deadletterqueue.group.enable": "true"})
+            admin.create_topic("box", configs={"errors.deadletterqueue.group.enable": "true"})
+            admin.set_group_config("kitchen", {"errors.deadletterqueue.topic.name": "box"})
+            found = admin.dead_letter_topics()
+        assert found == sorted([*DEAD_LETTER_NAMES, "allowed", "box"])
+        listed = CliRunner().invoke(app, ["dlq", "list", "--json", "-b", broker.bootstrap_servers])
+        assert [one["topic"] for one in json.loads(listed.stdout)] == found

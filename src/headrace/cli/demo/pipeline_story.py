@@ -4,7 +4,6 @@ The query is a process of its own (`python -m headrace.spark.demo`). It dies by 
 micro-batch, and is started again on the same checkpoint until the share group has nothing left.
 """
 
-import asyncio
 import contextlib
 import importlib.util
 import os
@@ -67,7 +66,7 @@ def play(world: World, *, topic: str | None = None, produced: int = 0) -> list[A
     account.add("scored", (number for number, is_skipped in rows if not is_skipped))
     account.add("skipped", (number for number, is_skipped in rows if is_skipped))
     # A dead letter is written at least once: a kill between the copy and its note repeats it, with the same offset.
-    account.add("dead-lettered", sorted(set(asyncio.run(_dead_numbers(world, dead)))))
+    account.add("dead-lettered", sorted(set(_dead_numbers(world, dead))))
     return [account]
 
 
@@ -151,18 +150,6 @@ def _scored(results: Path) -> list[tuple[int, bool]]:
     return rows
 
 
-async def _dead_numbers(world: World, dead: str) -> list[int]:
-    from headrace.client.cluster import Cluster
-    from headrace.client.dead_letters import read_dead_letter, read_dead_letters
-    from headrace.client.settings import ClientSettings
-
-    cluster = Cluster(ClientSettings.parse(world.settings))
-    await cluster.start()
-    try:
-        letters = (await read_dead_letters(cluster, dead)).letters
-        return [
-            number_in((await read_dead_letter(cluster, dead, one.partition, one.offset)).value)
-            for one in letters
-        ]
-    finally:
-        await cluster.close()
+def _dead_numbers(world: World, dead: str) -> list[int]:
+    letters = world.admin.dead_letters(dead).letters
+    return [number_in(world.admin.dead_letter(dead, one.partition, one.offset).value) for one in letters]

@@ -3,7 +3,6 @@
 import asyncio
 import threading
 from collections import Counter
-from typing import Any
 
 from headrace.cli.demo.orders import Account, Kind, kind_of, number_in
 from headrace.cli.demo.world import World
@@ -46,14 +45,14 @@ def play(world: World) -> list[Account]:
     worker.start()
     try:
         world.until(lambda: world.drained(group, topic), "the end of the first round")
-        listing = asyncio.run(_with_cluster(world, dead, is_redrive=False))
+        listing = world.admin.dead_letters(dead)
         world.say(
             f"   {len(packed)} packed, {sum(n - 1 for n in tries.values() if n > 1)} retries, and dead letters:"
         )
         for cause in listing.causes():
             world.say(f"   {cause.count:4}  {cause.text}")
         is_mended = True
-        result = asyncio.run(_with_cluster(world, dead, is_redrive=True))
+        result = world.admin.redrive(dead, dry_run=False)
         world.say(f"   The fault is mended: {result.redriven} dead letters are sent back to {topic!r}.")
         world.until(
             lambda: len(packed) >= ORDERS and world.drained(group, topic), "the end of the second round"
@@ -64,18 +63,3 @@ def play(world: World) -> list[Account]:
     account = Account("worker", ORDERS)
     account.add("packed", packed)
     return [account]
-
-
-async def _with_cluster(world: World, dead: str, *, is_redrive: bool) -> Any:
-    from headrace.client.cluster import Cluster
-    from headrace.client.dead_letters import read_dead_letters, redrive
-    from headrace.client.settings import ClientSettings
-
-    cluster = Cluster(ClientSettings.parse(world.settings))
-    await cluster.start()
-    try:
-        return await (
-            redrive(cluster, dead, dry_run=False) if is_redrive else read_dead_letters(cluster, dead)
-        )
-    finally:
-        await cluster.close()

@@ -18,6 +18,7 @@ from typing import Any, Self
 from headrace.client.admin import cluster_info, configs, groups, offsets, share_offsets, share_state, topics
 from headrace.client.admin.call import Call
 from headrace.client.admin.configs import Resource, Value
+from headrace.client.admin.dead_letter_topics import find_dead_letter_topics
 from headrace.client.admin.offsets import At
 from headrace.client.admin.results import (
     ClusterDescription,
@@ -38,10 +39,19 @@ from headrace.client.admin.results import (
 )
 from headrace.client.admin.share_offsets import To, Topics
 from headrace.client.cluster import Cluster
+from headrace.client.dead_letters import (
+    LETTERS_MAX,
+    Listing,
+    RedriveResult,
+    read_dead_letter,
+    read_dead_letters,
+    redrive,
+)
 from headrace.client.errors import IllegalStateError, error_for
 from headrace.client.settings import ClientSettings
 from headrace.share.view import SharePartitionState
 from headrace.wire.errors import ErrorCode
+from headrace.wire.records import Record
 
 
 class AsyncAdmin:
@@ -232,6 +242,42 @@ class AsyncAdmin:
     async def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int]:
         """Deletes the records before an offset (OffsetSpec.LATEST: all of them); returns where the logs begin now."""
         return await offsets.delete_records(self._call(), before)
+
+    async def dead_letter_topics(self) -> list[str]:
+        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names."""
+        return await find_dead_letter_topics(self._call())
+
+    async def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
+        """The newest letters of a dead-letter topic, their causes, and what has become of them since."""
+        return await read_dead_letters(self._call().cluster, topic, letters_max=letters_max)
+
+    async def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
+        """One letter with its content. OffsetOutOfRangeError if there is no record at that offset."""
+        return await read_dead_letter(self._call().cluster, topic, partition, offset)
+
+    async def redrive(
+        self,
+        topic: str,
+        *,
+        group_id: str | None = None,
+        cause: str | None = None,
+        limit: int | None = None,
+        again: bool = False,
+        dry_run: bool = True,
+    ) -> RedriveResult:
+        """Sends dead letters back to the partitions they came from: all that wait, of one group, of one cause, the
+        oldest `limit`. Each goes back once; `again` takes those too whose redrive was interrupted. Unless `dry_run` is
+        False it only says what it would do.
+        """
+        return await redrive(
+            self._call().cluster,
+            topic,
+            group_id=group_id,
+            cause=cause,
+            limit=limit,
+            again=again,
+            dry_run=dry_run,
+        )
 
     async def cluster(self) -> ClusterDescription:
         """Id, controller and brokers of the cluster."""

@@ -32,9 +32,11 @@ from headrace.client.admin.results import (
 )
 from headrace.client.admin.share_offsets import To, Topics
 from headrace.client.background import BackgroundLoop
+from headrace.client.dead_letters import LETTERS_MAX, Listing, RedriveResult
 from headrace.client.errors import IllegalStateError
 from headrace.client.settings import ClientSettings
 from headrace.share.view import SharePartitionState
+from headrace.wire.records import Record
 
 T = TypeVar("T")
 
@@ -189,6 +191,35 @@ class Admin:
     def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int]:
         """Deletes the records before an offset; returns where the logs begin now."""
         return self._run(self._admin.delete_records(before))
+
+    def dead_letter_topics(self) -> list[str]:
+        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names."""
+        return self._run(self._admin.dead_letter_topics())
+
+    def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
+        """The newest letters of a dead-letter topic, their causes, and what has become of them since."""
+        return self._run(self._admin.dead_letters(topic, letters_max=letters_max))
+
+    def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
+        """One letter with its content. OffsetOutOfRangeError if there is no record at that offset."""
+        return self._run(self._admin.dead_letter(topic, partition, offset))
+
+    def redrive(
+        self,
+        topic: str,
+        *,
+        group_id: str | None = None,
+        cause: str | None = None,
+        limit: int | None = None,
+        again: bool = False,
+        dry_run: bool = True,
+    ) -> RedriveResult:
+        """Sends dead letters back to the partitions they came from; unless `dry_run` is False it only says how many."""
+        return self._run(
+            self._admin.redrive(
+                topic, group_id=group_id, cause=cause, limit=limit, again=again, dry_run=dry_run
+            )
+        )
 
     def cluster(self) -> ClusterDescription:
         """Id, controller and brokers of the cluster."""

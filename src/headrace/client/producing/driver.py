@@ -48,6 +48,7 @@ class ProducerDriver:
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0.0
         self._pumping: asyncio.Handle | None = None
 
     def put(self, entries: Iterable[Entry]) -> None:
@@ -343,12 +344,18 @@ class ProducerDriver:
                 wait[1].set_result(None)
 
     def _arm(self, now_ms: float) -> None:
+        """A timer that comes too early does no harm, and setting one for every record would cost more."""
         deadline_ms = self.core.deadline_ms(now_ms)
+        if deadline_ms is None or (self._timer is not None and self._timer_ms <= deadline_ms):
+            return
         if self._timer is not None:
             self._timer.cancel()
-            self._timer = None
-        if deadline_ms is not None:
-            self._timer = self.loop.call_later(max(0.0, deadline_ms - now_ms) / 1000, self.pump)
+        self._timer_ms = deadline_ms
+        self._timer = self.loop.call_later(max(0.0, deadline_ms - now_ms) / 1000, self._timer_rang)
+
+    def _timer_rang(self) -> None:
+        self._timer = None
+        self.pump()
 
     def _now_ms(self) -> float:
         return self.loop.time() * 1000
