@@ -87,7 +87,7 @@ async def _aiokafka(servers: str, topic: str, seconds: float, at_once: int) -> F
     from aiokafka import AIOKafkaProducer
 
     async with AIOKafkaProducer(
-        bootstrap_servers=servers, enable_idempotence=True, acks="all", max_batch_size=131_072
+        bootstrap_servers=servers, enable_idempotence=True, acks="all", max_batch_size=524_288
     ) as producer:
         await producer.send_and_wait(topic, VALUE)
         watch = Stopwatch()

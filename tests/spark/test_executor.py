@@ -9,7 +9,7 @@ from headrace import Broker
 from headrace.client import plain_fetch
 from headrace.client.cluster import Cluster
 from headrace.client.errors import LeaderNotAvailableError, TopicAuthorizationError
-from headrace.client.plain_produce import produce
+from headrace.client.producing.sync import Producer
 from headrace.spark.errors import DataLossError
 from headrace.spark.executor import Reading, _kept, read_pieces
 from headrace.spark.options import SourceOptions
@@ -18,9 +18,7 @@ from headrace.spark.splitting import Piece
 from headrace.wire.batches import BatchHeader
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.metadata_response import MetadataResponseTopic
-from headrace.wire.records import NewRecord
 from tests.spark.conftest import Queue
-from tests.unit.client.talk import run, settings_for
 
 
 @pytest.fixture(autouse=True)
@@ -78,15 +76,10 @@ def test_ranges_far_apart_are_read_one_by_one(task: Task) -> None:
 
 
 def test_records_of_one_batch_that_lie_far_apart_come_once(task: Task) -> None:
-    async def write() -> int:
-        cluster = Cluster(settings_for(task.queue.bootstrap_servers))
-        await cluster.start()
-        try:
-            return await produce(cluster, task.queue.topic, 0, [NewRecord(None, b"x", (), 1_000)] * 3_000)
-        finally:
-            await cluster.close()
-
-    first = run(write())
+    with Producer(bootstrap_servers=task.queue.bootstrap_servers, linger_ms=60_000) as producer:
+        futures = [producer.send(task.queue.topic, b"x", partition=0, timestamp=1_000) for _ in range(3_000)]
+        producer.flush()
+    first = futures[0].result().offset
     wanted = [first, first + 2_000]
     assert task.offsets(*(Run(at, at, 1) for at in wanted)) == wanted
 

@@ -388,7 +388,7 @@ class ProducerSettings(ClientSettings):
         aliases=("queue.buffering.max.ms",),
     )
     batch_size: int = setting(
-        131_072, "The most bytes of records in one batch, before compression.", minimum=0, maximum=INT_MAX
+        524_288, "The most bytes of records in one batch, before compression.", minimum=0, maximum=INT_MAX
     )
     max_request_size: int = setting(
         1_048_576,

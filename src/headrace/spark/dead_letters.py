@@ -2,34 +2,44 @@
 
 The first six headers are those of KIP-1191, so `headrace dlq` and tools for a broker's own dead letters read them. The
 copy is made by the reader when it settles, before the record is acknowledged: at least one copy, and a second one only
-if the process dies between the copies and the note that they are made, or if the connection breaks and nobody knows
-whether they are.
+if the process dies between the copies and the note that they are made.
 
 No record stops a query for good. One that is too large for the dead-letter topic is copied without its value (its
 headers say where it is), and one that its own topic has lost by now is named in the log of the driver.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from headrace.client.cluster import Cluster
-from headrace.client.dead_letters import BATCH_BYTES_MAX, KAFKA_PREFIX, OUR_PREFIX, READ_BYTES
+from headrace.client.dead_letters import (
+    BATCH_BYTES_MAX,
+    KAFKA_PREFIX,
+    OUR_PREFIX,
+    READ_BYTES,
+    REQUEST_BYTES_MAX,
+)
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.errors import OffsetNotAvailableError, UnknownTopicOrPartitionError
+from headrace.client.errors import (
+    OffsetNotAvailableError,
+    RecordTooLargeError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.client.plain_fetch import LATEST, list_offsets, read_range
-from headrace.client.plain_produce import produce
+from headrace.client.producing.aio import AsyncProducer
+from headrace.client.producing.record import RecordMetadata
+from headrace.client.settings import ProducerSettings
 from headrace.spark.errors import OutcomeError
 from headrace.spark.executor import GONE
 from headrace.spark.outcomes import EXHAUSTED, Outcome
 from headrace.spark.runs import Place
 from headrace.spark.splitting import hulls
-from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, read_records
 
 logger = logging.getLogger("headrace.spark")
-TOO_LARGE = (ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE)
 COPIED = OUR_PREFIX + "copied"
 
 
@@ -61,16 +71,24 @@ async def copy_rejected(
     for outcome in sorted(outcomes):
         if outcome.type is AcknowledgeType.REJECT:
             rejected.setdefault(outcome.place, []).append(outcome)
+    if not rejected:
+        return 0
     gone: set[str] = set()
     count = 0
-    for place, theirs in rejected.items():
-        letters = _Letters(cluster, topic, place[1] % len(target.partitions))
-        topic_id = (topic_ids or {}).get(place[0])
-        async with aclosing(_read(cluster, place, theirs, topic_id, gone)) as found:
-            async for record, outcome in found:
-                await letters.add(_letter(record, outcome, group))
-                count += 1
-        await letters.send()
+    settings = ProducerSettings.from_client(
+        cluster.settings,
+        max_request_size=REQUEST_BYTES_MAX,
+        delivery_timeout_ms=cluster.settings.default_api_timeout_ms,
+    )
+    async with AsyncProducer.of(settings) as producer:
+        for place, theirs in rejected.items():
+            letters = _Letters(producer, topic, place[1] % len(target.partitions))
+            topic_id = (topic_ids or {}).get(place[0])
+            async with aclosing(_read(cluster, place, theirs, topic_id, gone)) as found:
+                async for record, outcome in found:
+                    await letters.add(_letter(record, outcome, group))
+                    count += 1
+            await letters.finish()
     return count
 
 
@@ -130,44 +148,47 @@ class _Matcher:
 
 
 class _Letters:
-    """Letters on their way to one partition, in batches that a topic takes."""
+    """Letters on their way to one partition."""
 
-    def __init__(self, cluster: Cluster, topic: str, partition: int) -> None:
-        self._cluster = cluster
+    def __init__(self, producer: AsyncProducer, topic: str, partition: int) -> None:
+        self._producer = producer
         self._place = topic, partition
-        self._waiting: list[NewRecord] = []
+        self._sending: list[tuple[NewRecord, asyncio.Future[RecordMetadata]]] = []
         self._bytes = 0
 
     async def add(self, letter: NewRecord) -> None:
-        size = _size(letter)
-        if self._bytes + size > BATCH_BYTES_MAX:
-            await self.send()
-        self._waiting.append(letter)
-        self._bytes += size
+        self._sending.append((letter, await self._send(letter)))
+        self._bytes += _size(letter)
+        if self._bytes > BATCH_BYTES_MAX:
+            await self.finish()
 
-    async def send(self) -> None:
-        waiting, self._waiting, self._bytes = self._waiting, [], 0
-        if waiting:
-            await self._produce(waiting)
+    async def finish(self) -> None:
+        """Returns when all are written. One that is too large goes without its value."""
+        sending, self._sending, self._bytes = self._sending, [], 0
+        if sending:
+            await asyncio.wait([future for _, future in sending])
+        for letter, future in sending:
+            try:
+                await future
+            except RecordTooLargeError as error:
+                smaller = _smaller(letter)
+                if smaller is None:
+                    raise
+                logger.warning(
+                    "A dead letter goes without the record's value, with headers that name it: %s", error
+                )
+                await (await self._send(smaller))
 
-    async def _produce(self, letters: list[NewRecord]) -> None:
-        try:
-            await produce(self._cluster, *self._place, letters, is_repeatable=True)
-        except KafkaError as error:
-            if error.code not in TOO_LARGE:
-                raise
-            if len(letters) > 1:
-                middle = len(letters) // 2
-                await self._produce(letters[:middle])
-                await self._produce(letters[middle:])
-                return
-            smaller = _smaller(letters[0])
-            if smaller is None:
-                raise
-            logger.warning(
-                "A dead letter goes without the record's value, with headers that name it: %s", error
-            )
-            await self._produce([smaller])
+    async def _send(self, letter: NewRecord) -> "asyncio.Future[RecordMetadata]":
+        topic, partition = self._place
+        return await self._producer.send_soon(
+            topic,
+            letter.value,
+            key=letter.key,
+            headers=letter.headers,
+            partition=partition,
+            timestamp=letter.timestamp,
+        )
 
 
 def _letter(record: Record, outcome: Outcome, group: str) -> NewRecord:

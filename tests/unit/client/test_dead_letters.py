@@ -15,8 +15,9 @@ from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import LetterStatus, read_dead_letter, read_dead_letters, redrive
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
 from headrace.client.plain_fetch import LATEST, list_offsets, read_range
-from headrace.client.plain_produce import produce
-from headrace.client.settings import ClientSettings
+from headrace.client.producing.aio import AsyncProducer
+from headrace.client.producing.record import ProducerRecord
+from headrace.client.settings import ClientSettings, ProducerSettings
 from headrace.wire.records import NewRecord, Record, read_records
 
 T = TypeVar("T")
@@ -30,7 +31,16 @@ class World:
         self.broker = broker
 
     async def send(self, topic: str, *records: NewRecord, partition: int = 0) -> int:
-        return await produce(self.cluster, topic, partition, records)
+        settings = ProducerSettings.from_client(self.cluster.settings)
+        async with AsyncProducer.of(settings) as producer:
+            sent = await producer.send_many(
+                topic,
+                [
+                    ProducerRecord(one.value, one.key, one.headers, partition, max(0, one.timestamp))
+                    for one in records
+                ],
+            )
+        return sent[0].offset
 
     async def records(self, topic: str, partition: int = 0) -> list[Record]:
         ends = await list_offsets(self.cluster, {(topic, partition): LATEST})

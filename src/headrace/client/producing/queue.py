@@ -70,6 +70,8 @@ class PartitionQueue:
         self._settings = settings
         self._compression = Compression[settings.compression_type.name]
         self._outcomes = outcomes
+        self._size_max = min(settings.batch_size, settings.max_request_size)
+        """Of a batch, in bytes; less after the topic has refused one as too large."""
         self._waiting: deque[Batch] = deque()
         self._in_flight: list[Batch] = []
         self._identity = NO_IDENTITY
@@ -99,10 +101,9 @@ class PartitionQueue:
         return f"partition {self.topic}-{self.index}"
 
     def put(self, entry: Entry, generation: int, now_ms: float) -> None:
-        size_max = min(self._settings.batch_size, self._settings.max_request_size)
-        if not self.has_open_batch or not self._waiting[-1].append(entry, generation, size_max):
+        if not self.has_open_batch or not self._waiting[-1].append(entry, generation, self._size_max):
             batch = Batch(self.topic, self.index, now_ms)
-            batch.append(entry, generation, size_max)
+            batch.append(entry, generation, self._size_max)
             self._waiting.append(batch)
 
     def renumber(self, newest: Identity | None) -> bool:
@@ -140,7 +141,7 @@ class PartitionQueue:
         batch = self._next()
         if batch is None:
             return None
-        if batch.is_sent or batch is not self._waiting[-1] or batch.size >= self._settings.batch_size:
+        if batch.is_sent or batch is not self._waiting[-1] or batch.size >= self._size_max:
             return self._retry_at_ms
         if min(batch.generations) <= flushed:
             return self._retry_at_ms
@@ -186,6 +187,7 @@ class PartitionQueue:
         if batch.is_numbered and code in OUT_OF_SEQUENCE:
             self._out_of_sequence(batch, error, retry_at_ms)
         elif code in TOO_LARGE and batch.count > 1 and not batch.is_in_doubt and not batch.is_done:
+            self._size_max = max(1, min(self._size_max, batch.size // 2))
             for half in reversed(batch.split(self._compression)):
                 self._requeue(half)
         elif is_retriable(code):
