@@ -226,3 +226,25 @@ def test_a_topic_made_anew_is_written_from_the_first_number() -> None:
     bench.queue.recreated()
     assert bench.queue.renumber(None)
     assert number_of(bench.take()) == (1, 0)
+
+
+def test_the_numbers_of_a_last_batch_in_doubt_are_not_used_again() -> None:
+    """Once it has timed out, the broker may still read it from a connection that was given up."""
+    bench = Bench()
+    bench.steady()
+    bench.put("a")
+    bench.queue.lost(bench.take(), LOST, 0)
+    bench.queue.expire(1_000)
+    bench.put("b", now_ms=1_000)
+    assert bench.queue.renumber(None)
+    assert number_of(bench.take()) == (1, 0)
+
+
+def test_after_a_batch_that_was_too_large_the_next_ones_are_smaller() -> None:
+    bench = Bench(batch_size=10_000)
+    bench.put(*(f"record {number}" for number in range(8)))
+    bench.queue.refused(bench.take(), TOO_LARGE, 0)
+    for _ in range(2):
+        bench.queue.acknowledged(bench.take(), 0)
+    bench.put(*(f"record {number}" for number in range(8)))
+    assert len(bench.take().tokens) <= 4
