@@ -1,6 +1,5 @@
 """The registry of topics: names, life and death of topics, settings that reach their logs."""
 
-
 import pytest
 
 from headrace.broker.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, Topic, check_name
