@@ -64,13 +64,27 @@ class Holdings:
         self._commits: list[Commit] = []
 
     def arrive(
-        self, session: Session, key: Key, data: PartitionData, *, topic: str, lock_ms: int, now_ms: int
+        self,
+        session: Session,
+        key: Key,
+        data: PartitionData,
+        *,
+        topic: str,
+        lock_ms: int,
+        sent_ms: int,
+        now_ms: int,
     ) -> int:
-        """Takes in what a fetch has acquired of a partition; returns how many offsets that is."""
+        """Takes in what a fetch has acquired of a partition; returns how many offsets that is.
+
+        The locks count from `sent_ms`, when the request was sent: the broker cannot have started them earlier. What is
+        over by that count was perhaps delivered to another member meanwhile, and is dropped.
+        """
         topic_id, partition = key
         ranges = []
         for one in data.acquired_records:
             self._lose_overlap(session, key, one.first_offset, one.last_offset)
+            if now_ms >= sent_ms + lock_ms:
+                continue
             acquired = Acquired(
                 topic,
                 partition,
@@ -80,15 +94,17 @@ class Holdings:
                 topic_id=topic_id,
                 node_id=session.node_id,
                 lock_ms=lock_ms,
-                lock_until_ms=now_ms + lock_ms,
+                lock_until_ms=sent_ms + lock_ms,
             )
             ranges.append(acquired)
+        if not ranges:
+            return 0
         session.held.setdefault(key, []).extend(ranges)
         arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
         self.outstanding += arrival.count
         self._buffer(arrival, 1)
         self.buffer.append(arrival)
-        self._due(session, now_ms + lock_ms // 2)
+        self._due(session, sent_ms + lock_ms // 2)
         return arrival.count
 
     def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:

@@ -305,7 +305,9 @@ class MemberCore:
         """When `tick` and `sends` want to be called, if nothing else happens."""
         times = [self.membership.deadline_ms(), self.placement.metadata_due_ms]
         for session in self.sessions.values():
-            times += (session.next_due_ms, session.not_before_ms, session.rest_until_ms)
+            times += (session.not_before_ms, session.rest_until_ms)
+            if session.next_due_ms is not None:
+                times.append(max(session.next_due_ms, now_ms + 1))  # a late response can be due on arrival
         return min((time for time in times if time is not None and time > now_ms), default=None)
 
     def idle_ms(self, since_ms: int) -> int:
@@ -409,14 +411,20 @@ class MemberCore:
         self.holdings.lock_ms = response.acquisition_lock_timeout_ms or self.holdings.lock_ms
         codes: dict[Key, tuple[int, str | None]] = {}
         if isinstance(response, ShareFetchResponse):
-            codes = self._take_fetch(session, sent, response, now_ms)
-        else:
             for topic in response.responses:
                 for one in topic.partitions:
-                    codes[topic.topic_id, one.partition_index] = one.error_code, one.error_message
-                    if one.error_code in MOVED:
-                        self._hint(topic.topic_id, one, response.node_endpoints)
+                    code = one.acknowledge_error_code, one.acknowledge_error_message
+                    codes[topic.topic_id, one.partition_index] = code
+        else:
+            for acknowledged in response.responses:
+                for each in acknowledged.partitions:
+                    codes[acknowledged.topic_id, each.partition_index] = each.error_code, each.error_message
+                    if each.error_code in MOVED:
+                        self._hint(acknowledged.topic_id, each, response.node_endpoints)
+        # First the acknowledgements: one that is to be sent again must give way to a new delivery of its record.
         self._answer_acks(session, sent, codes, now_ms)
+        if isinstance(response, ShareFetchResponse):
+            self._take_fetch(session, sent, response, now_ms)
 
     def _refused(
         self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
@@ -464,34 +472,35 @@ class MemberCore:
             about = f"share session with broker {session.node_id}"
             self._raise_later(error_for(E.INVALID_SHARE_SESSION_EPOCH, text, about=about))
 
-    def _take_fetch(
-        self, session: Session, sent: Sent, response: ShareFetchResponse, now_ms: int
-    ) -> dict[Key, tuple[int, str | None]]:
-        codes: dict[Key, tuple[int, str | None]] = {}
+    def _take_fetch(self, session: Session, sent: Sent, response: ShareFetchResponse, now_ms: int) -> None:
         records = 0
         has_errors = False
         for topic in response.responses:
             for one in topic.partitions:
                 key = topic.topic_id, one.partition_index
-                codes[key] = one.acknowledge_error_code, one.acknowledge_error_message
                 if one.error_code:
                     has_errors = True
                     self._partition_error(session, key, one, response, now_ms)
                 elif one.acknowledge_error_code in MOVED:
                     self._hint(topic.topic_id, one, response.node_endpoints)
                 if one.acquired_records:
-                    records += self._arrive(session, key, one, response.acquisition_lock_timeout_ms, now_ms)
+                    records += self._arrive(
+                        session, key, one, response.acquisition_lock_timeout_ms, sent.sent_ms, now_ms
+                    )
         if has_errors and not records:
             session.back_off(now_ms=now_ms)
         elif sent.records_max:
             session.fetched(sent, records, has_errors=has_errors, now_ms=now_ms)
-        return codes
 
-    def _arrive(self, session: Session, key: Key, data: PartitionData, lock_ms: int, now_ms: int) -> int:
+    def _arrive(
+        self, session: Session, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
+    ) -> int:
         if self._asked_until_ms is not None and not self.holdings.buffered:
             self._is_awaited = True
         topic = self.placement.name_of(key[0]) or ""
-        count = self.holdings.arrive(session, key, data, topic=topic, lock_ms=lock_ms, now_ms=now_ms)
+        count = self.holdings.arrive(
+            session, key, data, topic=topic, lock_ms=lock_ms, sent_ms=sent_ms, now_ms=now_ms
+        )
         if not self.membership.topics or self.is_closing:
             self.holdings.release_buffer()
         return count

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.core.acquired import ACCEPT, RENEW
+from headrace.client.core.acquired import ACCEPT, REJECT, RENEW
 from headrace.client.core.member import MemberCore
 from headrace.client.core.placement import TopicView
 from headrace.client.errors import InvalidShareSessionEpochError, error_for
@@ -475,3 +475,63 @@ def test_what_is_accepted_while_its_renewal_waits_to_be_sent_is_not_renewed_too(
         assert not types.keys() & set(offsets), "two answers for one offset"
         types |= dict(zip(offsets, kinds, strict=True))
     assert types == {0: RENEW, 1: ACCEPT, 2: RENEW}
+
+
+def piggybacked(request: Any) -> list[tuple[int, int, list[int]]]:
+    return [
+        (one.first_offset, one.last_offset, list(one.acknowledge_types))
+        for topic in request.topics
+        for partition in topic.partitions
+        for one in partition.acknowledgement_batches
+    ]
+
+
+def test_an_acknowledgement_of_a_lost_delivery_never_settles_the_next_one() -> None:
+    driver = Driver(1)
+    driver.poll(0)
+    acquired = [AcquiredRecords(first_offset=n, last_offset=n, delivery_count=1) for n in (0, 1)]
+    driver.answer(1, PartitionData(partition_index=0, acquired_records=acquired))
+    first, second = (one for arrival in driver.core.take(10, now_ms=1) for one in arrival.acquired)
+    first.choose(0, REJECT)
+    second.choose(1, ACCEPT)
+    driver.core.holdings.sweep([first, second])
+    (request,) = driver.poll(900).values()
+    assert piggybacked(request) == [(0, 1, [REJECT, ACCEPT])]
+    redelivered = AcquiredRecords(first_offset=0, last_offset=0, delivery_count=2)
+    refused = PartitionData(
+        partition_index=0, acknowledge_error_code=E.INVALID_RECORD_STATE, acquired_records=[redelivered]
+    )
+    driver.answer(1, refused, now_ms=910)
+    (settled,) = driver.core.holdings.settled
+    assert (settled.acquired, settled.error is None) == (first, False)
+    (request,) = driver.sends(1_200).values()
+    assert piggybacked(request) == [(1, 1, [ACCEPT])], "record 0 is delivered again: its old answer is void"
+
+
+def test_a_lock_counts_from_the_moment_the_request_was_sent() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=5_000)
+    driver.arrive(1, 0, 0, 9, now_ms=900)
+    (arrival,) = driver.core.take(10, now_ms=900)
+    assert arrival.acquired[0].lock_until_ms == LOCK_MS
+    driver.core.tick(now_ms=LOCK_MS)
+    (lost,) = driver.core.holdings.lost
+    assert (lost.first, lost.last) == (0, 9)
+
+
+def test_records_whose_lock_is_over_when_they_arrive_are_dropped() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=5_000)
+    driver.arrive(1, 0, 0, 9, now_ms=LOCK_MS)
+    assert driver.core.take(10, now_ms=LOCK_MS) == []
+    assert driver.core.holdings.outstanding == 0
+
+
+def test_a_response_that_is_late_is_renewed_at_once() -> None:
+    driver = Driver(1)
+    driver.poll(0, wait_ms=5_000)
+    driver.arrive(1, 0, 0, 9, now_ms=700)
+    driver.core.ask(None)
+    assert driver.core.deadline_ms(now_ms=700) == 701
+    (request,) = driver.sends(701).values()
+    assert request.is_renew_ack
