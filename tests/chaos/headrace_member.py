@@ -73,7 +73,7 @@ class Book:
         The consumer's callback would not do: it tells offsets alone, not which of several answers is meant.
         """
         core, consumption = consumer._member.core, consumer._consumption
-        answered, settled = core.answered, consumption.settled
+        responded, settled = core.responded, consumption.settled
 
         def note_and_pass_on(node_id: int, response: Any, *, now_ms: int) -> None:
             in_flight = core.sessions[node_id].in_flight
@@ -84,14 +84,14 @@ class Book:
                         for offset in range(range_.first_offset, range_.last_offset + 1):
                             known_by = node_id, one.partition_index, offset, range_.delivery_count
                             self._asked_at[known_by] = sent_at
-            answered(node_id, response, now_ms=now_ms)
+            responded(node_id, response, now_ms=now_ms)
 
         def note_settled(answers: Sequence[Settled]) -> None:
             self._settled(answers)
             settled(answers)
 
-        core.answered = note_and_pass_on  # type: ignore[method-assign]
-        consumption.settled = note_settled  # type: ignore[method-assign]
+        core.responded = note_and_pass_on  # type: ignore[method-assign]
+        consumer._member.listen(note_settled, consumption.lost)
 
     def take(self, given: list[Given]) -> None:
         """Notes deliveries, and answers them as this member does."""

@@ -23,6 +23,7 @@ from headrace.wire.messages.share_fetch_response import (
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
+from headrace.wire.records import NewRecord, build_batch
 
 TOPIC_ID = b"t" * 16
 LOCK_MS = 1_000
@@ -86,6 +87,8 @@ class ModelCluster:
         """Every terminal acknowledgement that took effect: (acquisition, offset, type)."""
         self.broken: set[int] = set()
         """Brokers that answer the next request with a top-level error."""
+        self.lock_ends: dict[tuple[int, int], int] = {}
+        """When the lock of an offset ends at the latest, by (acquisition, offset)."""
         self.write_fails: set[int] = set()
         """Partitions whose state cannot be written for now: acknowledgements are refused with 15."""
 
@@ -206,6 +209,7 @@ class ModelCluster:
         state = part.states[offset]
         if kind == RENEW:
             state.until_ms = self.now_ms + LOCK_MS
+            self.lock_ends[state.acquisition, offset] = state.until_ms
             return
         self.applied.append((state.acquisition, offset, kind))
         part.states[offset] = AVAILABLE if kind == RELEASE else FINAL
@@ -227,6 +231,7 @@ class ModelCluster:
                 )
             elif index in session.listed:
                 data.acquired_records = self._acquire(self.partitions[index], left)
+                data.records = b"".join(map(_batch, data.acquired_records))
                 left -= sum(one.last_offset - one.first_offset + 1 for one in data.acquired_records)
             partitions.append(data)
         return ShareFetchResponse(
@@ -246,9 +251,16 @@ class ModelCluster:
                 self.acquisitions += 1
                 entries.append(AcquiredRecords(first_offset=offset, last_offset=offset, delivery_count=count))
             part.states[offset] = Locked(self.acquisitions, self.now_ms + LOCK_MS)
+            self.lock_ends[self.acquisitions, offset] = self.now_ms + LOCK_MS
         return entries
 
     def acquisition_of(self, index: int, offset: int) -> int:
         state = self.partitions[index].states[offset]
         assert isinstance(state, Locked)
         return state.acquisition
+
+
+def _batch(acquired: AcquiredRecords) -> bytes:
+    offsets = range(acquired.first_offset, acquired.last_offset + 1)
+    records = [NewRecord(None, str(offset).encode(), (), 0) for offset in offsets]
+    return build_batch(records, base_offset=acquired.first_offset)

@@ -10,11 +10,14 @@ longer than a record's lock loses the record.
 """
 
 import asyncio
+import os
+import warnings
+import weakref
 from collections.abc import AsyncIterator, Collection, Mapping
-from numbers import Real
 from types import TracebackType
 from typing import Any, Self
 
+from headrace.client.arguments import POLL_S, require_count, seconds, topic_names
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
@@ -28,10 +31,6 @@ from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import load_reader
-
-POLL_S = 1.0
-"""How long one poll of an iteration waits."""
-FOR_EVER_S = 1e9
 
 
 class AsyncShareConsumer:
@@ -57,19 +56,19 @@ class AsyncShareConsumer:
         **keywords: Any,
     ) -> None:
         self.settings = ShareSettings.parse(settings, **keywords)
-        self._member = AsyncShareMember(
-            self.settings, member_id=member_id, on_settled=self._settled, on_lost=self._lost
-        )
+        load_reader()
+        self._member = member = AsyncShareMember(self.settings, member_id=member_id)
         self._consumption = Consumption(
-            self._member.core,
+            member.core,
             self.settings,
+            lock=member.lock,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             on_deserialization_error=on_deserialization_error,
             on_lost=on_lost,
+            wake=member.send_soon,
         )
-        if self.settings.max_unacknowledged:
-            self._consumption.on_touched = self._touched
+        member.listen(self._consumption.settled, self._consumption.lost)
         # The same method without a call in between, which every record would pay for.
         self.acknowledge = self._consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
@@ -77,6 +76,9 @@ class AsyncShareConsumer:
         self._is_woken = False
         self._is_closed = False
         self._is_polling = False
+        # Nothing that runs refers to this object, only to its parts: when nobody has it any more, it is collected.
+        self._finalizer = weakref.finalize(self, _dropped, member, os.getpid())
+        self._finalizer.atexit = False
 
     @property
     def member_id(self) -> str:
@@ -84,17 +86,22 @@ class AsyncShareConsumer:
 
     async def start(self) -> None:
         """Connects; `poll` and `async with` do it by themselves. It may be called again when it has failed."""
+        self._require_usable()
         starting = self._start()
-        await asyncio.wait([starting])
+        try:
+            await asyncio.wait([starting])
+        except asyncio.CancelledError:
+            starting.cancel()
+            self._starting = None
+            await asyncio.wait([starting])
+            raise
         self._raise_failed_start(starting)
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
         self._require_usable()
         self._topics = topic_names(topics)
-        self._member.core.subscribe(self._topics, now_ms=now_ms())
-        if self._is_running:
-            self._member.pump()
+        self._member.subscribe(self._topics)
 
     def unsubscribe(self) -> None:
         """Leaves the group. Records in your hands can still be acknowledged."""
@@ -117,16 +124,12 @@ class AsyncShareConsumer:
         Cancelling it loses nothing.
         """
         self._require_usable()
-        if self._is_polling:
-            raise IllegalStateError("another task is polling this consumer; give each task a consumer")
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
-        self._is_polling = True
-        self._member.core.records_wanted = max_records
-        try:
-            return await self._poll(now_ms() + int(timeout_s * 1000))
-        finally:
-            self._is_polling = False
+        deliveries = await self._next(timeout_s, max_records)
+        count = len(deliveries)
+        self._consumption.seen = count  # at the very last: what ends a poll before this has returned nothing
+        return deliveries
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
@@ -155,18 +158,16 @@ class AsyncShareConsumer:
             else seconds("commit_sync", timeout)
         )
         consumption = self._consumption
-        consumption.accept_handed()
-        results = await self._member.commit_of(
-            consumption.touched(), timeout_s=timeout_s, before_waiting=self._raise_wakeup
-        )
+        consumption.accept_seen()
+        results = await self._member.commit_of(timeout_s=timeout_s, before_waiting=self._raise_wakeup)
         consumption.run_callbacks()
         return results
 
     def commit_async(self) -> None:
         """Sends what is acknowledged; the callback hears of the answers."""
         self._require_usable()
-        self._consumption.accept_handed()
-        self._member.send(self._consumption.touched())
+        self._consumption.accept_seen()
+        self._member.send()
         self._consumption.run_callbacks()
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
@@ -197,17 +198,30 @@ class AsyncShareConsumer:
         timeout_s = seconds("close", timeout)
         if self._is_closed:
             return
+        loop = self._member.loop
+        if loop is not None and not loop.is_closed():
+            self._require_own_loop()
         self._is_closed = True
+        self._finalizer.detach()
         self._consumption.close()
-        if self._starting is not None and not self._starting.done():
-            self._starting.cancel()
-        core = self._member.core
-        core.holdings.sweep(self._consumption.touched())
-        await self._member.close(timeout_s=timeout_s)
+        try:
+            if self._starting is not None and not self._starting.done():
+                self._starting.cancel()
+                await asyncio.wait([self._starting])
+            if loop is not None and loop.is_closed():
+                self._member.abandon()
+            else:
+                await self._member.close(timeout_s=timeout_s)
+        finally:
+            self._consumption.forget()
         self._consumption.run_callbacks()
 
     async def __aenter__(self) -> Self:
-        await self.start()
+        try:
+            await self.start()
+        except asyncio.CancelledError:
+            await self.close(timeout=0)
+            raise
         return self
 
     async def __aexit__(
@@ -216,52 +230,74 @@ class AsyncShareConsumer:
         await self.close()
 
     async def __aiter__(self) -> AsyncIterator[Delivery]:
-        unseen = self._consumption.unseen
+        consumption = self._consumption
         while not self._is_closed:
-            if not unseen:
+            if not consumption.has_unseen:
                 try:
-                    unseen.extend(await self.poll())
+                    await self._next(POLL_S, None)
                 except WakeupError:
                     return
             else:
-                yield unseen.popleft()
+                delivery = consumption.first_unseen
+                consumption.seen += 1
+                yield delivery
 
-    async def _poll(self, until_ms: int) -> list[Delivery]:
+    async def _next(self, timeout_s: float, max_records: int | None) -> list[Delivery]:
+        """Deliveries that count as seen when the application has them."""
+        self._require_usable()
+        if self._is_polling:
+            raise IllegalStateError("another task is polling this consumer; give each task a consumer")
+        self._is_polling = True
+        try:
+            return await self._poll(now_ms() + int(timeout_s * 1000), max_records)
+        finally:
+            self._is_polling = False
+
+    async def _poll(self, until_ms: int, wanted: int | None) -> list[Delivery]:
         consumption, member = self._consumption, self._member
         if not await self._started_by(until_ms):
             return []
-        if consumption.unseen:  # an iteration was left before its end
-            seen = list(consumption.unseen)
-            consumption.unseen.clear()
-            return seen
+        if consumption.has_unseen:
+            unseen = consumption.take_unseen()
+            if unseen:
+                return unseen
         self._raise_trouble()
         consumption.begin()
         if not self._topics:
             raise IllegalStateError(NOT_SUBSCRIBED)
         started_ms = now_ms()
-        member.core.came_back(now_ms=started_ms)
-        deliveries = consumption.take(now_ms=started_ms)
+        with member.lock:
+            member.core.poll_began(now_ms=started_ms, records_wanted=wanted)
+        deliveries = consumption.take(now_ms=started_ms, records_wanted=wanted)
         if deliveries:
-            member.served(consumption.touched())
+            member.pump()
             member.metrics.polled()
             return deliveries
-        member.ask(max(until_ms, started_ms + 1), consumption.touched())
+        return await self._wait(started_ms, until_ms, wanted)
+
+    async def _wait(self, started_ms: int, until_ms: int, wanted: int | None) -> list[Delivery]:
+        consumption, member = self._consumption, self._member
+        asked_until_ms = max(until_ms, started_ms + 1)
+        with member.lock:
+            member.core.poll_waits(asked_until_ms, now_ms=started_ms)
+        member.pump()
         try:
             while True:
                 if consumption.is_ready:
-                    deliveries = consumption.take(now_ms=now_ms())
+                    deliveries = consumption.take(now_ms=now_ms(), records_wanted=wanted)
                     if deliveries:
-                        if consumption.is_touched:  # there were gaps too
-                            member.send(consumption.touched())
                         return deliveries
-                    member.ask(until_ms, consumption.touched())  # there were gaps alone
+                    with member.lock:  # there were gaps alone
+                        member.core.poll_waits(asked_until_ms, now_ms=now_ms())
+                    member.pump()
                 if now_ms() >= until_ms or self._is_closed:
                     return []
                 await member.wait_for_change(until_ms)
                 self._raise_trouble()
         finally:
             member.metrics.polled((now_ms() - started_ms) / 1000)
-            member.core.ask(None)
+            with member.lock:
+                member.core.poll_ended(asked_until_ms)
 
     def _raise_trouble(self) -> None:
         self._raise_wakeup()
@@ -272,22 +308,10 @@ class AsyncShareConsumer:
             self._is_woken = False
             raise WakeupError("wakeup() was called")
 
-    @property
-    def _is_running(self) -> bool:
-        starting = self._starting
-        if starting is None or not starting.done() or starting.cancelled():
-            return False
-        return starting.exception() is None
-
     def _start(self) -> "asyncio.Task[None]":
         if self._starting is None:
-            self._starting = asyncio.create_task(self._run())
+            self._starting = asyncio.create_task(self._member.start())
         return self._starting
-
-    async def _run(self) -> None:
-        asyncio.get_running_loop().run_in_executor(None, load_reader)
-        await self._member.start()
-        self._member.pump()
 
     async def _started_by(self, until_ms: int) -> bool:
         """False when the time is over and no broker is there yet. Raises when none was found, once: see `start`."""
@@ -304,47 +328,30 @@ class AsyncShareConsumer:
             self._starting = None
         starting.result()
 
-    def _settled(self, answers: Any) -> None:
-        self._consumption.settled(answers)
-
-    def _lost(self, losses: Any) -> None:
-        self._consumption.lost(losses)
-
-    def _touched(self) -> None:
-        asyncio.get_running_loop().call_soon(self._flush)
-
-    def _flush(self) -> None:
-        if not self._is_closed:
-            self._member.send(self._consumption.touched())
-
     def _require_usable(self) -> None:
         if self._is_closed:
             raise IllegalStateError("this consumer is closed; make a new one")
+        self._require_own_loop()
         self._consumption.refuse_in_callback()
 
+    def _require_own_loop(self) -> None:
+        try:
+            running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+        except RuntimeError:
+            running = None
+        if self._member.loop not in (None, running):
+            raise IllegalStateError(
+                "this consumer belongs to the event loop it was started on, and was called from another one or from a "
+                "thread; make a consumer for each loop. From threads only the methods of deliveries may be called."
+            )
 
-def seconds(method: str, timeout: float | None) -> float:
-    """A timeout as it was given, checked; None and infinity are so long that nobody lives to see its end."""
-    if timeout is None:
-        return FOR_EVER_S
-    if isinstance(timeout, bool) or not isinstance(timeout, (float, int, Real)):
-        raise TypeError(f"{method}(timeout={timeout!r}) is not possible; give seconds, as a number")
-    if not timeout >= 0:
-        raise ValueError(
-            f"{method}(timeout={timeout!r}) is not possible; give seconds, 0 or more, or None to wait without end"
+
+def _dropped(member: AsyncShareMember, pid: int) -> None:
+    if member.is_open and os.getpid() == pid:
+        warnings.warn(
+            f"AsyncShareConsumer {member.member_id} of group {member.settings.group_id!r} was not closed; "
+            "use async with, or await close()",
+            ResourceWarning,
+            stacklevel=2,
         )
-    return min(float(timeout), FOR_EVER_S)
-
-
-def require_count(max_records: int | None) -> None:
-    if max_records is not None and max_records < 1:
-        raise ValueError(f"poll(max_records={max_records}) is not possible; ask for 1 or more, or None")
-
-
-def topic_names(topics: Collection[str]) -> frozenset[str]:
-    if isinstance(topics, str):
-        raise TypeError(f"subscribe takes a list of topics; for one topic write [{topics!r}]")
-    for topic in topics:
-        if not isinstance(topic, str) or not topic.strip():
-            raise ValueError(f"{topic!r} is no topic name; topics are text and not empty")
-    return frozenset(topics)
+        member.drop()

@@ -42,7 +42,7 @@ class BackgroundLoop:
             raise
         future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         try:
-            return _wait(future, timeout)
+            return wait(future, timeout)
         except BaseException:
             if not future.done():
                 future.cancel()
@@ -53,18 +53,32 @@ class BackgroundLoop:
         self.require_usable()
         self.loop.call_soon_threadsafe(function, *arguments)
 
-    def close(self) -> None:
-        """Cancels what still runs, and ends the thread. Does nothing the second time."""
-        if self._is_closed or os.getpid() != self._pid:
+    def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Runs a coroutine without waiting for it."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+
+    def stop(self) -> None:
+        """`close` without waiting for the thread's end."""
+        if self._is_closed or not self.is_own_process:
             return
         self._is_closed = True
         self.loop.call_soon_threadsafe(self.loop.stop)
+
+    def close(self) -> None:
+        """Cancels what still runs, and ends the thread. Does nothing the second time."""
+        if self._is_closed or not self.is_own_process:
+            return
+        self.stop()
         if not self.is_this_thread:
             self._thread.join(STOP_S_MAX)
 
+    @property
+    def is_own_process(self) -> bool:
+        return os.getpid() == self._pid
+
     def require_own_process(self) -> None:
         """A fork copies a client's memory, but not its thread: nothing in the child would ever be answered."""
-        if os.getpid() != self._pid:
+        if not self.is_own_process:
             raise IllegalStateError(
                 "this client was made in another process (before a fork); make a new one in this process"
             )
@@ -100,7 +114,8 @@ async def _gather_tasks(loop: asyncio.AbstractEventLoop) -> None:
         await asyncio.wait(others, timeout=STOP_S_MAX / 2)
 
 
-def _wait(future: "Future[T]", timeout: float | None) -> T:
+def wait(future: "Future[T]", timeout: float | None) -> T:
+    """A future's result; on the main thread open to signals."""
     if threading.current_thread() is not threading.main_thread():
         return future.result(timeout)
     waited = 0.0

@@ -155,6 +155,11 @@ class Cluster:
         self._keeper = self._refreshing = None
         await self._links.close()
 
+    def abandon(self) -> None:
+        """Ends every connection after the event loop has been closed."""
+        self._is_closed = True
+        self._links.abandon()
+
     async def connection(self, node_id: int) -> Connection:
         """The connection to a broker for fetches, opened if need be; BrokerNotAvailableError when it cannot be.
 
@@ -266,6 +271,13 @@ class Cluster:
             asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
             await self._fetch_metadata(asked)
         return {self._names[topic_id] for topic_id in wanted if topic_id in self._names}
+
+    async def topic_names(self) -> list[str]:
+        """Every topic that this client may see, but for internal ones. Nothing of it is kept."""
+        connection = await self._any_connection()
+        request = MetadataRequest(topics=None, allow_auto_topic_creation=False)
+        response: MetadataResponse = await connection.send(request)
+        return [topic.name for topic in response.topics if topic.name and not topic.is_internal]
 
     async def coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> int:
         """The node that coordinates a group or a transactional id; kept until `forget_coordinator`."""

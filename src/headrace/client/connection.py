@@ -10,6 +10,7 @@ whether the broker did what was asked is unknown, and it is for the caller to kn
 """
 
 import asyncio
+import contextlib
 import os
 import random
 import re
@@ -190,6 +191,13 @@ class Connection(asyncio.BufferedProtocol):
         if not self._closed.done():
             self._transport.abort()
             await asyncio.wait([self._closed], timeout=CLOSE_S_MAX)
+
+    def abandon(self) -> None:
+        """Ends it without its event loop, which is closed: the broker sees that at once."""
+        transport_socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        if transport_socket is not None:
+            with contextlib.suppress(OSError), socket.socket(fileno=os.dup(transport_socket.fileno())) as own:
+                own.shutdown(socket.SHUT_RDWR)
 
     def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
         if self._why_closed is not None or self._transport is None:

@@ -1,29 +1,39 @@
 """What both share consumers do between the member and the application: hand out deliveries, and mind the rules.
 
 Theory of operation. The member fills a buffer of arrivals on the event loop. A poll takes from it on the thread of
-the application: `begin` first raises what has failed, runs callbacks and closes the books on what was handed out
-before (implicit: accept it; explicit: insist that it is acknowledged), then `take` decodes arrivals into deliveries.
-Which acquisitions have something to tell the broker is collected in `_touched`, for the member to sweep.
+the application: `begin` first runs callbacks and closes the books on what was handed out before (implicit: accept it;
+explicit: insist that it is acknowledged), then `take` decodes arrivals into deliveries. Where a range stands is known
+to the core alone; here are only the deliveries that were made of it.
 
-A record that cannot be deserialised, or a batch that is damaged, must not hide the good records before it: what lies
-behind it waits in `_rest`, the poll returns what came before, and the next poll raises. Offsets in `_rest` are not
-handed out yet: they are neither accepted by an implicit poll nor missed by an explicit one.
+A poll may be broken off anywhere: Ctrl+C, or any exception from a signal handler. A record counts as seen only when
+`poll` has returned it, so records go through three rooms, and each step from one to the next is a single assignment:
 
-One lock, the core's, guards the marks and everything here that both threads touch.
+    the core's buffer --decode--> `_rest` --deserialize--> `_last` --poll returns--> `seen`
+
+What is in `_last` and not seen is returned by the next poll. Until it is seen it is neither accepted by an implicit
+poll nor missed by an explicit one.
+
+A record that cannot be deserialized, or a batch that cannot be read, must not hide the good records before it: what
+lies behind it stays in `_rest`, the poll returns what came before, and the next poll raises. That record is answered
+when the poll after that begins, so that the application can say otherwise until then.
+
+`lock` is around every call of the core: the member's loop and the application may be on two threads.
 """
 
 import logging
 import os
+import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from contextlib import AbstractContextManager
+from typing import Any
 from weakref import WeakSet
 
-from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
-from headrace.client.core.acquired import ACCEPT, OPEN, RENEW, Acquired
-from headrace.client.core.decoding import Damaged, Opened, Readable, decode
-from headrace.client.core.holdings import Arrival
+from headrace.client.core.acknowledgements import Lost, Settled
+from headrace.client.core.holdings import HANDED, Arrival
 from headrace.client.core.member import MemberCore
+from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.client.decoding import Damaged, Gap, Opened, Readable, decode
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import (
     IllegalStateError,
@@ -39,6 +49,7 @@ Deserializer = Callable[[bytes], Any]
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaError | None], None]
 LostCallback = Callable[[Sequence[Delivery], KafkaError], None]
 
+ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
 UNACKNOWLEDGED = "All records must be acknowledged in explicit acknowledgement mode."
 IMPLICIT = "Implicit acknowledgement of delivery is being used."
 NOT_IN_FLIGHT = "The record cannot be acknowledged."
@@ -51,68 +62,69 @@ FORKED = (
 IN_CALLBACK = "The consumer must not be used inside its acknowledgement commit callback."
 
 
-class _Failed(NamedTuple):
-    """Offsets in the place of which a poll raises; `mark` becomes their acknowledgement then."""
+class _Piece:
+    """Records of one acquisition, of which the first `ready` are deserialized."""
 
-    acquired: Acquired
-    first: int
-    last: int
-    mark: int
-    error: Exception
+    __slots__ = ("acquired", "ready", "records")
+
+    def __init__(self, acquired: AcquiredRange, records: list[Delivery], ready: int = 0) -> None:
+        self.acquired = acquired
+        self.records = records
+        self.ready = ready
 
 
 class Consumption:
-    """The application's side of one consumer. `keeper` of every acquisition it has handed out."""
+    """The application's side of one consumer: the keeper of every delivery it has handed out."""
 
     def __init__(
         self,
         core: MemberCore,
         settings: ShareSettings,
         *,
+        lock: AbstractContextManager[Any],
         key_deserializer: Deserializer | None = None,
         value_deserializer: Deserializer | None = None,
         on_deserialization_error: AcknowledgeType = AcknowledgeType.RELEASE,
         on_lost: LostCallback | None = None,
+        wake: Callable[[], None] | None = None,
     ) -> None:
-        if on_deserialization_error == AcknowledgeType.RENEW:
+        """`wake` is called when there are answers to be sent, where records may be held over several polls."""
+        if on_deserialization_error == RENEW:
             raise ValueError("on_deserialization_error=RENEW; choose ACCEPT, RELEASE or REJECT")
         self.callback: CommitCallback | None = None
-        self.on_touched: Callable[[], None] | None = None
-        """Called, under the lock, when there is something to sweep. For records that are held over several polls."""
-        self.is_closed = False
+        self.seen = 0
+        """How many deliveries of the last poll the application has seen. Whoever returns them sets it, at the last."""
+        self._is_closed = False
         self._is_barred = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
         """Answers are refused: implicit mode, in a callback, or closed. One look for `acknowledge`."""
-        self.unseen: deque[Delivery] = deque()
-        """Deliveries that the application has not seen: an iteration was left, or a poll was interrupted."""
         self._core = core
-        self._lock = core.holdings.lock
+        self._holdings = core.holdings
+        self._answer = core.holdings.answer
+        self._lock = lock
         self._settings = settings
         self._is_implicit = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
         self._is_held_over = settings.max_unacknowledged > 0
         """Records may stay unacknowledged over polls, so a poll asks nothing of them and returns none again."""
+        self._wake = wake if self._is_held_over else None
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
+        self._is_plain = key_deserializer is None and value_deserializer is None
         self._on_deserialization_error = on_deserialization_error
         self._on_lost = on_lost
-        self._handed: dict[Acquired, list[Delivery]] = {}
-        """Acquisitions of which deliveries are in the application's hands."""
-        self._touched: dict[Acquired, None] = {}
-        """Acquisitions with something to be swept."""
-        self._touched_last: Acquired | None = None
-        self._is_told = False
-        """`on_touched` was called for what is in `_touched`."""
         self._opened = Opened()
-        self._rest: deque[Readable | _Failed] = deque()
-        self._resting: dict[Acquired, int] = {}
-        """How many offsets of an acquisition are in `_rest`."""
-        self._renewing = 0
-        """Records that must be renewed or lost before a poll returns others (Java's rule)."""
+        self._rest: Sequence[_Piece | Damaged] = ()
+        self._last: Sequence[Delivery] = ()
+        self._last_pieces: Sequence[_Piece] = ()
+        self._deliveries: dict[AcquiredRange, list[list[Delivery]]] = {}
+        """What was made of each range; for those who are told of a loss, and for renewed records to come back."""
+        self._failed: Sequence[Damaged] = ()
+        """Raised by the last poll, and not answered by the application yet."""
         self._renewed: list[Delivery] = []
+        """Returned by the next poll."""
         self._finished: deque[Settled] = deque()
-        """Answers that the callback has not been told."""
+        self._untold: deque[tuple[TopicPartition, set[int], KafkaError | None]] = deque()
+        """What the callback has not been told."""
         self._is_in_callback = False
-        self._is_lost_early = False
-        """Records were lost after they had been taken and before they were handed out."""
         self._is_forked = False
         """This is a copy, in a child process; the original is in the parent."""
         _all.add(self)
@@ -122,152 +134,160 @@ class Consumption:
     def begin(self) -> None:
         """What comes first in every poll: callbacks, then the books on what was handed out before."""
         self.run_callbacks()
+        self._answer_failed()
         if self._is_implicit:
-            self.accept_handed()
+            self.accept_seen()
         elif not self._is_held_over:
             with self._lock:
-                renewed = Counter(one._acquired for one in self._open_renewed())
-                for acquired in self._handed:
-                    if acquired.open_count > self._resting.get(acquired, 0) + renewed[acquired]:
+                renewed = Counter(one._grant.acquired for one in self._open_renewed())
+                for acquired in self._deliveries:
+                    if acquired.count_of(HANDED) > renewed[acquired]:
                         raise IllegalStateError(UNACKNOWLEDGED)
+        self._last, self.seen = (), 0
 
-    def accept_handed(self) -> None:
-        """Implicit mode: everything handed out so far is accepted."""
-        if not self._is_implicit or not self._handed:
+    def _answer_failed(self) -> None:
+        if self._failed:
+            with self._lock:
+                for one in self._failed:
+                    self._holdings.answer_handed(one.acquired, one.first, one.last, one.type)
+            self._failed = ()
+
+    def accept_seen(self) -> None:
+        """Implicit mode: every record that the application has seen is accepted."""
+        if not self._is_implicit or not self._deliveries:
             return
-        unseen = set(map(id, self.unseen))
-        kept: dict[Acquired, list[Delivery]] = {}
+        unseen = set(map(id, self._last[self.seen :]))
+        kept: dict[AcquiredRange, list[list[Delivery]]] = {}
+        failed = {one.acquired for one in self._failed}
         with self._lock:
-            for acquired, deliveries in self._handed.items():
-                self._touched[acquired] = None
-                left = [one for one in deliveries if id(one) in unseen] if unseen else []
-                if not left and acquired not in self._resting:
-                    acquired.answer_open(ACCEPT)
+            for acquired, lists in self._deliveries.items():
+                if not unseen and acquired not in failed:
+                    self._holdings.answer_handed(acquired, acquired.first, acquired.last, ACCEPT)
                     continue
-                kept[acquired] = left
-                for delivery in deliveries:
-                    if id(delivery) not in unseen and acquired.mark_of(delivery.offset) == OPEN:
-                        acquired.choose(delivery.offset, ACCEPT)
-            self._handed = kept
+                for delivery in (one for each in lists for one in each if id(one) not in unseen):
+                    self._holdings.answer_handed(acquired, delivery.offset, delivery.offset, ACCEPT)
+                left = [[one for one in each if id(one) in unseen] for each in lists]
+                if any(left):
+                    kept[acquired] = left
+            self._deliveries = kept
 
     @property
-    def is_touched(self) -> bool:
-        return bool(self._touched)
+    def has_unseen(self) -> bool:
+        """A poll was broken off, or an iteration was left before its end."""
+        return self.seen < len(self._last)
 
-    def touched(self) -> list[Acquired]:
-        """Acquisitions with something to sweep; asked once, they are the caller's to pass on."""
-        if not self._touched:
-            return []
-        with self._lock:
-            touched, self._touched = self._touched, {}
-            self._touched_last = None
-            self._is_told = False
-        return list(touched)
+    @property
+    def first_unseen(self) -> Delivery:
+        return self._last[self.seen]
 
     @property
     def is_ready(self) -> bool:
         """Whether `take` may have something."""
-        if self._renewed:
+        if self._renewed or self._rest:
             return True
-        return not self._renewing and bool(self._rest or self._core.holdings.buffer)
+        return self._holdings.has_arrivals and (self._is_held_over or not self._holdings.is_renewing)
 
-    def take(self, *, now_ms: int) -> list[Delivery]:
+    def take_unseen(self) -> list[Delivery]:
+        """What the last poll should have returned, as far as it is not lost."""
+        self._register()
+        self._last, self.seen = [one for one in self._last[self.seen :] if not one.is_lost], 0
+        return list(self._last)
+
+    def take(self, *, now_ms: int, records_wanted: int | None = None) -> list[Delivery]:
         """The next deliveries, or none; raises what stands in their place."""
-        handed = self._take(now_ms)
-        with self._lock:
-            if not handed or not self._is_lost_early:
-                return handed
-            self._is_lost_early = bool(self._rest)
-            for one in handed:
-                if one._acquired.is_finished:
-                    self._handed.pop(one._acquired, None)
-            return [one for one in handed if not one.is_lost]  # nobody has been told of their loss
-
-    def _take(self, now_ms: int) -> list[Delivery]:
-        if self._renewed or self._renewing:
-            with self._lock:
-                renewed, self._renewed = self._open_renewed(), []
-            if renewed or self._renewing:
+        if not self._is_held_over:
+            renewed = self._take_renewed()
+            if renewed is not None:
                 return renewed
-        if self._rest:
-            return self._take_rest()
-        records_max = self._settings.max_poll_records
-        records_max = min(records_max, self._core.records_wanted or records_max)
-        arrivals = self._core.take(records_max, now_ms=now_ms)
-        if not arrivals:
-            return []
-        try:
-            pieces = self._decode(arrivals)
-            is_plain = self._key_deserializer is None and self._value_deserializer is None
-            if is_plain and all(isinstance(piece, Readable) for piece in pieces):
-                return self._hand_out(pieces)
-            self._rest.extend(pieces)
-        except BaseException:
-            for arrival in arrivals:
-                for acquired in arrival.acquired:
-                    self._handed.pop(acquired, None)
-            self._core.holdings.give_back(arrivals)  # Ctrl+C: the application has not seen them
-            raise
-        for piece in self._rest:
-            self._resting[piece.acquired] = self._resting.get(piece.acquired, 0) + _size(piece)
-        return self._take_rest()
+        if not self._rest:
+            records_max = self._settings.max_poll_records
+            records_max = min(records_max, records_wanted or records_max)
+            with self._lock:
+                arrivals = self._core.take(records_max, now_ms=now_ms)
+            if not arrivals:
+                return []
+            self._decode(arrivals)
+        return self._hand_out()
 
     def acknowledge(self, delivery: Delivery, type: int = ACCEPT) -> None:
         """`Delivery`'s methods end here, and the consumers' `acknowledge`."""
-        if self._is_barred or not ACCEPT <= type <= RENEW:
+        if self._is_barred or not 1 <= type <= 4:
             self._refuse(type)
-        acquired = delivery._acquired
+        acquired = delivery._grant.acquired
         with self._lock:
-            marks = acquired.marks
-            if marks is not None and type != RENEW and acquired is self._touched_last:
-                # The common case by far, short: one more of a range, to be swept later.
-                index = delivery.offset - acquired.first
-                if marks[index] < RENEW:
-                    marks[index] = type
-                    return
-            self._choose(acquired, delivery.offset, type, delivery)
+            if type == RENEW:
+                self._require_renew(acquired)
+            is_first = self._wake is not None and not self._holdings.has_answers
+            if not self._answer(acquired, delivery.offset, type):
+                raise IllegalStateError(NOT_IN_FLIGHT)
+        if is_first:
+            assert self._wake is not None
+            self._wake()
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
         """By name: also for a record that a poll has raised for, in implicit mode too."""
+
+        def is_there(acquired: AcquiredRange) -> bool:
+            return acquired.topic == topic and acquired.partition == partition and offset in acquired
+
         with self._lock:
-            for acquired, deliveries in self._handed.items():
-                if acquired.topic != topic or acquired.partition != partition or offset not in acquired:
-                    continue
-                found = next((one for one in deliveries if one.offset == offset), None)
-                if self._is_implicit and (found is not None or acquired.mark_of(offset) == OPEN):
-                    raise IllegalStateError(IMPLICIT)
-                self._choose(acquired, offset, type, found)
-                return
+            for failed in self._failed:
+                if is_there(failed.acquired) and failed.first <= offset <= failed.last:
+                    if type == RENEW:
+                        self._require_renew(failed.acquired)
+                    if not self._answer(failed.acquired, offset, type):
+                        raise IllegalStateError(NOT_IN_FLIGHT)
+                    return
+            acquired = next(filter(is_there, self._deliveries), None)
+        if acquired is None:
+            raise IllegalStateError(NOT_IN_FLIGHT)
+        if self._is_implicit:
+            raise IllegalStateError(IMPLICIT)
+        for delivery in self._deliveries_of(acquired, offset, offset):
+            self.acknowledge(delivery, type)
+            return
         raise IllegalStateError(NOT_IN_FLIGHT)
 
     def run_callbacks(self) -> None:
-        """Tells the callback what has been answered, on the application's thread."""
-        if not self._finished:
+        """Tells the callback what has been settled, on the application's thread."""
+        if not self._finished and not self._untold:
             return
         with self._lock:
             finished, self._finished = self._finished, deque()
         if self.callback is None:
+            self._untold.clear()
             return
-        told: dict[tuple[TopicPartition, KafkaError | None], set[int]] = {}
-        for one in finished:
-            partition = TopicPartition(one.acquired.topic, one.acquired.partition)
-            told.setdefault((partition, one.error), set()).update(range(one.first, one.last + 1))
+        self._untold.extend(_by_result(finished))
         self._is_in_callback = self._is_barred = True
         try:
-            for (partition, error), offsets in told.items():
+            while self._untold:
+                partition, offsets, error = self._untold.popleft()
                 try:
                     self.callback({partition: offsets}, error)
                 except Exception:
                     logger.exception("the acknowledgement commit callback has failed")
         finally:
             self._is_in_callback = False
-            self._is_barred = self._is_implicit or self.is_closed or self._is_forked
+            self._is_barred = self._is_implicit or self._is_closed or self._is_forked
+
+    def lock_deadline(self, delivery: Delivery) -> float:
+        """When its lock ends, as `time.time()` counts."""
+        until_ms = delivery._grant.acquired.lock_until_ms_of(delivery.offset)
+        return time.time() + until_ms / 1000 - time.monotonic()
 
     def close(self) -> None:
-        """Nothing can be answered any more."""
-        self.is_closed = self._is_barred = True
+        """Nothing can be answered any more. What a poll has raised for gets its answer."""
+        self._is_closed = self._is_barred = True
+        self._answer_failed()
+
+    def forget(self) -> None:
+        """The member is gone, and with it every lock: lets go of the deliveries."""
+        self._deliveries = {}
+        self._rest = self._last = self._last_pieces = ()
+        self._renewed = []
+        self._opened = Opened()
 
     def forked(self) -> None:
         """Nothing can be answered from here. Not asked for at each answer: that would cost as much as the answer."""
@@ -279,7 +299,7 @@ class Consumption:
 
     def _refuse(self, type: int) -> None:
         self.refuse_in_callback()
-        if not ACCEPT <= type <= RENEW:
+        if not 1 <= type <= 4:
             raise ValueError(f"{type!r} is no answer to a delivery; use AcknowledgeType")
         if self._is_forked:
             raise IllegalStateError(FORKED)
@@ -288,28 +308,33 @@ class Consumption:
     # The member's thread
 
     def settled(self, answers: Sequence[Settled]) -> None:
-        """The brokers have answered, or will not."""
+        """The brokers have responded, or will not."""
         with self._lock:
             for one in answers:
-                if one.type in (RENEW, LATE_TYPE):
-                    self._renewal_ended(one)
+                if one.type == RENEW and one.error is None and not self._is_held_over:
+                    self._renewed += [
+                        each
+                        for each in self._deliveries_of(one.acquired, one.first, one.last)
+                        if one.acquired.state_of(each.offset) is RangeState.HANDED
+                    ]
                 if one.acquired.is_finished:
-                    self._handed.pop(one.acquired, None)
+                    self._deliveries.pop(one.acquired, None)
             if self.callback is not None:
                 self._finished.extend(answers)
 
     def lost(self, losses: Sequence[Lost]) -> None:
-        """Locks are gone. Tells `on_lost`, on the member's thread: the application may be busy with these."""
+        """Locks are gone. Tells `on_lost`, on the member's thread: the application may be busy with these.
+
+        An exception that is meant to end more than the callback (SystemExit, KeyboardInterrupt) passes.
+        """
         told: dict[KafkaError, list[Delivery]] = {}
         with self._lock:
             for one in losses:
-                deliveries = self._handed.get(one.acquired, ())
-                ours = [each for each in deliveries if one.first <= each.offset <= one.last]
+                ours = self._deliveries_of(one.acquired, one.first, one.last)
                 told.setdefault(one.error, []).extend(ours)
-                self._is_lost_early |= len(ours) <= one.last - one.first
             for one in losses:  # not before all are found: one acquisition may be lost in several pieces
                 if one.acquired.is_finished and not self._is_implicit:
-                    self._handed.pop(one.acquired, None)
+                    self._deliveries.pop(one.acquired, None)
         if self._on_lost is None:
             return
         for error, found in told.items():
@@ -321,22 +346,27 @@ class Consumption:
 
     # Below
 
-    def _choose(self, acquired: Acquired, offset: int, type: int, delivery: Delivery | None) -> None:
-        if type == RENEW:
-            self._require_renew(acquired)
-        was = acquired.mark_of(offset)
-        if not acquired.choose(offset, type):
-            raise IllegalStateError(NOT_IN_FLIGHT)
-        self._touch(acquired)
-        now = acquired.mark_of(offset)
-        if delivery is not None and now != was and RENEW in (now, was) and not self._is_held_over:
-            self._count_renewal(acquired, delivery, is_more=now == RENEW)
+    def _deliveries_of(self, acquired: AcquiredRange, first: int, last: int) -> list[Delivery]:
+        lists = self._deliveries.get(acquired, ())
+        return [one for each in lists for one in each if first <= one.offset <= last]
 
     def _open_renewed(self) -> list[Delivery]:
         """Renewed, to be returned by the next poll, and neither acknowledged nor lost in the meantime."""
-        return [one for one in self._renewed if one._acquired.mark_of(one.offset) == OPEN]
+        return [one for one in self._renewed if one._grant.acquired.state_of(one.offset) is RangeState.HANDED]
 
-    def _require_renew(self, acquired: Acquired) -> None:
+    def _take_renewed(self) -> list[Delivery] | None:
+        """None: there is nothing to do with renewals, and other records may come."""
+        if not self._renewed and not self._holdings.is_renewing:
+            return None
+        with self._lock:
+            renewed = self._open_renewed()
+            if not renewed and not self._holdings.is_renewing:
+                self._renewed = []
+                return None
+            self._last, self._last_pieces, self.seen, self._renewed = renewed, (), 0, []
+        return renewed
+
+    def _require_renew(self, acquired: AcquiredRange) -> None:
         if self._core.sessions[acquired.node_id].is_old:
             error = error_for(
                 ErrorCode.UNSUPPORTED_VERSION,
@@ -346,99 +376,88 @@ class Consumption:
             assert isinstance(error, UnsupportedVersionError)
             raise error
 
-    def _touch(self, acquired: Acquired) -> None:
-        self._touched[acquired] = None
-        self._touched_last = acquired
-        if self.on_touched is not None and not self._is_told:
-            self._is_told = True
-            self.on_touched()
-
-    def _count_renewal(self, acquired: Acquired, delivery: Delivery, *, is_more: bool) -> None:
-        others = [one for one in acquired.renewals or () if one is not delivery]
-        acquired.renewals = [*others, delivery] if is_more else others
-        self._renewing += 1 if is_more else -1
-        self._core.is_paused = self._renewing > 0
-
-    def _renewal_ended(self, answer: Settled) -> None:
-        acquired = answer.acquired
-        if not acquired.renewals:
-            return
-        ended: list[Delivery] = []
-        others: list[Delivery] = []
-        for one in acquired.renewals:
-            (ended if answer.first <= one.offset <= answer.last else others).append(one)
-        acquired.renewals = others
-        self._renewing -= len(ended)
-        self._core.is_paused = self._renewing > 0
-        if answer.error is None:
-            self._renewed += ended
-
-    def _decode(self, arrivals: Collection[Arrival]) -> list[Readable | _Failed]:
-        pieces: list[Readable | _Failed] = []
+    def _decode(self, arrivals: Collection[Arrival]) -> None:
+        pieces: list[_Piece | Damaged] = []
+        gaps: list[Gap] = []
         for arrival in arrivals:
-            for piece in decode(arrival, check_crcs=self._settings.check_crcs, opened=self._opened):
-                if isinstance(piece, Damaged):
-                    pieces.append(_Failed(piece.acquired, piece.first, piece.last, piece.mark, piece.error))
-                else:
-                    pieces.append(piece)
-            for acquired in arrival.acquired:
-                acquired.keeper = self
-                if acquired.marks is not None or acquired.uniform != OPEN:
-                    self._touched[acquired] = None
-        return pieces
+            decoded = decode(arrival, self, check_crcs=self._settings.check_crcs, opened=self._opened)
+            pieces += [
+                _Piece(each.acquired, each.records) if isinstance(each, Readable) else each
+                for each in decoded.pieces
+            ]
+            gaps += decoded.gaps
+        with self._lock:
+            for gap in gaps:
+                self._holdings.miss(*gap)
+            self._rest = pieces
+            self._holdings.decoded()
 
-    def _hand_out(self, pieces: Sequence[Readable | _Failed]) -> list[Delivery]:
-        """The common case: every record as it is."""
-        if len(pieces) == 1 and isinstance(pieces[0], Readable):
-            acquired, deliveries = pieces[0]
-            self._handed[acquired] = deliveries
-            return list(deliveries)
-        handed: list[Delivery] = []
-        for piece in pieces:
-            assert isinstance(piece, Readable)
-            self._handed.setdefault(piece.acquired, []).extend(piece.records)
-            handed += piece.records
-        return handed
-
-    def _take_rest(self) -> list[Delivery]:
+    def _hand_out(self) -> list[Delivery]:
         """Deliveries up to the next one that fails; raises for that one when it is the first."""
-        handed: list[Delivery] = []
-        while self._rest:
-            piece = self._rest[0]
-            if isinstance(piece, _Failed):
-                if not handed:
-                    self._raise_failed()
-                return handed
-            self._rest.popleft()
-            try:
-                self._deserialize(piece, handed)
-            except BaseException:  # Ctrl+C in a deserializer: the application has not seen these
-                self.unseen.extend(handed)
-                raise
-        return handed
+        if self._holdings.has_taken:  # the poll that decoded these was broken off in the moment after that
+            with self._lock:
+                self._holdings.decoded()
+        pieces: list[_Piece] = []
+        index = 0
+        while index < len(self._rest):
+            piece = self._rest[index]
+            if isinstance(piece, Damaged):
+                break
+            if not self._is_plain:
+                self._deserialize(piece, index)  # may put a failure behind it
+            pieces.append(piece)
+            index += 1
+        pieces = [piece for piece in pieces if piece.records]
+        if not pieces:
+            if index < len(self._rest):
+                self._raise_failed(index)
+            self._rest = ()
+            return []
+        deliveries = (
+            list(pieces[0].records)
+            if len(pieces) == 1
+            else [one for piece in pieces for one in piece.records]
+        )
+        rest = self._rest[index:]
+        self._last, self._last_pieces, self._rest, self.seen = deliveries, pieces, rest, 0
+        if self._register():
+            deliveries = self._last = [one for one in deliveries if not one.is_lost]
+        return deliveries
 
-    def _deserialize(self, piece: Readable, handed: list[Delivery]) -> None:
-        acquired, records = piece
-        deliveries = self._handed.setdefault(acquired, [])
-        for index, delivery in enumerate(records):
+    def _register(self) -> bool:
+        """From now on they are the application's; True when some have been lost meanwhile. May be done twice."""
+        has_lost = False
+        with self._lock:
+            for piece in self._last_pieces:
+                acquired, records = piece.acquired, piece.records
+                self._holdings.hand_out(acquired, records[0].offset, records[-1].offset)
+                lists = self._deliveries.setdefault(acquired, [])
+                if not any(each is records for each in lists):
+                    lists.append(records)
+                has_lost = has_lost or not acquired.is_all(RangeState.HANDED)
+            self._last_pieces = ()
+        return has_lost
+
+    def _deserialize(self, piece: _Piece, index: int) -> None:
+        """All of the piece, or up to a record that fails: that one, and what is behind it, become other pieces."""
+        records = piece.records
+        while piece.ready < len(records):
+            delivery = records[piece.ready]
             try:
                 key = _through(self._key_deserializer, delivery.key)
                 value = _through(self._value_deserializer, delivery.value)
+            except MemoryError:
+                raise  # which says nothing about the record
             except Exception as error:
-                behind = records[index + 1 :]
-                if behind:
-                    self._rest.appendleft(Readable(acquired, behind))
-                self._rest.appendleft(self._undeserializable(delivery, error))
+                failed = self._undeserializable(delivery, error)
+                before = _Piece(piece.acquired, records[: piece.ready], piece.ready)
+                behind = _Piece(piece.acquired, records[piece.ready + 1 :])
+                rest = [*self._rest[:index], before, failed, behind, *self._rest[index + 1 :]]
+                piece.records, self._rest = before.records, rest
                 return
-            except BaseException:
-                self._rest.appendleft(Readable(acquired, records[index:]))
-                raise
-            delivery.key, delivery.value = key, value
-            deliveries.append(delivery)
-            handed.append(delivery)
-            self._rested(acquired, 1)
+            delivery.key, delivery.value, piece.ready = key, value, piece.ready + 1
 
-    def _undeserializable(self, delivery: Delivery, error: Exception) -> _Failed:
+    def _undeserializable(self, delivery: Delivery, error: Exception) -> Damaged:
         raised = RecordDeserializationError(
             f"cannot deserialize the record at {delivery.topic}-{delivery.partition}, offset {delivery.offset}: "
             f"{type(error).__name__}: {error}. It is answered with {self._on_deserialization_error.name}; "
@@ -446,26 +465,18 @@ class Consumption:
             delivery,
         )
         raised.__cause__ = error
-        mark = self._on_deserialization_error
-        return _Failed(delivery._acquired, delivery.offset, delivery.offset, mark, raised)
+        return Damaged(
+            delivery._grant.acquired, delivery.offset, delivery.offset, self._on_deserialization_error, raised
+        )
 
-    def _raise_failed(self) -> None:
-        failed = self._rest.popleft()
-        assert isinstance(failed, _Failed)
+    def _raise_failed(self, index: int) -> None:
+        failed = self._rest[index]
+        assert isinstance(failed, Damaged)
         with self._lock:
-            self._handed.setdefault(failed.acquired, [])
-            self._touched[failed.acquired] = None
-            for offset in range(failed.first, failed.last + 1):
-                failed.acquired.choose(offset, failed.mark)
-        self._rested(failed.acquired, failed.last - failed.first + 1)
+            self._holdings.hand_out(failed.acquired, failed.first, failed.last)
+        rest, all_failed = self._rest[index + 1 :], [*self._failed, failed]
+        self._rest, self._failed = rest, all_failed
         raise failed.error
-
-    def _rested(self, acquired: Acquired, count: int) -> None:
-        left = self._resting.get(acquired, 0) - count
-        if left > 0:
-            self._resting[acquired] = left
-        else:
-            self._resting.pop(acquired, None)
 
 
 _all: WeakSet[Consumption] = WeakSet()
@@ -482,9 +493,20 @@ if hasattr(os, "register_at_fork"):
 
 
 def _through(deserializer: Deserializer | None, data: bytes | None) -> Any:
-    """No bytes stay None: there is nothing to deserialise."""
+    """No bytes stay None: there is nothing to deserialize."""
     return data if deserializer is None or data is None else deserializer(data)
 
 
-def _size(piece: Readable | _Failed | Damaged) -> int:
-    return len(piece.records) if isinstance(piece, Readable) else piece.last - piece.first + 1
+def _by_result(
+    finished: Collection[Settled],
+) -> list[tuple[TopicPartition, set[int], KafkaError | None]]:
+    """By partition and error. Results of two deliveries of one record are told one after the other."""
+    told: dict[tuple[TopicPartition, KafkaError | None, int], set[int]] = {}
+    for one in finished:
+        partition = TopicPartition(one.acquired.topic, one.acquired.partition)
+        offsets = range(one.first, one.last + 1)
+        number = 0
+        while not told.get((partition, one.error, number), set()).isdisjoint(offsets):
+            number += 1
+        told.setdefault((partition, one.error, number), set()).update(offsets)
+    return [(partition, offsets, error) for (partition, error, _), offsets in told.items()]

@@ -4,14 +4,13 @@ A delivery is made for every record, so it is as light as it can be: what is the
 read from that range when it is asked for, and Python's collector of cycles is spared the walk over it.
 """
 
-import time
 from collections.abc import Sequence
 from enum import IntEnum
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from headrace.client.core.acquired import ACCEPT, LATE, LOST, REJECT, RELEASE, RENEW, Acquired
+from headrace.client.core.ranges import AcquiredRange, RangeState
 
 
 class AcknowledgeType(IntEnum):
@@ -32,6 +31,24 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
+class Keeper(Protocol):
+    """Whoever has handed deliveries out, and takes their answers."""
+
+    def acknowledge(self, delivery: "Delivery", type: int) -> None: ...
+
+    def lock_deadline(self, delivery: "Delivery") -> float: ...
+
+
+class Grant:
+    """What the deliveries of one acquired range share."""
+
+    __slots__ = ("acquired", "keeper")
+
+    def __init__(self, acquired: AcquiredRange, keeper: Keeper) -> None:
+        self.acquired = acquired
+        self.keeper = keeper
+
+
 class Delivery(msgspec.Struct, eq=False, gc=False):
     """A record on loan: accept, release or reject it before `lock_deadline`, or renew it.
 
@@ -43,8 +60,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             else:
                 delivery.accept()
 
-    The methods work in explicit acknowledgement mode, from any thread for the sync consumer. The answer goes to the
-    broker with the next `poll` or commit; until then a later answer replaces an earlier one.
+    The methods work in explicit acknowledgement mode, from any thread. The answer goes to the broker with the next
+    `poll` or commit; until then a later answer replaces an earlier one.
     """
 
     key: Any
@@ -55,52 +72,52 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_type: int
     """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
-    _acquired: Acquired
+    _grant: Grant
     reason: str | None = None
     """Why it was rejected. Kafka's protocol has no place for it: it is for whoever writes the dead letter."""
 
     @property
     def topic(self) -> str:
-        return self._acquired.topic
+        return self._grant.acquired.topic
 
     @property
     def partition(self) -> int:
-        return self._acquired.partition
+        return self._grant.acquired.partition
 
     @property
     def delivery_count(self) -> int:
         """1 at the first delivery."""
-        return self._acquired.delivery_count
+        return self._grant.acquired.delivery_count
 
     @property
     def lock_deadline(self) -> float:
         """When the lock ends unless it is renewed, as `time.time()` counts."""
-        until_ms = self._acquired.lock_until_ms_of(self.offset)
-        return time.time() + until_ms / 1000 - time.monotonic()
+        return self._grant.keeper.lock_deadline(self)
 
     @property
     def is_lost(self) -> bool:
         """The lock has ended or was taken away: the record may be with another member by now."""
-        return self._acquired.mark_of(self.offset) in (LOST, LATE)
+        return self._grant.acquired.state_of(self.offset) in (RangeState.LOST, RangeState.LATE)
 
     def accept(self) -> None:
-        self._acquired.keeper.acknowledge(self, ACCEPT)
+        self._grant.keeper.acknowledge(self, 1)
 
     def release(self) -> None:
-        self._acquired.keeper.acknowledge(self, RELEASE)
+        self._grant.keeper.acknowledge(self, 2)
 
     def reject(self, reason: str | None = None) -> None:
         """`reason` stays on this delivery; see the field."""
-        self._acquired.keeper.acknowledge(self, REJECT)
+        self._grant.keeper.acknowledge(self, 3)
         self.reason = reason
 
     def renew(self) -> None:
         """Asks for the full lock duration again.
 
         As in Java, the next `poll` returns this same delivery again once the broker has agreed, before any new
-        record. With `max_unacknowledged` it just stays with you.
+        record. With `max_unacknowledged` it just stays with you. It may be answered at once all the same: the answer
+        then goes to the broker behind the renewal.
         """
-        self._acquired.keeper.acknowledge(self, RENEW)
+        self._grant.keeper.acknowledge(self, 4)
 
     def __repr__(self) -> str:
         where = f"{self.topic}-{self.partition}@{self.offset}"

@@ -104,6 +104,13 @@ class Links:
         if self._closing:
             await asyncio.wait(self._closing)
 
+    def abandon(self) -> None:
+        """Ends every connection after the event loop has been closed."""
+        links, self._links = list(self._links.values()), {}
+        for link in links:
+            if link.connection is not None:
+                link.connection.abandon()
+
     def _drop(self, link: _Link) -> None:
         connection, link.connection = link.connection, None
         if connection is not None:

@@ -17,16 +17,20 @@ with one when it was refused or when its fate is unknown (the connection broke).
 was acknowledged is told to `on_lost`, once. Both are called on the loop, inside the member: they must be quick and
 must not raise.
 
-All decisions are in `core/`; what is here waits for answers and for the time.
+All decisions are in `core/`; what is here waits for responses and for the time. `lock` is held around every call of the
+core, for consumers whose application is on another thread than the loop.
 """
 
 import asyncio
 import contextlib
+import difflib
 import logging
 import random
+import threading
 import time
+import warnings
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -34,25 +38,27 @@ from uuid import uuid4
 from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
-from headrace.client.core.acquired import Acquired
+from headrace.client.core.backoff import Jitter
 from headrace.client.core.holdings import Arrival
-from headrace.client.core.member import MemberCore, Out
+from headrace.client.core.member import Commands, Heartbeat, LeaderHint, MemberCore, Refresh, Send
 from headrace.client.core.placement import TopicView
+from headrace.client.core.ranges import AcquiredRange
 from headrace.client.delivery import AcknowledgeType, TopicPartition
 from headrace.client.errors import error_for
 from headrace.client.metrics import Metrics
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
-from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 
-__all__ = ["Acquired", "Arrival", "AsyncShareMember", "Lost", "Settled"]
+__all__ = ["AcquiredRange", "Arrival", "AsyncShareMember", "Lost", "Settled"]
 
 logger = logging.getLogger("headrace.client")
 FETCH_API = 78
 NEVER_MS = 1 << 62
 RENEW_VERSION = 2
 """The version of the share APIs from which brokers know RENEW and record_limit (Kafka 4.2)."""
+LEAVE_S = 1.0
+"""How long a member that was forgotten may take to leave its group."""
 
 
 class AsyncShareMember:
@@ -74,28 +80,31 @@ class AsyncShareMember:
         on_settled: Callable[[Sequence[Settled]], None] | None = None,
         on_lost: Callable[[Sequence[Lost]], None] | None = None,
         on_change: Callable[[], None] | None = None,
-        collect: Callable[[], Iterable[Acquired]] | None = None,
     ) -> None:
+        """`on_change` is called whenever a broker has responded or something else has happened."""
         self.settings = settings
         self.metrics = Metrics()
+        self.lock = threading.RLock()
+        """Around every call of the core. It is never held while something is waited for."""
         self.core = MemberCore(
             settings,
             member_id or urlsafe_b64encode(uuid4().bytes).decode().rstrip("="),
             capacity=capacity or settings.max_unacknowledged,
             is_ahead=capacity > 0,
-            fraction=random.random,
+            jitter=Jitter(random.getrandbits(32)),
         )
         self._cluster = Cluster(settings)
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_change = on_change
-        self._collect = collect
         self._connections: dict[int, Connection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
-        self._due_ms = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: list[asyncio.Future[None]] = []
+        self._raised: list[BaseException] = []
+        """By callbacks, for the next poll to raise."""
         self._is_refreshing = False
         self._is_started = False
         self._has_failed = False
@@ -117,20 +126,65 @@ class AsyncShareMember:
 
         It may be called again then, and waits for reconnect.backoff.max.ms first.
         """
+        self._loop = asyncio.get_running_loop()
         if self._has_failed:
             await asyncio.sleep(self.settings.reconnect_backoff_max_ms / 1000)
         try:
             await self._cluster.start()
-        except KafkaError:
-            self._has_failed = True
-            self._cluster = Cluster(self.settings)  # the old one is closed
+        except BaseException as error:
+            self._has_failed = isinstance(error, KafkaError)
+            self._loop = None
+            broken, self._cluster = self._cluster, Cluster(self.settings)
+            await broken.close()
             raise
         self._is_started = True
+        self.run_soon(self._leave_when_cancelled())
+        self.pump()
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription; with no topics the member leaves its group."""
-        self.core.subscribe(topics, now_ms=now_ms())
+        with self.lock:
+            self.core.subscribe(topics, now_ms=now_ms())
         self.pump()
+
+    def configure(
+        self,
+        *,
+        capacity: int | None = None,
+        is_paused: bool | None = None,
+        fetch_wait_ms: int | None = None,
+        auto_renew: bool | None = None,
+    ) -> None:
+        """Changes what was given with the settings. What is not named stays.
+
+        `is_paused`: nothing is fetched. `fetch_wait_ms`, with `capacity`: how long fetches may wait at a broker. An
+        acknowledgement has to wait for the fetch before it, so whoever is about to send some says 0: the member then
+        asks for more records from time to time, but waits for none. `auto_renew` is to be switched off where the group
+        is known to refuse renewals: a refused one costs the lock.
+        """
+        with self.lock:
+            self.core.configure(
+                capacity=capacity, is_paused=is_paused, fetch_wait_ms=fetch_wait_ms, auto_renew=auto_renew
+            )
+        self.pump()
+
+    @property
+    def is_paused(self) -> bool:
+        return self.core.is_paused
+
+    @property
+    def has_partitions(self) -> bool:
+        """There are brokers to fetch from."""
+        return bool(self.core.placement.wanted)
+
+    @property
+    def asked_ms(self) -> int:
+        """See `MemberCore.asked_ms`."""
+        return self.core.asked_ms
+
+    def idle_ms(self, since_ms: int) -> int:
+        """See `MemberCore.idle_ms`."""
+        return self.core.idle_ms(since_ms)
 
     async def take(self, records_max: int, *, timeout_s: float) -> list[Arrival]:
         """Arrivals of about so many records (whole arrivals; at least one when there is one), or [] after the time.
@@ -139,47 +193,52 @@ class AsyncShareMember:
         Cancelling it loses nothing: what has arrived stays for the next call.
         """
         core = self.core
-        core.came_back(now_ms=now_ms())
+        began_ms = now_ms()
+        with self.lock:
+            core.poll_began(now_ms=began_ms)
         self.raise_trouble()
-        until_ms = now_ms() + max(1, int(timeout_s * 1000))
-        self.ask(until_ms)
+        until_ms = began_ms + max(1, int(timeout_s * 1000))
+        with self.lock:
+            core.poll_waits(until_ms, now_ms=began_ms)
+        self.pump()
         try:
             while True:
-                taken = core.take(records_max, now_ms=now_ms())
+                with self.lock:
+                    taken = core.take(records_max, now_ms=now_ms())
+                    for arrival in taken:
+                        for acquired in arrival.acquired:
+                            core.holdings.hand_out(acquired)
+                    core.holdings.decoded()
                 if taken or now_ms() >= until_ms:
                     return taken
                 await self.wait_for_change(until_ms)
                 self.raise_trouble()
         finally:
-            self.ask(None)
-
-    def be_patient(self, wait_ms: int) -> None:
-        """With `capacity`: how long fetches may wait at a broker from now on.
-
-        An acknowledgement has to wait for the fetch before it, so whoever is about to send some says 0: the member then
-        asks for more records from time to time, but waits for none.
-        """
-        self.core.patience_ms = wait_ms
-        self.pump()
+            with self.lock:
+                core.poll_ended(until_ms)
 
     def acknowledge(
-        self, acquired: Acquired, type: AcknowledgeType, first: int | None = None, last: int | None = None
+        self,
+        acquired: AcquiredRange,
+        type: AcknowledgeType,
+        first: int | None = None,
+        last: int | None = None,
     ) -> bool:
         """Decides about a range, or a part of it; it is sent at once. False when it was decided before."""
         low = acquired.first if first is None else first
         high = acquired.last if last is None else last
         if not acquired.first <= low <= high <= acquired.last:
             raise ValueError(f"offsets {low} to {high} are not within {acquired!r}")
-        with self.core.holdings.lock:
-            is_new = acquired.choose_range(low, high, type)
+        with self.lock:
+            is_new = self.core.holdings.answer_all(acquired, low, high, type)
+            self.core.send_answers()
         if is_new:
-            self.core.holdings.sweep([acquired])
             self._soon()
         return is_new
 
     async def commit(self, *, timeout_s: float) -> dict[TopicPartition, KafkaError | None]:
         """Waits until everything acknowledged so far is answered; the worst answer by partition."""
-        return await self.commit_of((), timeout_s=timeout_s)
+        return await self.commit_of(timeout_s=timeout_s)
 
     async def close(self, *, timeout_s: float = 30.0) -> None:
         """Sends what is acknowledged, closes its sessions (which releases what is held) and leaves the group."""
@@ -187,21 +246,45 @@ class AsyncShareMember:
             return
         self._is_closed = True
         until_ms = now_ms() + int(1000 * min(timeout_s, self.settings.request_timeout_ms / 1000))
-        self.core.close()
+        with self.lock:
+            self.core.close()
         try:
             self.pump()
-            while self._is_started and not self.core.is_closed and now_ms() < until_ms:
-                await self.wait_for_change(until_ms)
+            await self._until_closed(until_ms)
+        except asyncio.CancelledError:
+            # To be gone without a word would leave the partitions to a member that does not exist for a long time.
+            await self._until_closed(min(until_ms, now_ms() + int(1000 * LEAVE_S)))
+            raise
         finally:
             self._is_over = True
             if self._timer is not None:
                 self._timer.cancel()
-            for task in self._tasks:
+            tasks = self._tasks - {asyncio.current_task()}
+            for task in tasks:
                 task.cancel()
             await self._cluster.close()
-            if self._tasks:
-                await asyncio.wait(self._tasks)
+            if tasks:
+                await asyncio.wait(tasks)
             self._give_up()
+
+    async def _until_closed(self, until_ms: int) -> None:
+        while self._is_started and not self.core.is_closed and now_ms() < until_ms:
+            await self.wait_for_change(until_ms)
+
+    async def _leave_when_cancelled(self) -> None:
+        """Waits for ever. Whoever ends the loop without `close`, such as asyncio.run, cancels it: the member leaves."""
+        try:
+            await asyncio.get_running_loop().create_future()
+        except asyncio.CancelledError:
+            if not self._is_closed:
+                warnings.warn(
+                    f"the event loop ends, and member {self.member_id} of share group "
+                    f"{self.settings.group_id!r} was not closed; use async with, or await close()",
+                    ResourceWarning,
+                    stacklevel=2,
+                )
+                await self.close(timeout_s=LEAVE_S)
+            raise
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -214,36 +297,59 @@ class AsyncShareMember:
 
     # For the consumers
 
-    def ask(self, until_ms: int | None, swept: Iterable[Acquired] = ()) -> None:
-        """Somebody waits for records until then (None: not any more); `swept` is to be acknowledged meanwhile."""
-        self.core.holdings.sweep(swept)
-        if until_ms is not None:
-            self.core.polled(now_ms=now_ms())
-        self.core.ask(until_ms)
-        self.pump()
+    def listen(
+        self,
+        on_settled: Callable[[Sequence[Settled]], None],
+        on_lost: Callable[[Sequence[Lost]], None],
+    ) -> None:
+        """In place of what the constructor was given."""
+        self._on_settled, self._on_lost = on_settled, on_lost
 
-    def served(self, swept: Iterable[Acquired]) -> None:
-        """The application has polled on its own thread; `swept` is to be acknowledged."""
-        now = now_ms()
-        self.core.holdings.sweep(swept)
-        self.core.polled(now_ms=now)
-        self.pump(now)
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The loop it was started on."""
+        return self._loop
 
-    def send(self, swept: Iterable[Acquired]) -> None:
-        """Sends what is decided about these."""
-        self.core.holdings.sweep(swept)
-        self.pump()
+    @property
+    def is_open(self) -> bool:
+        """Started, and not closed."""
+        return self._is_started and not self._is_closed
+
+    def send(self) -> None:
+        """Sends what the application has answered."""
+        with self.lock:
+            self.core.send_answers()
+        if not self._is_closed:
+            self.pump()
+
+    def send_soon(self) -> None:
+        """The same, from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self.send)
+
+    def drop(self) -> None:
+        """Nobody knows it any more, and it was not closed. From any thread: it leaves its group as soon as it can."""
+        loop = self._loop
+        if loop is None or self._is_closed:
+            return
+        if loop.is_closed():
+            self.abandon()
+        else:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(lambda: self.run_soon(self.close(timeout_s=LEAVE_S)))
+
+    def abandon(self) -> None:
+        """Its loop is closed. Ends the connections all the same, so that the brokers release what it holds."""
+        self._is_closed = self._is_over = True
+        self._cluster.abandon()
 
     async def commit_of(
-        self,
-        swept: Iterable[Acquired],
-        *,
-        timeout_s: float,
-        before_waiting: Callable[[], None] = lambda: None,
+        self, *, timeout_s: float, before_waiting: Callable[[], None] = lambda: None
     ) -> dict[TopicPartition, KafkaError | None]:
-        """`commit`, after what is decided about these has been sent too. `before_waiting` may raise to end it."""
+        """`commit`; `before_waiting` may raise to end it."""
         until_ms = now_ms() + int(timeout_s * 1000)
-        commit = self.begin_commit(swept)
+        commit = self.begin_commit()
         while not commit.is_done:
             before_waiting()
             if now_ms() >= until_ms:
@@ -251,10 +357,10 @@ class AsyncShareMember:
             await self.wait_for_change(until_ms)
         return results_of(commit)
 
-    def begin_commit(self, swept: Iterable[Acquired]) -> Commit:
-        """Sends what is decided about these; `is_done` when all is answered that was acknowledged so far."""
-        holdings = self.core.holdings
-        commit = holdings.commit(holdings.sweep(swept))
+    def begin_commit(self) -> Commit:
+        """Sends what the application has answered; `is_done` when the brokers have responded to all of it."""
+        with self.lock:
+            commit = self.core.commit()
         self.pump()
         return commit
 
@@ -267,10 +373,13 @@ class AsyncShareMember:
 
     def raise_trouble(self) -> None:
         """Raises what stands in the way, if anything does."""
-        if self.core.errors:
-            raise self.core.errors.pop(0)
-        if self.core.membership.failure is not None:
-            raise self.core.membership.failure
+        if self._raised:
+            raise self._raised.pop(0)
+        if self.core.has_error:
+            with self.lock:
+                error = self.core.take_error(now_ms=now_ms())
+            if error is not None:
+                raise error
 
     async def wait_for_change(self, until_ms: int) -> None:
         """Returns when a broker has answered, something has arrived, failed or was woken, or the time is over."""
@@ -295,26 +404,35 @@ class AsyncShareMember:
 
     # Waiting for brokers
 
-    def pump(self, now: int | None = None) -> None:
-        """Sends all there is to send, and sets the clock for the next time. Nothing before there is a broker."""
+    def pump(self) -> None:
+        """Does all there is to do, and sets the clock for the next time. Nothing before there is a broker."""
         if not self._is_started:
             return
-        core, now = self.core, now_ms() if now is None else now
-        if self._is_over:
-            self._tell()
-            return
-        if now >= self._due_ms:
-            core.tick(now_ms=now)
-        for out in core.sends(now_ms=now):
-            self._send(out)
-        if core.placement.wants_metadata(now_ms=now) and not self._is_refreshing:
-            core.placement.metadata_asked()
-            self.run_soon(self._refresh())
-        self._tell()
-        due_ms = core.deadline_ms(now_ms=now)
-        self._due_ms = NEVER_MS if due_ms is None else due_ms
-        if self._due_ms < self._timer_ms and not (self._is_closed and core.is_closed):
-            self._set_timer(self._due_ms - now)
+        now = now_ms()
+        with self.lock:
+            commands = self.core.commands(now_ms=now)
+            due_ms = self.core.deadline_ms(now_ms=now)
+            is_closed = self._is_closed and self.core.is_closed
+        if not self._is_over:
+            for send in commands.sends:
+                self._send(send)
+            self._begin(commands)
+            if due_ms is not None and due_ms < self._timer_ms and not is_closed:
+                self._set_timer(due_ms - now)
+        self._tell(commands)
+
+    def _begin(self, commands: Commands) -> None:
+        """What needs a task."""
+        if commands.heartbeat is not None:
+            self.run_soon(self._heartbeat(commands.heartbeat))
+        if commands.refresh is not None:
+            if self._is_refreshing:
+                with self.lock:
+                    self.core.metadata_failed(now_ms=now_ms())
+            else:
+                self.run_soon(self._refresh(commands.refresh))
+        if commands.check_topics:
+            self.run_soon(self._check_topics(commands.check_topics))
 
     def _set_timer(self, wait_ms: int) -> None:
         """One timer, for the next thing that is due. One that goes off too early does no harm."""
@@ -326,8 +444,6 @@ class AsyncShareMember:
     def _tick(self) -> None:
         self._timer, self._timer_ms = None, NEVER_MS
         self.pump()
-        if self.core.membership.failure is not None or self.core.errors:
-            self.wake()
 
     def _soon(self) -> None:
         """Pumps when the caller is done: many acknowledgements in a row go in one request."""
@@ -340,12 +456,9 @@ class AsyncShareMember:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _send(self, out: Out) -> None:
+    def _send(self, send: Send) -> None:
         """Over the connection of the session at once; a task is only needed when there is something to wait for."""
-        request, node_id = out.request, out.node_id
-        if node_id is None:
-            self.run_soon(self._heartbeat(request))
-            return
+        node_id, request = send
         connection = self._connections.get(node_id)
         started = time.monotonic()
         try:
@@ -380,26 +493,18 @@ class AsyncShareMember:
             raise error
 
     def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
-        now = now_ms()
-        if self._collect is not None:
-            self._look_around(self._collect(), now)
-        self.core.answered(node_id, response, now_ms=now)
-        self._take_hints()
-        self.pump(now)
+        with self.lock:
+            self.core.responded(node_id, response, now_ms=now_ms())
+        self.pump()
         self.wake()
         if isinstance(request, ShareFetchRequest):
             self.metrics.fetched(response, time.monotonic() - started)
 
     def _no_answer(self, node_id: int, error: KafkaError) -> None:
-        self.core.failed(node_id, error, now_ms=now_ms())
+        with self.lock:
+            self.core.failed(node_id, error, now_ms=now_ms())
         self._soon()
         self.wake()
-
-    def _look_around(self, swept: Iterable[Acquired], now: int) -> None:
-        """What another thread wants, which knew that an answer would come: see `ShareConsumer._wait`."""
-        self.core.holdings.sweep(swept)
-        if self.core.is_asked:
-            self.core.polled(now_ms=now)
 
     async def _connection(self, node_id: int, epoch: int) -> Connection:
         """The connection that the session lives on. A session that was opened over another one is gone."""
@@ -414,10 +519,10 @@ class AsyncShareMember:
                 "the connection has ended, and the share session with it",
                 about=f"broker {node_id}",
             )
-        version = connection.version_of(FETCH_API)
-        session = self.core.sessions[node_id]
-        session.is_old = version < RENEW_VERSION
-        if session.is_old and self.core.is_record_limited:
+        is_old = connection.version_of(FETCH_API) < RENEW_VERSION
+        with self.lock:
+            self.core.connected(node_id, is_old=is_old)
+        if is_old and self.core.is_record_limited:
             raise error_for(
                 ErrorCode.UNSUPPORTED_VERSION,
                 "share.acquire.mode=record_limit and max.unacknowledged need ShareFetch v2",
@@ -434,41 +539,47 @@ class AsyncShareMember:
         if self._connections.get(node_id) is not connection:
             return
         del self._connections[node_id]
-        session = self.core.sessions[node_id]
-        if session.in_flight is None and session.is_open and not self._is_over:
-            error = error_for(
-                ErrorCode.NETWORK_EXCEPTION, "the broker closed the connection", about=f"broker {node_id}"
-            )
-            self.core.failed(node_id, error, now_ms=now_ms())
+        if self._is_over:
+            return
+        error = error_for(
+            ErrorCode.NETWORK_EXCEPTION, "the broker closed the connection", about=f"broker {node_id}"
+        )
+        with self.lock:
+            is_news = self.core.disconnected(node_id, error, now_ms=now_ms())
+        if is_news:
             self.pump()
             self.wake()
 
-    async def _heartbeat(self, request: Any) -> None:
-        assert isinstance(request, ShareGroupHeartbeatRequest)
+    async def _heartbeat(self, heartbeat: Heartbeat) -> None:
         group_id, started = self.settings.group_id, time.monotonic()
-        if self.core.membership.coordinator_is_lost:
-            self.core.membership.coordinator_is_lost = False
+        if heartbeat.is_lost:
             self._cluster.forget_coordinator(group_id)
         try:
             node_id = await self._cluster.coordinator(group_id)
-            response = await self._cluster.send(node_id, request)
+            response = await self._cluster.send(node_id, heartbeat.request)
         except KafkaError as error:
-            self.core.heartbeat_failed(error, now_ms=now_ms())
+            with self.lock:
+                self.core.heartbeat_failed(error, now_ms=now_ms())
+        except asyncio.CancelledError:  # the loop ends: nobody will hear of this heartbeat
+            ended = error_for(ErrorCode.NETWORK_EXCEPTION, "it was cancelled", about="the heartbeat")
+            with self.lock:
+                self.core.heartbeat_failed(ended, now_ms=now_ms())
+            raise
         else:
-            self.core.heartbeat_answered(response, now_ms=now_ms())
+            with self.lock:
+                self.core.heartbeat_responded(response, now_ms=now_ms())
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
         self.pump()
         self.wake()
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, refresh: Refresh) -> None:
         """Fetches the metadata of the assigned topics."""
         self._is_refreshing = True
         try:
-            await self._cluster.refresh(
-                self.core.membership.topics, topic_ids=list(self.core.placement.assignment)
-            )
+            await self._cluster.refresh(refresh.topics, topic_ids=refresh.topic_ids)
         except KafkaError:
-            self.core.placement.want_metadata(now_ms=now_ms())
+            with self.lock:
+                self.core.metadata_failed(now_ms=now_ms())
         else:
             self._learn()
         finally:
@@ -482,39 +593,67 @@ class AsyncShareMember:
             if topic is not None:
                 leaders = {one.partition: one.leader_id for one in topic.partitions.values()}
                 views[topic_id] = TopicView(topic.name, leaders)
-        self.core.learn(views, now_ms=now_ms())
+        with self.lock:
+            self.core.learn(views, now_ms=now_ms())
 
-    def _take_hints(self) -> None:
-        if not self.core.hints:
-            return
-        hints, self.core.hints = self.core.hints, []
+    async def _check_topics(self, topics: Collection[str]) -> None:
+        """Says so when a subscribed topic does not exist: often its name is misspelled."""
+        with contextlib.suppress(KafkaError):
+            await self._cluster.refresh(topics)
+            unknown = [
+                topic
+                for topic in topics
+                if self._cluster.topic_errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+            ]
+            if unknown:
+                existing = await self._cluster.topic_names()
+                for topic in sorted(unknown):
+                    logger.warning(
+                        "Topic %r, to which share group %r is subscribed, does not exist%s. The consumer waits for it: "
+                        "create it, or subscribe to another one.",
+                        topic, self.settings.group_id, _nearest(topic, existing),
+                    )  # fmt: skip
+
+    def _take_hints(self, hints: Sequence[LeaderHint]) -> None:
         if [hint for hint in hints if self._cluster.learn_leader(*hint)]:
             self._learn()
+            self.pump()
 
-    def _tell(self) -> None:
+    def _tell(self, commands: Commands) -> None:
         """Passes on what has become of acknowledgements and locks."""
-        holdings = self.core.holdings
-        if holdings.lost:
-            lost, holdings.lost = holdings.lost, []
-            if self._on_lost is not None:
-                self._on_lost(lost)
-        if holdings.settled:
-            settled, holdings.settled = holdings.settled, []
-            self.metrics.settled(settled)
+        if commands.lost and self._on_lost is not None:
+            try:
+                self._on_lost(commands.lost)
+            except (
+                BaseException
+            ) as error:  # SystemExit and the like: for the application's thread, not for this one
+                self._raised.append(error)
+        if commands.settled:
+            self.metrics.settled(commands.settled)
             if self._on_settled is not None:
-                self._on_settled(settled)
+                self._on_settled(commands.settled)
+        if self._raised or self.core.has_error:
+            self.wake()
+        if commands.hints:
+            self._take_hints(commands.hints)
 
     def _give_up(self) -> None:
         """The time for closing is over: what is still unanswered is told to have failed."""
         error = error_for(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed", about="acknowledgements")
-        for node_id in self.core.sessions:
-            self.core.failed(node_id, error, now_ms=now_ms())
-        self._tell()
+        with self.lock:
+            for node_id in self.core.sessions:
+                self.core.failed(node_id, error, now_ms=now_ms())
+        self.pump()
         self.wake()
 
 
 def results_of(commit: Commit) -> dict[TopicPartition, KafkaError | None]:
     return {TopicPartition(*partition): error for partition, error in commit.results.items()}
+
+
+def _nearest(topic: str, existing: Collection[str]) -> str:
+    found = difflib.get_close_matches(topic, existing, n=1)
+    return f"; the nearest name is {found[0]!r}" if found else ""
 
 
 def now_ms() -> int:

@@ -10,17 +10,19 @@ poll takes what that thread has fetched straight from the buffer and decodes it 
 passed between threads for a single record. When the buffer is empty the caller waits on a lock, open to Ctrl+C.
 """
 
-import asyncio
+import atexit
 import contextlib
 import threading
 import time
+import warnings
+import weakref
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
-from headrace.client.aio import POLL_S, require_count, seconds, topic_names
-from headrace.client.background import WAKE_S, BackgroundLoop
+from headrace.client.arguments import POLL_S, require_count, seconds, topic_names
+from headrace.client.background import WAKE_S, BackgroundLoop, wait
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
@@ -29,10 +31,9 @@ from headrace.client.consumption import (
     LostCallback,
 )
 from headrace.client.core.acknowledgements import Commit
-from headrace.client.core.acquired import Acquired
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
-from headrace.client.member import AsyncShareMember, now_ms, results_of
+from headrace.client.member import LEAVE_S, AsyncShareMember, now_ms, results_of
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import load_reader
@@ -40,8 +41,30 @@ from headrace.wire.records import load_reader
 STOP_S = 5.0
 
 
+class _Bell:
+    """Ends the wait of a poll. When none waits, the next one looks twice."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._lock.release()
+
+    def ring_for(self, _: object) -> None:
+        self.ring()
+
+    def wait(self, timeout_s: float) -> None:
+        self._lock.acquire(timeout=timeout_s)
+
+
 class ShareConsumer:
     """A member of a share group that hands out records. For one thread at a time, but for `wakeup` and deliveries.
+
+    A consumer that is dropped without `close` leaves its group by itself, with a ResourceWarning.
 
     Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
     lists them. Deserializers are called with the bytes of a key or value (not for None); one that raises makes `poll`
@@ -63,36 +86,35 @@ class ShareConsumer:
         **keywords: Any,
     ) -> None:
         self.settings = ShareSettings.parse(settings, **keywords)
-        self._member = AsyncShareMember(
+        load_reader()
+        # Nothing that runs refers to this object, only to these parts: when nobody has it any more, it is collected.
+        self._bell = bell = _Bell()
+        self._member = member = AsyncShareMember(self.settings, member_id=member_id, on_change=bell.ring)
+        self._consumption = consumption = Consumption(
+            member.core,
             self.settings,
-            member_id=member_id,
-            on_settled=self._settled,
-            on_lost=self._lost,
-            on_change=self._ring,
-            collect=self._collect,
-        )
-        self._consumption = Consumption(
-            self._member.core,
-            self.settings,
+            lock=member.lock,
             key_deserializer=key_deserializer,
             value_deserializer=value_deserializer,
             on_deserialization_error=on_deserialization_error,
             on_lost=on_lost,
+            wake=member.send_soon,
         )
-        if self.settings.max_unacknowledged:
-            self._consumption.on_touched = self._touched
+        member.listen(consumption.settled, consumption.lost)
         # The same method without a call in between, which every record would pay for.
-        self.acknowledge = self._consumption.acknowledge  # type: ignore[method-assign]
+        self.acknowledge = consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
-        self._bell = threading.Lock()
-        self._bell.acquire()
-        self._user: int | None = None
+        self._use = threading.RLock()
         self._uses = 0
-        self._use_lock = threading.Lock()
         self._is_woken = False
         self._is_closed = False
-        self._background = BackgroundLoop()
+        self._closing: Future[None] | None = None
+        self._close_s = 0.0
         self._starting: Future[None] | None = None
+        self._background = background = BackgroundLoop()
+        self._finalizer = weakref.finalize(self, _dropped, member, consumption, background)
+        self._finalizer.atexit = False
+        _open.add(self)
 
     @property
     def member_id(self) -> str:
@@ -102,7 +124,8 @@ class ShareConsumer:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
         with self._used():
             self._topics = topic_names(topics)
-            self._background.run(self._subscribe(self._topics))
+            self._background.run(_subscribe(self._member, self._topics))
+            self._start()
 
     def unsubscribe(self) -> None:
         """Leaves the group. Records in your hands can still be acknowledged."""
@@ -121,11 +144,13 @@ class ShareConsumer:
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
         self._enter()
-        self._member.core.records_wanted = max_records
         try:
-            return self._poll(timeout_s)
+            deliveries = self._poll(timeout_s, max_records)
         finally:
             self._leave()
+        count = len(deliveries)
+        self._consumption.seen = count  # at the very last: what ends a poll before this has returned nothing
+        return deliveries
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
@@ -151,35 +176,29 @@ class ShareConsumer:
         )
         with self._used():
             consumption = self._consumption
-            consumption.accept_handed()
-            commit = self._commit(consumption.touched(), timeout_s)
+            consumption.accept_seen()
+            commit = self._commit(timeout_s)
             consumption.run_callbacks()
             return results_of(commit)
 
-    def _commit(self, touched: list[Acquired], timeout_s: float) -> Commit:
+    def _commit(self, timeout_s: float) -> Commit:
         """Waits for the bell, as a poll does: the loop needs no task for it."""
         begun: list[Commit] = []
-        self._background.call_soon(self._begin_commit, touched, begun)
+        self._background.call_soon(_begin_commit, self._member, self._bell, begun)
         until = time.monotonic() + timeout_s
         while not begun or not begun[0].is_done:
             self._raise_wakeup()
             left = until - time.monotonic()
             if left <= 0:
                 raise self._member.late_commit(timeout_s)
-            self._bell.acquire(timeout=min(left, WAKE_S))
+            self._bell.wait(min(left, WAKE_S))
         return begun[0]
-
-    def _begin_commit(self, touched: list[Acquired], begun: list[Commit]) -> None:
-        """On the loop. Later changes ring by themselves."""
-        begun.append(self._member.begin_commit(touched))
-        if begun[0].is_done:
-            self._ring()
 
     def commit_async(self) -> None:
         """Sends what is acknowledged; the callback hears of the answers."""
         with self._used():
-            self._consumption.accept_handed()
-            self._background.call_soon(self._member.send, self._consumption.touched())
+            self._consumption.accept_seen()
+            self._background.call_soon(self._member.send)
             self._consumption.run_callbacks()
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
@@ -197,7 +216,7 @@ class ShareConsumer:
         self._is_woken = True
         with contextlib.suppress(RuntimeError):  # the consumer is closed
             self._background.loop.call_soon_threadsafe(self._member.wake)
-        self._ring()
+        self._bell.ring()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the group's locks last, as the brokers last said; None before the first answer."""
@@ -210,19 +229,47 @@ class ShareConsumer:
     def close(self, timeout: float = 30.0) -> None:
         """Sends acknowledgements made so far, gives back all other records, and leaves the group.
 
-        Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too.
+        Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too. Called
+        by a signal handler that has interrupted a call on this consumer, it ends that call, which then waits for the
+        rest. In a forked process it does nothing: the consumer is the parent's.
         """
         timeout_s = seconds("close", timeout)
-        if self._is_closed:
+        if self._is_closed or not self._background.is_own_process:
             return
-        with self._used():
-            self._is_closed = True
-            self._consumption.close()
-            try:
-                self._background.run(self._close(timeout_s), timeout=timeout_s + STOP_S)
-            finally:
-                self._background.close()
-            self._consumption.run_callbacks()
+        self._consumption.refuse_in_callback()
+        if self._is_in_use:
+            self._begin_closing(timeout_s)
+            return
+        self._acquire()
+        try:
+            self._begin_closing(timeout_s)
+        finally:
+            self._leave()
+
+    @property
+    def _is_in_use(self) -> bool:
+        """This thread is inside a call already, or a delivery's method: a signal handler has interrupted it."""
+        locks: tuple[Any, ...] = (self._use, self._member.lock)
+        return any(each._is_owned() for each in locks)
+
+    def _begin_closing(self, timeout_s: float) -> None:
+        if self._closing is None:
+            self._finalizer.detach()
+            self._closing = self._background.submit(_close(self._member, self._consumption, timeout_s))
+            self._closing.add_done_callback(self._bell.ring_for)
+            self._close_s = timeout_s + STOP_S
+            self._bell.ring()
+
+    def _finish_closing(self) -> None:
+        closing = self._closing
+        assert closing is not None
+        self._is_closed = True
+        try:
+            wait(closing, self._close_s)
+        finally:
+            self._background.close()
+            self._consumption.forget()
+        self._consumption.run_callbacks()
 
     def __enter__(self) -> Self:
         return self
@@ -233,67 +280,72 @@ class ShareConsumer:
         self.close()
 
     def __iter__(self) -> Iterator[Delivery]:
-        unseen = self._consumption.unseen
+        consumption = self._consumption
         while not self._is_closed:
-            if not unseen:
+            if not consumption.has_unseen:
+                self._enter()
                 try:
-                    unseen.extend(self.poll())
+                    self._poll(POLL_S, None)
                 except WakeupError:
                     return
+                finally:
+                    self._leave()
             else:
-                yield unseen.popleft()
+                delivery = consumption.first_unseen
+                consumption.seen += 1
+                yield delivery
 
-    def _poll(self, timeout_s: float) -> list[Delivery]:
+    def _poll(self, timeout_s: float, wanted: int | None) -> list[Delivery]:
         consumption, member = self._consumption, self._member
-        if consumption.unseen:  # an iteration was left before its end
-            seen = list(consumption.unseen)
-            consumption.unseen.clear()
-            return seen
+        if consumption.has_unseen:
+            unseen = consumption.take_unseen()
+            if unseen:
+                return unseen
         self._raise_trouble()
         consumption.begin()
         if not self._topics:
             raise IllegalStateError(NOT_SUBSCRIBED)
         if self._starting is None:
-            self._background.call_soon(self._start)
+            self._start()
         started = time.monotonic()
         now = int(started * 1000)
-        member.core.came_back(now_ms=now)
-        deliveries = consumption.take(now_ms=now)
+        with member.lock:
+            member.core.poll_began(now_ms=now, records_wanted=wanted)
+        deliveries = consumption.take(now_ms=now, records_wanted=wanted)
         if deliveries:
-            self._background.call_soon(member.served, consumption.touched())
+            self._background.call_soon(member.pump)
             member.metrics.polled()
             return deliveries
-        return self._wait(started, timeout_s)
+        return self._wait(started, timeout_s, wanted)
 
-    def _wait(self, started: float, timeout_s: float) -> list[Delivery]:
+    def _wait(self, started: float, timeout_s: float, wanted: int | None) -> list[Delivery]:
         consumption, member, until = self._consumption, self._member, started + timeout_s
+        core, call = member.core, self._background.loop.call_soon_threadsafe
         until_ms = int(until * 1000) + 1
-        call = self._background.loop.call_soon_threadsafe
-        member.core.ask(until_ms)
-        if not member.core.is_busy:  # else the loop looks around at the next answer: no need to wake it
-            call(member.served, consumption.touched())
+        with member.lock:
+            core.poll_waits(until_ms, now_ms=int(started * 1000))
+            is_busy = core.is_busy
+        if not is_busy:  # else the next response makes the member look around: no need to wake it
+            call(member.pump)
         try:
             while True:
                 if consumption.is_ready:
-                    deliveries = consumption.take(now_ms=now_ms())
+                    deliveries = consumption.take(now_ms=now_ms(), records_wanted=wanted)
                     if deliveries:
                         return deliveries
-                    member.core.ask(until_ms)  # there were gaps alone
-                    call(member.served, consumption.touched())
+                    with member.lock:  # there were gaps alone
+                        core.poll_waits(until_ms, now_ms=now_ms())
+                    call(member.pump)
                 left = until - time.monotonic()
-                if left <= 0:
+                if left <= 0 or self._closing is not None:
                     return []
-                self._bell.acquire(timeout=min(left, WAKE_S))
+                self._bell.wait(min(left, WAKE_S))
                 self._raise_trouble()
         finally:
             member.metrics.polled(time.monotonic() - started)
-            if member.core.is_asked or consumption.is_touched:
-                call(self._stop_asking, until_ms, consumption.touched())
-
-    def _stop_asking(self, until_ms: int, touched: list[Acquired]) -> None:
-        """On the loop, behind the question: a poll that does not wait at all is asked for once too."""
-        self._member.core.stop_asking(until_ms)
-        self._member.send(touched)
+            if core.is_asked:
+                with contextlib.suppress(RuntimeError):  # the consumer was closed meanwhile
+                    call(_end_poll, member, until_ms)
 
     def _raise_wakeup(self) -> None:
         if self._is_woken:
@@ -307,80 +359,36 @@ class ShareConsumer:
             failed.result()
         self._member.raise_trouble()
 
-    async def _subscribe(self, topics: frozenset[str]) -> None:
-        self._member.core.subscribe(topics, now_ms=now_ms())
-        if self._starting is None:
-            self._start()
-        elif self._starting.done() and self._starting.exception() is None:
-            self._member.pump()
-
     def _start(self) -> None:
         if self._starting is None:
             self._starting = Future()
-            self._member.run_soon(self._connect(self._starting))
-
-    async def _connect(self, started: "Future[None]") -> None:
-        asyncio.get_running_loop().run_in_executor(None, load_reader)
-        try:
-            await self._member.start()
-            self._member.pump()
-        except BaseException as error:
-            started.set_exception(error)
-        else:
-            started.set_result(None)
-        self._ring()
-
-    async def _close(self, timeout_s: float) -> None:
-        self._member.core.holdings.sweep(self._consumption.touched())
-        await self._member.close(timeout_s=timeout_s)
-
-    def _collect(self) -> list[Acquired]:
-        return self._consumption.touched()
-
-    def _ring(self) -> None:
-        """Ends the wait of a poll; when none waits, the next one looks twice."""
-        with contextlib.suppress(RuntimeError):  # it rings already
-            self._bell.release()
-
-    def _settled(self, answers: Any) -> None:
-        self._consumption.settled(answers)
-
-    def _lost(self, losses: Any) -> None:
-        self._consumption.lost(losses)
-
-    def _touched(self) -> None:
-        with contextlib.suppress(
-            RuntimeError
-        ):  # the loop has just been closed, and what is held is given back
-            self._background.loop.call_soon_threadsafe(self._flush)
-
-    def _flush(self) -> None:
-        if not self._is_closed:
-            self._member.send(self._consumption.touched())
+            self._background.call_soon(_start, self._member, self._bell, self._starting)
 
     def _used(self) -> "_Use":
         return _Use(self)
 
     def _enter(self) -> None:
         self._require_usable()
-        me = threading.get_ident()
-        with self._use_lock:
-            if self._user not in (None, me):
-                raise ConcurrentModificationError(
-                    "ShareConsumer is not safe for multi-threaded access: another thread is in a call. "
-                    "Give each thread a consumer; only wakeup and the methods of deliveries may be shared."
-                )
-            self._user = me
-            self._uses += 1
+        self._acquire()
+
+    def _acquire(self) -> None:
+        if not self._use.acquire(blocking=False):
+            raise ConcurrentModificationError(
+                "ShareConsumer is not safe for multi-threaded access: another thread is in a call. "
+                "Give each thread a consumer; only wakeup and the methods of deliveries may be shared."
+            )
+        self._uses += 1
 
     def _leave(self) -> None:
-        with self._use_lock:
+        try:
+            if self._uses == 1 and self._closing is not None and not self._is_closed:
+                self._finish_closing()
+        finally:
             self._uses -= 1
-            if not self._uses:
-                self._user = None
+            self._use.release()
 
     def _require_usable(self) -> None:
-        if self._is_closed:
+        if self._is_closed or (self._closing is not None and not self._uses):
             raise IllegalStateError("this consumer is closed; make a new one")
         self._background.require_own_process()
         self._consumption.refuse_in_callback()
@@ -399,3 +407,81 @@ class _Use:
 
     def __exit__(self, *_: object) -> None:
         self._consumer._leave()
+
+
+# On the loop's thread. None of it knows the consumer.
+
+
+def _begin_commit(member: AsyncShareMember, bell: _Bell, begun: list[Commit]) -> None:
+    """Later changes ring by themselves."""
+    begun.append(member.begin_commit())
+    if begun[0].is_done:
+        bell.ring()
+
+
+def _end_poll(member: AsyncShareMember, until_ms: int) -> None:
+    """Behind the question: a poll that does not wait at all is asked for once too."""
+    with member.lock:
+        member.core.poll_ended(until_ms)
+
+
+async def _subscribe(member: AsyncShareMember, topics: frozenset[str]) -> None:
+    member.subscribe(topics)
+
+
+def _start(member: AsyncShareMember, bell: _Bell, started: "Future[None]") -> None:
+    member.run_soon(_connect(member, bell, started))
+
+
+async def _connect(member: AsyncShareMember, bell: _Bell, started: "Future[None]") -> None:
+    try:
+        await member.start()
+    except BaseException as error:
+        started.set_exception(error)
+    else:
+        started.set_result(None)
+    bell.ring()
+
+
+async def _close(member: AsyncShareMember, consumption: Consumption, timeout_s: float) -> None:
+    consumption.close()
+    await member.close(timeout_s=timeout_s)
+
+
+# Those that nobody closes.
+
+_open: "weakref.WeakSet[ShareConsumer]" = weakref.WeakSet()
+
+
+def _dropped(member: AsyncShareMember, consumption: Consumption, background: BackgroundLoop) -> None:
+    """Leaves the group, on the background thread, and ends that: this may run within a garbage collection."""
+    if not background.is_own_process:
+        return
+    warnings.warn(
+        f"ShareConsumer {member.member_id} of group {member.settings.group_id!r} was not closed; "
+        "use with, or close()",
+        ResourceWarning,
+        stacklevel=2,
+    )
+    with contextlib.suppress(RuntimeError):
+        closing = background.submit(_close(member, consumption, LEAVE_S))
+
+        def closed(_: object) -> None:
+            consumption.forget()
+            background.stop()
+
+        closing.add_done_callback(closed)
+
+
+@atexit.register
+def _leave_at_exit() -> None:
+    """A program that forgets `close` leaves its groups all the same, if the brokers answer within a moment."""
+    consumers = [each for each in list(_open) if each._closing is None and each._background.is_own_process]
+    for each in consumers:
+        with contextlib.suppress(RuntimeError):
+            each._begin_closing(LEAVE_S)
+    until = time.monotonic() + LEAVE_S
+    for each in consumers:
+        if each._closing is not None:
+            with contextlib.suppress(Exception):
+                each._closing.result(max(0.0, until - time.monotonic()))

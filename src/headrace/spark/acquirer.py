@@ -14,8 +14,6 @@ from typing import Any
 
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.admin.results import OffsetSpec
-from headrace.client.core.acquired import Acquired
-from headrace.client.core.session import CLOSING
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import (
     GroupIdNotFoundError,
@@ -23,7 +21,7 @@ from headrace.client.errors import (
     error_for,
     is_retriable,
 )
-from headrace.client.member import Arrival, AsyncShareMember, Lost, Settled, now_ms
+from headrace.client.member import AcquiredRange, Arrival, AsyncShareMember, Lost, Settled, now_ms
 from headrace.share.states import FINAL
 from headrace.spark.advice import DELIVERIES, RENEWS, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
@@ -62,6 +60,8 @@ OLD_SESSIONS_S = 3.0
 STATE_S = 5.0
 STATE_AGAIN_MS = 60_000
 CLOSE_S = 10.0
+FINAL_EPOCH = -1
+"""The share-session epoch that closes a session."""
 _FINAL = (AcknowledgeType.ACCEPT, AcknowledgeType.REJECT)
 
 
@@ -95,7 +95,7 @@ class Acquirer:
         self.delivery_limit: int | None = None
         """After so many deliveries the broker gives a record up; None when it does not tell."""
         self._options = options
-        self._holdings: Holdings[Acquired] = Holdings()
+        self._holdings: Holdings[AcquiredRange] = Holdings()
         self._error: BaseException | None = None
         self.arrived = asyncio.Event()
         """Records have come: for whoever takes them ahead."""
@@ -133,7 +133,7 @@ class Acquirer:
         if self._options.dead_letter_topic is not None:
             await require_topic(self._member.cluster, self._options.dead_letter_topic)
         await self._end_old_sessions()
-        self._member.core.is_paused = True  # until the first `wait`
+        self._member.configure(is_paused=True)  # until the first `wait`
         self._member.subscribe(self._options.topics)
         self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self._look_after())]
 
@@ -145,7 +145,7 @@ class Acquirer:
         """
         cluster = self._member.cluster
         request = ShareAcknowledgeRequest(
-            group_id=self._options.group, member_id=self.member_id, share_session_epoch=CLOSING, topics=[]
+            group_id=self._options.group, member_id=self.member_id, share_session_epoch=FINAL_EPOCH, topics=[]
         )
         ends = [asyncio.create_task(cluster.send(node_id, request)) for node_id in list(cluster.nodes)]
         _, late = await asyncio.wait(
@@ -225,17 +225,18 @@ class Acquirer:
         Each micro-batch has a price of its own, so where records come in a stream it waits for as many as are wanted.
         """
         began_ms = now_ms()
-        is_first, self._member.core.is_paused = self._member.core.is_paused, False
+        is_first = self._member.is_paused
+        self._member.configure(is_paused=False)
         try:
             while not self._has(1, limits):
                 self.raise_error()
-                self._member.be_patient(self._options.client.fetch_max_wait_ms)
+                self._member.configure(fetch_wait_ms=self._options.client.fetch_max_wait_ms)
                 left_s = wait_s - (now_ms() - began_ms) / 1000
                 if limits.ends is not None:
                     if await self._is_drained(limits, began_ms):
                         return False
                     left_s = 0.1
-                elif is_first and not self._answered_ms():
+                elif is_first and not self._member.asked_ms:
                     # Trigger.Once has only this trigger, and joining a group takes longer than an answer.
                     left_s = FIRST_S_MAX - (now_ms() - began_ms) / 1000
                 if left_s <= 0:
@@ -244,7 +245,9 @@ class Acquirer:
             await self._gather(limits, wanted)
             return True
         finally:
-            self._member.be_patient(0)  # what comes next is a micro-batch, and then its acknowledgement
+            self._member.configure(
+                fetch_wait_ms=0
+            )  # what comes next is a micro-batch, and then its acknowledgement
 
     async def _gather(self, limits: Limits, wanted: int | None) -> None:
         """Waits as long as more comes, up to what is wanted."""
@@ -317,7 +320,7 @@ class Acquirer:
                 "shall work beside the other a new checkpointLocation."
             ) from error
         patience_ms, now = self._options.client.default_api_timeout_ms, now_ms()
-        if self._answered_ms() >= self._trouble_ms or now - self._last_trouble_ms > patience_ms:
+        if self._member.asked_ms >= self._trouble_ms or now - self._last_trouble_ms > patience_ms:
             self._trouble_ms = now
         self._last_trouble_ms = now
         if not is_retriable(error.code) or now - self._trouble_ms > patience_ms:
@@ -351,7 +354,7 @@ class Acquirer:
         """What lies behind the ends takes no room from what does not, and does not count as an arrival."""
         if self._ends is not None:
             behind = self.ledger.fresh.minus(before(self._ends))
-            self._member.core.capacity = self._capacity + behind.record_count
+            self._member.configure(capacity=self._capacity + behind.record_count)
             if not delivered.within(before(self._ends)):
                 return
         self._arrived_ms = now_ms()
@@ -411,7 +414,7 @@ class Acquirer:
             config = {}
         limit = config.get(DELIVERIES)
         self.delivery_limit = int(limit) if limit else None
-        self._member.core.holdings.auto_renew = config.get(RENEWS) != "false"
+        self._member.configure(auto_renew=config.get(RENEWS) != "false")
         wanted = self._options.starting_offsets
         if is_new and wanted is not None and config.get("share.auto.offset.reset") != wanted:
             await self._admin.set_group_config(group, {"share.auto.offset.reset": wanted})
@@ -470,21 +473,18 @@ class Acquirer:
             offsets = await self._look()
             if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):
                 return True
-        core, since_ms = self._member.core, max(began_ms, self._arrived_ms)
-        if core.idle_ms(since_ms) > 1000 * IDLE_S:
+        since_ms = max(began_ms, self._arrived_ms)
+        if self._member.idle_ms(since_ms) > 1000 * IDLE_S:
             return True
-        if now_ms() - max(since_ms, self._answered_ms()) < 1000 * JOIN_S_MAX:
+        if now_ms() - max(since_ms, self._member.asked_ms) < 1000 * JOIN_S_MAX:
             return False
-        if core.placement.wanted:
+        if self._member.has_partitions:
             raise error_for(
                 ErrorCode.REQUEST_TIMED_OUT,
                 f"the brokers of its partitions have not answered for {JOIN_S_MAX:g} s",
                 about=f"share group {self._options.group!r}",
             )
         return True
-
-    def _answered_ms(self) -> int:
-        return max((session.asked_ms for session in self._member.core.sessions.values()), default=0)
 
 
 def _is_settled(found: Any, end: int) -> bool:

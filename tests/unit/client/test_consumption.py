@@ -1,11 +1,17 @@
 """Between the buffer and the application: what is handed out, accepted, insisted on, raised and told."""
 
+import gc
 import json
+import sys
+import threading
+import weakref
 from typing import Any
 
 import pytest
 
+from headrace.client import decoding
 from headrace.client.consumption import Consumption
+from headrace.client.core.acknowledgements import Settled
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import (
     CorruptRecordError,
@@ -35,42 +41,67 @@ class App:
         settings = {name: options.pop(name) for name in list(options) if name.startswith("max_")}
         self.driver = Driver(1, share_acknowledgement_mode=mode, **settings)
         self.core = self.driver.core
-        self.consumption = Consumption(self.core, self.core.settings, on_lost=on_lost, **options)
+        self.lock = threading.RLock()
+        self.consumption = Consumption(
+            self.core, self.core.settings, lock=self.lock, on_lost=on_lost, **options
+        )
         self.driver.poll(0)
 
-    def fill(self, *values: str, base: int = 0, damage: bool = False) -> None:
+    def fill(self, *values: str, base: int = 0, damage: bool = False, delivery_count: int = 1) -> None:
         data = bytearray(
             build_batch([NewRecord(None, value.encode(), (), 0) for value in values], base_offset=base)
         )
         if damage:
             data[-1] ^= 1
-        acquired = AcquiredRecords(first_offset=base, last_offset=base + len(values) - 1, delivery_count=1)
+        acquired = AcquiredRecords(
+            first_offset=base, last_offset=base + len(values) - 1, delivery_count=delivery_count
+        )
         part = PartitionData(partition_index=0, acquired_records=[acquired], records=bytes(data))
         self.driver.answer(1, part)
 
-    def take(self) -> list[Delivery]:
-        self.consumption.begin()
-        return self.consumption.take(now_ms=0)
+    def take(self, *, is_seen: bool = True) -> list[Delivery]:
+        """A poll that does not wait; `is_seen`: and that returns."""
+        if self.consumption.has_unseen:
+            taken = self.consumption.take_unseen()
+        else:
+            self.consumption.begin()
+            taken = self.consumption.take(now_ms=0)
+        if is_seen:
+            self.consumption.seen = len(taken)
+        return taken
 
-    def sweep(self) -> list[tuple[int, int, list[int]]]:
+    def sweep(self) -> list[tuple[int, int, int]]:
         """What goes to the broker now."""
-        self.core.holdings.sweep(self.consumption.touched())
-        return [(ack.first, ack.last, ack.mark) for ack in self.core.sessions[1].pending]  # type: ignore[misc]
+        self.core.holdings.send_answers()
+        return [(ack.first, ack.last, ack.state) for ack in self.core.holdings.waiting(1)]
 
     def answer(self, code: int = 0) -> None:
         """Sends what waits, and answers it."""
-        self.core.ask(None)
+        self.driver.stop_asking()
         self.driver.sends(0)
         part = AcknowledgedPartition(partition_index=0, error_code=code)
         topic = ShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=[part])
         response = ShareAcknowledgeResponse(responses=[topic], acquisition_lock_timeout_ms=LOCK_MS)
-        self.core.answered(1, response, now_ms=0)
+        self.core.responded(1, response, now_ms=0)
+        self.tell()
+
+    def answer_of_flight(self) -> None:
+        """Answers what is on its way."""
+        part = AcknowledgedPartition(partition_index=0)
+        topic = ShareAcknowledgeTopicResponse(topic_id=TOPIC_ID, partitions=[part])
+        response = ShareAcknowledgeResponse(responses=[topic], acquisition_lock_timeout_ms=LOCK_MS)
+        self.core.responded(1, response, now_ms=0)
+        self.tell()
+
+    def expire(self) -> None:
+        """The locks end."""
+        self.driver.sends(LOCK_MS)
         self.tell()
 
     def tell(self) -> None:
-        holdings = self.core.holdings
-        lost, holdings.lost = holdings.lost, []
-        settled, holdings.settled = holdings.settled, []
+        settled, lost = list(self.driver.settled), list(self.driver.lost)
+        self.driver.settled.clear()
+        self.driver.lost.clear()
         self.consumption.lost(lost)
         self.consumption.settled(settled)
 
@@ -99,8 +130,7 @@ def test_an_explicit_poll_insists_on_answers() -> None:
 
 def test_records_held_over_polls_need_no_answer() -> None:
     told: list[bool] = []
-    app = App(is_explicit=True, max_unacknowledged=5)
-    app.consumption.on_touched = lambda: told.append(True)
+    app = App(is_explicit=True, max_unacknowledged=5, wake=lambda: told.append(True))
     app.fill("a", "b")
     first, second = app.take()
     assert app.take() == []
@@ -120,8 +150,7 @@ def test_what_is_no_answer_is_refused(type: int) -> None:
 
 def test_what_is_held_over_polls_is_announced_also_behind_a_bad_record() -> None:
     told: list[bool] = []
-    app = App(is_explicit=True, max_unacknowledged=5, value_deserializer=int)
-    app.consumption.on_touched = lambda: told.append(True)
+    app = App(is_explicit=True, max_unacknowledged=5, value_deserializer=int, wake=lambda: told.append(True))
     app.fill("1", "x")
     (first,) = app.take()
     with pytest.raises(RecordDeserializationError):
@@ -139,8 +168,7 @@ def test_a_poll_for_fewer_leaves_other_arrivals_in_the_buffer() -> None:
         1,
         *(PartitionData(partition_index=n, acquired_records=acquired, records=data) for n in (0, 1)),
     )
-    app.core.records_wanted = 1
-    assert [one.partition for one in app.take()] == [0]
+    assert [one.partition for one in app.consumption.take(now_ms=0, records_wanted=1)] == [0]
 
 
 def test_an_answer_after_closing_is_refused() -> None:
@@ -156,7 +184,7 @@ def test_a_broker_without_renewal_is_named() -> None:
     app = App(is_explicit=True)
     app.fill("a")
     (delivery,) = app.take()
-    app.core.sessions[1].is_old = True
+    app.core.connected(1, is_old=True)
     with pytest.raises(UnsupportedVersionError, match="RENEW"):
         delivery.renew()
     delivery.accept()
@@ -181,7 +209,7 @@ def test_a_renewal_of_a_lost_lock_does_not_pause_for_ever() -> None:
     app.fill("a")
     (delivery,) = app.take()
     delivery.renew()
-    app.core.holdings.lose_all(app.core.sessions[1], error_for(ErrorCode.NETWORK_EXCEPTION))
+    app.core.failed(1, error_for(ErrorCode.NETWORK_EXCEPTION), now_ms=0)
     app.sweep()
     app.tell()
     assert not app.core.is_paused
@@ -195,8 +223,7 @@ def test_lost_records_are_told_with_their_deliveries() -> None:
     first, second = app.take()
     first.accept()
     app.sweep()
-    app.core.tick(now_ms=LOCK_MS)
-    app.tell()
+    app.expire()
     ((found, error),) = lost
     assert found == [second]
     assert "1000 ms" in str(error)
@@ -210,8 +237,7 @@ def test_an_acquisition_that_is_lost_in_several_pieces_is_told_whole() -> None:
     second.accept()
     app.sweep()
     app.answer()
-    app.core.tick(now_ms=LOCK_MS)
-    app.tell()
+    app.expire()
     assert lost == [first, third]
 
 
@@ -219,12 +245,11 @@ def test_an_acquisition_that_is_lost_in_several_pieces_is_told_whole() -> None:
 def test_records_that_are_lost_while_they_are_decoded_are_not_handed_out(deserializer: Any) -> None:
     app = App(is_explicit=True, value_deserializer=deserializer)
     app.fill("a", "b")
-    take = app.core.holdings.take
+    take = app.core.take
 
     def take_and_lose(*arguments: Any, **keywords: Any) -> Any:
         arrivals = take(*arguments, **keywords)
-        app.core.tick(now_ms=LOCK_MS)
-        app.tell()
+        app.expire()
         return arrivals
 
     app.core.take = take_and_lose  # type: ignore[method-assign]
@@ -236,8 +261,7 @@ def test_a_failing_on_lost_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     app = App(is_explicit=True, on_lost=lambda found, error: 1 / 0)
     app.fill("a")
     app.take()
-    app.core.tick(now_ms=LOCK_MS)
-    app.tell()
+    app.expire()
     assert "on_lost has failed" in caplog.text
 
 
@@ -259,7 +283,7 @@ def test_an_implicit_poll_does_not_accept_what_it_has_not_handed_out() -> None:
     app = App(value_deserializer=json.loads)
     app.fill("1", "?", "3")
     app.take()
-    app.consumption.accept_handed()
+    app.consumption.accept_seen()
     assert app.sweep() == [(0, 0, 1)]
 
 
@@ -269,6 +293,7 @@ def test_the_answer_to_a_bad_record_can_be_changed_also_in_implicit_mode() -> No
     with pytest.raises(RecordDeserializationError) as caught:
         app.take()
     bad = caught.value.delivery
+    assert app.sweep() == [], "acknowledge_offset may say otherwise before the next poll"
     app.consumption.acknowledge_offset(bad.topic, bad.partition, bad.offset, AcknowledgeType.REJECT)
     assert app.sweep() == [(0, 0, 3)]
     app.take()
@@ -286,6 +311,7 @@ def test_a_damaged_batch_is_rejected_and_raised() -> None:
     app.fill("a", "b", damage=True)
     with pytest.raises(CorruptRecordError, match="offsets 0 to 1"):
         app.take()
+    app.take()
     assert app.sweep() == [(0, 1, 3)]
 
 
@@ -321,14 +347,198 @@ def test_a_deserializer_that_is_interrupted_loses_nothing() -> None:
     app.fill("a", "b", "c")
     with pytest.raises(KeyboardInterrupt):
         app.take()
-    app.consumption.accept_handed()
+    app.consumption.accept_seen()
     assert app.sweep() == []
-    unseen = list(app.consumption.unseen)
-    app.consumption.unseen.clear()
-    assert [one.value for one in [*unseen, *app.take()]] == [b"A", b"B", b"C"]
-    app.consumption.accept_handed()
+    assert [one.value for one in app.take()] == [b"A", b"B", b"C"]
+    app.consumption.accept_seen()
+    assert app.sweep() == [(0, 2, 1)]
+
+
+@pytest.mark.parametrize("deserializer", [None, bytes.decode], ids=["plain", "deserialized"])
+@pytest.mark.parametrize("is_explicit", [False, True], ids=["implicit", "explicit"])
+def test_a_record_counts_as_seen_only_when_poll_has_returned_it(is_explicit: bool, deserializer: Any) -> None:
+    app = App(is_explicit=is_explicit, value_deserializer=deserializer)
+    app.fill("a", "b")
+    assert app.take(is_seen=False)  # Ctrl+C before the poll returns
+    app.consumption.accept_seen()
+    assert app.sweep() == [], "nobody has seen them"
+    again = app.take()
+    assert [one.offset for one in again] == [0, 1]
+    if is_explicit:
+        for one in again:
+            one.accept()
+    app.take()
+    assert app.sweep() == [(0, 1, 1)]
+
+
+@pytest.mark.parametrize("deserializer", [None, bytes.decode], ids=["plain", "deserialized"])
+@pytest.mark.parametrize("is_explicit", [False, True], ids=["implicit", "explicit"])
+def test_a_poll_may_be_interrupted_at_every_line(is_explicit: bool, deserializer: Any) -> None:
+    """As by a signal handler that raises: each record is seen once all the same, and accepted only if it was seen.
+
+    An ordinary exception inside a deserializer cannot be told from one of its own: the record is released for it.
+    """
+
+    class Alarm(Exception if deserializer is None else BaseException):  # type: ignore[misc]
+        pass
+
+    def interrupted(action: Any, line: int) -> Any:
+        """Runs the action up to that line of the client's code."""
+        left = [line]
+
+        def trace(frame: Any, event: str, _: Any) -> Any:
+            if "headrace/client" not in frame.f_code.co_filename:
+                return None
+            if event == "line":
+                left[0] -= 1
+                if left[0] < 0:
+                    sys.settrace(None)
+                    raise Alarm
+            return trace
+
+        sys.settrace(trace)
+        try:
+            return action()
+        finally:
+            sys.settrace(None)
+
+    for line in range(10_000):
+        app = App(is_explicit=is_explicit, value_deserializer=deserializer)
+        app.fill("a", "b", "c")
+        was_interrupted = False
+        try:
+            seen = interrupted(app.take, line)
+        except Alarm:
+            was_interrupted, seen = True, []
+        app.consumption.accept_seen()
+        assert app.sweep() == ([] if was_interrupted or is_explicit else [(0, 2, 1)]), f"at line {line}"
+        if was_interrupted:
+            seen = app.take()
+        assert [one.offset for one in seen] == [0, 1, 2], f"at line {line}"
+        if is_explicit:
+            for one in seen:
+                one.accept()
+        assert app.take() == []
+        assert app.sweep() == [(0, 2, 1)], f"at line {line}"
+        if not was_interrupted:
+            assert line > 50
+            return
+    raise AssertionError("it never ended")
+
+
+def test_a_batch_that_does_not_fit_into_memory_is_kept_for_the_next_poll(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App()
+    app.fill("a", "b")
+
+    def fail(_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(decoding, "read_records", fail)
+        for _ in range(3):
+            with pytest.raises(MemoryError):
+                app.take()
+    assert app.sweep() == [], "nothing is rejected, released or accepted"
+    assert [one.value for one in app.take()] == [b"a", b"b"]
+
+
+def test_an_answer_may_follow_a_renewal_before_its_response() -> None:
+    app = App(is_explicit=True, max_unacknowledged=5)
+    app.fill("a")
+    (delivery,) = app.take()
+    delivery.renew()
     app.sweep()
-    assert [(ack.first, ack.last) for ack in app.core.sessions[1].pending] == [(0, 2)]
+    app.driver.stop_asking()
+    app.driver.sends(0)
+    delivery.accept()
+    app.answer_of_flight()
+    assert app.sweep() == [(0, 0, 1)]
+
+
+def test_a_record_that_was_renewed_and_accepted_does_not_come_back() -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (delivery,) = app.take()
+    delivery.renew()
+    app.sweep()
+    app.driver.stop_asking()
+    app.driver.sends(0)
+    delivery.accept()
+    app.answer_of_flight()
+    assert app.take() == []
+    assert app.sweep() == [(0, 0, 1)]
+
+
+def test_a_closed_consumption_lets_go_of_its_deliveries() -> None:
+    """A delivery is spared by the collector of cycles, so nothing that it refers to may refer to it."""
+    app = App()
+    app.fill("a", "b")
+    app.take()
+    app.consumption.close()
+    app.consumption.forget()
+    freed = weakref.ref(app.consumption)
+    del app
+    gc.collect()
+    assert freed() is None
+
+
+def test_what_a_poll_has_raised_for_is_answered_when_the_consumer_closes() -> None:
+    app = App(value_deserializer=json.loads, on_deserialization_error=AcknowledgeType.REJECT)
+    app.fill("?")
+    with pytest.raises(RecordDeserializationError):
+        app.take()
+    app.consumption.close()
+    assert app.sweep() == [(0, 0, 3)]
+
+
+@pytest.mark.parametrize("error", [SystemExit, KeyboardInterrupt])
+def test_an_on_lost_that_ends_the_program_is_not_swallowed(error: type[BaseException]) -> None:
+    def end(*_: object) -> None:
+        raise error
+
+    app = App(is_explicit=True, on_lost=end)
+    app.fill("a")
+    app.take()
+    with pytest.raises(error):
+        app.expire()
+
+
+def test_a_callback_that_is_interrupted_hears_of_the_rest_later() -> None:
+    told: list[Any] = []
+
+    def callback(offsets: Any, error: Any) -> None:
+        told.append(set(*offsets.values()))
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    app = App(is_explicit=True)
+    app.consumption.callback = callback
+    app.fill("a", "b")
+    first, second = app.take()
+    acquired = first._grant.acquired
+    refused = error_for(ErrorCode.INVALID_RECORD_STATE)
+    app.consumption.settled([Settled(acquired, 0, 0, 1, None), Settled(acquired, 1, 1, 1, refused)])
+    with pytest.raises(KeyboardInterrupt):
+        app.consumption.run_callbacks()
+    app.consumption.run_callbacks()
+    assert told == [{0}, {1}]
+    second.accept()  # the callback is over
+
+
+def test_results_of_two_deliveries_of_a_record_are_told_one_after_the_other() -> None:
+    told: list[Any] = []
+    app = App(is_explicit=True)
+    app.consumption.callback = lambda offsets, error: told.append((offsets, error))
+    app.fill("a", "b")
+    first, _ = app.take()
+    acquired = first._grant.acquired
+    results = [Settled(acquired, 0, 1, 2, None), Settled(acquired, 0, 0, 1, None)]
+    app.consumption.settled(results)
+    app.consumption.run_callbacks()
+    partition = TopicPartition("t", 0)
+    assert told == [({partition: {0, 1}}, None), ({partition: {0}}, None)]
 
 
 def test_the_callback_hears_of_each_partition_with_its_error() -> None:

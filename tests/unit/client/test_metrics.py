@@ -10,7 +10,7 @@ from headrace.wire.messages.share_fetch_response import (
     ShareFetchableTopicResponse,
     ShareFetchResponse,
 )
-from tests.unit.client.core.test_acquired import acquired
+from tests.unit.client.core.test_ranges import acquired
 
 
 def test_fetches_acknowledgements_and_heartbeats_are_counted() -> None:

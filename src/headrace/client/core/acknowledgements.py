@@ -1,4 +1,4 @@
-"""Acknowledgements on their way: from marks to the fewest batches that say the same, and whom to tell the answer.
+"""Acknowledgements on their way: from states to the fewest batches that say the same, and whom to tell the response.
 
 A request carries, for each partition, ascending batches of offsets with either one type for all or one for each.
 As Java's client does, neighbouring short runs of different types share a batch with a type for each offset, and a run
@@ -8,14 +8,14 @@ of more than `RUN_MAX` equal types gets a batch of its own with one type.
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from headrace.client.core.acquired import GAP, Acquired
+from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_acknowledge_request import AcknowledgementBatch
 
 RUN_MAX = 10
 GAP_TYPE = 0
 LATE_TYPE = -1
-"""In an answer: it was acknowledged after its lock was lost, and never sent."""
+"""In a `Settled`: it was acknowledged after its lock was lost, and never sent."""
 Key = tuple[bytes, int]
 """A partition: topic id, index."""
 
@@ -23,19 +23,24 @@ Key = tuple[bytes, int]
 class Ack(NamedTuple):
     """One range with one type, for one acquisition. `number` grows with each, so that a commit knows its own."""
 
-    acquired: Acquired
+    acquired: AcquiredRange
     first: int
     last: int
-    mark: int
+    state: int
+    """What the offsets were before they were sent: ACCEPT, RELEASE, REJECT, RENEW or GAP."""
     number: int
     is_own: bool = False
-    """A renewal that the member has decided on by itself; the marks do not know of it."""
+    """A renewal that the member has decided on by itself; the states of the offsets do not show it."""
     is_alone: bool = False
     """Must not share a request with other acquisitions of its partition: one of them is refused."""
 
     @property
     def type(self) -> int:
-        return GAP_TYPE if self.mark == GAP else self.mark
+        return GAP_TYPE if self.state == RangeState.GAP else self.state
+
+    @property
+    def is_renewal(self) -> bool:
+        return self.state == RangeState.RENEW
 
     @property
     def key(self) -> Key:
@@ -43,9 +48,9 @@ class Ack(NamedTuple):
 
 
 class Settled(NamedTuple):
-    """The broker's answer for a range, or that there was none. Renewals are answered too."""
+    """The broker's response for a range, or that there was none. Renewals are settled too."""
 
-    acquired: Acquired
+    acquired: AcquiredRange
     first: int
     last: int
     type: int
@@ -54,9 +59,9 @@ class Settled(NamedTuple):
 
 
 class Lost(NamedTuple):
-    """A range that this member held, unacknowledged, and holds no more."""
+    """A range that the application held, unanswered, and holds no more."""
 
-    acquired: Acquired
+    acquired: AcquiredRange
     first: int
     last: int
     error: KafkaError
@@ -114,29 +119,29 @@ def by_partition(acks: Iterable[Ack]) -> dict[Key, list[Ack]]:
 
 
 class Commit:
-    """Waits for the answers to every acknowledgement made before it; the worst answer by (topic, partition)."""
+    """Waits until every acknowledgement made before it is settled; the worst result by (topic, partition)."""
 
-    __slots__ = ("_before", "_left", "results")
+    __slots__ = ("_awaited", "results")
 
-    def __init__(self, outstanding: Iterable[Ack], before: int) -> None:
-        self._before = before
+    def __init__(self, outstanding: Iterable[Ack]) -> None:
         self.results: dict[tuple[str, int], KafkaError | None] = {}
-        self._left = 0
-        for ack in outstanding:
-            if not ack.is_own:
-                self._left += 1
+        self._awaited = {ack.number for ack in outstanding if not ack.is_own}
 
     @property
     def is_done(self) -> bool:
-        return not self._left
+        return not self._awaited
 
-    def answered(self, ack: Ack, error: KafkaError | None) -> None:
-        if ack.number >= self._before or ack.is_own:
-            return
-        self.add(ack.acquired, error)
-        self._left -= 1  # last: another thread may wait for this one
+    def follow(self, ack: Ack, next_ack: Ack) -> None:
+        """A record was answered while its renewal `ack` was on its way: the answer is awaited as well."""
+        if ack.number in self._awaited:
+            self._awaited.add(next_ack.number)
 
-    def add(self, acquired: Acquired, error: KafkaError | None) -> None:
+    def settle(self, ack: Ack, error: KafkaError | None) -> None:
+        if ack.number in self._awaited and not ack.is_own:
+            self.add(ack.acquired, error)
+            self._awaited.discard(ack.number)  # last: another thread may wait for this one
+
+    def add(self, acquired: AcquiredRange, error: KafkaError | None) -> None:
         partition = (acquired.topic, acquired.partition)
         if error is not None or partition not in self.results:
             self.results[partition] = error

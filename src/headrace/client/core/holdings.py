@@ -1,40 +1,53 @@
-"""What a member holds, over all brokers: the buffer of arrivals, locks and their ends, acknowledgements and answers.
+"""What a member holds, over all brokers. The one owner of every acquired range, from its arrival to its end.
 
-Theory of operation. `arrive` takes a range in, `take` hands it out, `sweep` turns decisions into acknowledgements that
-wait in the session of their broker, `settle` has the last word on each. Three things can end a range otherwise: its
-lock runs out (`look_at_locks`), its connection or leader goes (`lose_all`, `lose`), or the broker delivers it again,
-which says that the lock was over (`_lose_overlap`). Each end is told once: what was acknowledged in `settled`, what
-was not in `lost`. What was never handed out is told to nobody.
+Theory of operation. `arrive` takes a range in; `take` gives it to a poll, and `hand_out` says that the application gets
+it; `answer` is what the application says of it. `send_answers` turns answers into acknowledgements that wait for their
+broker, `send` puts them into a request, `settle` has the last word on each. What may follow what is the table in
+`ranges.py`. Three things can end a range otherwise: its lock runs out (`check_locks`), its connection or leader goes
+(`lose_broker`, `lose_partition`), or the broker delivers it again, which says that the lock was over. Each end is told
+once: what was acknowledged as `Settled`, what was not as `Lost`. What was never handed out is told to nobody.
 
-Locks: whatever waits in the buffer, and with auto.renew what the application works on, is renewed when half of its lock
-has passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost.
+Locks: what waits in the buffer, and with auto.renew what the application works on, is renewed when half of its lock has
+passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost. A record that
+waits behind an application which does not poll for half a lock goes back to the group for others to take, once: a
+record that was delivered before is renewed, so that waiting in buffers never uses up its deliveries.
 
-`lock` guards the marks and the buffer, nothing else: the sync consumer takes and marks records on the application's
-thread. Methods that say so take it; all others must be called with it.
+A poll can be broken off anywhere by an exception from a signal handler. `take` therefore notes what it takes before
+anything changes, and a `take` that finds such a note puts it back: `put_back` may itself be broken off and repeated.
 """
 
-import threading
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
-from headrace.client.core.acquired import LATE, OPEN, RELEASE, RENEW, Acquired
-from headrace.client.core.session import Sent, Session
+from headrace.client.core.ranges import (
+    RENEWALS,
+    UNSENT,
+    AcquiredRange,
+    RangeCause,
+    RangeState,
+    Span,
+)
+from headrace.client.core.session import Session
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_fetch_response import PartitionData
 
+S, C = RangeState, RangeCause
+HANDED = bytes([S.HANDED])
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Arrival:
-    """What one answer brought of one partition: the records' bytes, and which offsets in them are ours."""
+    """What one response brought of one partition: the records' bytes, and which offsets in them are ours."""
 
     topic: str
     partition: int
     topic_id: bytes
-    acquired: Sequence[Acquired]
+    acquired: Sequence[AcquiredRange]
     records: bytes
     """Whole record batches; there may be more in them than was acquired."""
 
@@ -43,29 +56,131 @@ class Arrival:
         return sum(one.count for one in self.acquired)
 
 
-class Holdings:
-    """See the module."""
+class _Lane:
+    """What is held of one broker."""
 
-    def __init__(self, settings: ShareSettings, sessions: Mapping[int, Session]) -> None:
-        self.lock = threading.Lock()
-        self.buffer: deque[Arrival] = deque()
-        self.buffered = 0
-        self.outstanding = 0
-        """Offsets acquired and not acknowledged, in the buffer or taken."""
-        self.settled: list[Settled] = []
-        self.lost: list[Lost] = []
-        self.lock_ms: int | None = None
-        """How long the group's locks last, as brokers last said."""
-        self.auto_renew = settings.auto_renew
-        """To be switched off where the group is known to refuse it: a refused renewal costs the lock."""
+    __slots__ = ("due_ms", "held", "in_flight", "waiting")
+
+    def __init__(self) -> None:
+        self.held: dict[Key, list[AcquiredRange]] = {}
+        self.waiting: list[Ack] = []
+        """For the next request."""
+        self.in_flight: list[Ack] = []
+        self.due_ms: int | None = None
+        """When its locks have to be checked."""
+
+    def acquired(self) -> Iterable[AcquiredRange]:
+        for ranges in self.held.values():
+            yield from ranges
+
+
+class Holdings:
+    """See the module. `is_ahead`: whoever takes the records keeps up by itself (Spark), so none of them is hoarded."""
+
+    def __init__(
+        self, settings: ShareSettings, sessions: Mapping[int, Session], *, is_ahead: bool = False
+    ) -> None:
         self._settings = settings
         self._sessions = sessions
+        self._is_ahead = is_ahead
+        self._auto_renew = settings.auto_renew
+        self._lock_ms: int | None = None
+        self._lanes: dict[int, _Lane] = {}
+        self._buffer: deque[Arrival] = deque()
+        self._taken: Sequence[Arrival] = ()
+        """What the poll in progress has taken."""
+        self._answered: dict[AcquiredRange, None] = {}
+        """Ranges with answers that are not sent."""
+        self._answered_last: AcquiredRange | None = None
+        self._renewed_by_hand: dict[AcquiredRange, None] = {}
+        """Ranges that may have renewals of the application under way."""
+        self._outstanding = 0
         self._number = 0
         self._commits: list[Commit] = []
+        self._settled: list[Settled] = []
+        self._lost: list[Lost] = []
+
+    # Facts
+
+    @property
+    def lock_ms(self) -> int | None:
+        """How long the group's locks last, as brokers last said."""
+        return self._lock_ms
+
+    @property
+    def outstanding(self) -> int:
+        """Offsets acquired and not acknowledged, in the buffer or taken."""
+        return self._outstanding
+
+    @property
+    def buffered(self) -> int:
+        """Offsets that have arrived and that no poll has taken."""
+        return sum(arrival.count for arrival in self._buffer)
+
+    @property
+    def has_arrivals(self) -> bool:
+        return bool(self._buffer or self._taken)
+
+    @property
+    def has_taken(self) -> bool:
+        """A poll has taken arrivals, and has not said `decoded`."""
+        return bool(self._taken)
+
+    @property
+    def has_answers(self) -> bool:
+        """There are answers that are not on their way yet."""
+        return bool(self._answered)
+
+    @property
+    def is_renewing(self) -> bool:
+        """The application has renewed records, and the brokers have not responded to all of it."""
+        for acquired in list(self._renewed_by_hand):
+            if acquired.count_of(RENEWALS):
+                return True
+            self._renewed_by_hand.pop(acquired, None)
+        return False
+
+    def is_buffered(self, node_id: int) -> bool:
+        return any(one.node_id == node_id for arrival in self._buffer for one in arrival.acquired[:1])
+
+    def held(self, node_id: int) -> list[AcquiredRange]:
+        """Ranges of a broker that are not finished."""
+        return list(self._lane(node_id).acquired())
+
+    def waiting(self, node_id: int) -> Sequence[Ack]:
+        """What waits to be acknowledged with the next request to a broker."""
+        return tuple(self._lane(node_id).waiting)
+
+    def in_flight(self, node_id: int) -> Sequence[Ack]:
+        """What the request in flight to a broker acknowledges."""
+        return tuple(self._lane(node_id).in_flight)
+
+    def is_waiting(self, node_id: int) -> bool:
+        return bool(self._lane(node_id).waiting)
+
+    def has_renewals(self, node_id: int) -> bool:
+        return any(ack.is_renewal for ack in self._lane(node_id).waiting)
+
+    def due_ms(self, node_id: int) -> int | None:
+        """When the locks of a broker's ranges have to be checked."""
+        return self._lane(node_id).due_ms
+
+    def told(self) -> tuple[list[Settled], list[Lost]]:
+        """What was settled and lost since the last call."""
+        settled, self._settled = self._settled, []
+        lost, self._lost = self._lost, []
+        return settled, lost
+
+    def configure(self, *, auto_renew: bool | None = None) -> None:
+        """`auto_renew` is to be switched off where the group refuses renewals: a refused one costs the lock."""
+        if auto_renew is not None:
+            self._auto_renew = auto_renew
+
+    # In
 
     def arrive(
         self,
-        session: Session,
+        node_id: int,
         key: Key,
         data: PartitionData,
         *,
@@ -80,133 +195,174 @@ class Holdings:
         over by that count was perhaps delivered to another member meanwhile, and is dropped.
         """
         topic_id, partition = key
+        self._lock_ms = lock_ms or self._lock_ms
+        lane = self._lane(node_id)
         ranges = []
         for one in data.acquired_records:
-            self._lose_overlap(session, key, one.first_offset, one.last_offset)
+            self._lose_overlap(lane, key, one.first_offset, one.last_offset)
             if now_ms >= sent_ms + lock_ms:
                 continue
-            acquired = Acquired(
+            acquired = AcquiredRange(
                 topic,
                 partition,
                 first=one.first_offset,
                 last=one.last_offset,
                 delivery_count=one.delivery_count,
                 topic_id=topic_id,
-                node_id=session.node_id,
+                node_id=node_id,
                 lock_ms=lock_ms,
                 lock_until_ms=sent_ms + lock_ms,
             )
             ranges.append(acquired)
         if not ranges:
             return 0
-        session.held.setdefault(key, []).extend(ranges)
+        lane.held.setdefault(key, []).extend(ranges)
         arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
-        self.outstanding += arrival.count
-        self._buffer(arrival, 1)
-        self.buffer.append(arrival)
-        self._due(session, sent_ms + lock_ms // 2)
+        self._outstanding += arrival.count
+        self._buffer.append(arrival)
+        self._due(lane, sent_ms + lock_ms // 2)
         return arrival.count
 
+    def _lose_overlap(self, lane: _Lane, key: Key, first: int, last: int) -> None:
+        """The broker has given us these offsets again, so our older lock on them had ended."""
+        for acquired in [one for one in lane.held.get(key, ()) if one.first <= last and first <= one.last]:
+            low, high = max(first, acquired.first), min(last, acquired.last)
+            self._lose(acquired, _redelivered(acquired), low, high)
+        # What waits to be sent for the old lock would be taken for an acknowledgement of the new one.
+        for ack in [one for one in lane.waiting if one.key == key]:
+            if ack.first <= last and first <= ack.last:
+                lane.waiting.remove(ack)
+                self.settle(ack, _redelivered(ack.acquired))
+
+    # The application's side
+
     def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
-        """Arrivals of so many records or a few more, in order; at least one if there is one."""
-        taken: list[Arrival] = []
+        """Arrivals of so many records or a few more, in order; at least one if there is one.
+
+        They are the poll's until `decoded`; the next `take` puts back what was not.
+        """
+        self.put_back()
         count = 0
-        while self.buffer and count < records_max:
-            arrival = self.buffer.popleft()
-            self._buffer(arrival, -1)
-            ours = [acquired for acquired in arrival.acquired if acquired.open_count]
-            if not ours:
-                continue
-            for acquired in ours:
-                acquired.taken_ms = now_ms
-                count += acquired.count
-            if len(ours) < len(arrival.acquired):
+        picked: list[Arrival] = []
+        for arrival in self._buffer:
+            if count >= records_max:
+                break
+            picked.append(arrival)
+            count += sum(one.count for one in arrival.acquired if _is_there(one, now_ms))
+        self._taken = picked
+        taken: list[Arrival] = []
+        for arrival in picked:
+            ours = [one for one in arrival.acquired if _is_there(one, now_ms)]
+            for one in ours:
+                one.apply(C.TAKE)
+                one.taken_ms = now_ms
+            if ours and len(ours) < len(arrival.acquired):
                 arrival = Arrival(arrival.topic, arrival.partition, arrival.topic_id, ours, arrival.records)
-            taken.append(arrival)
+            if ours:
+                taken.append(arrival)
+        for _ in picked:
+            self._buffer.popleft()
         return taken
 
-    def give_back(self, arrivals: Iterable[Arrival]) -> None:
-        """Undoes `take`: the application has not seen them. Takes the lock."""
-        with self.lock:
-            for arrival in reversed(list(arrivals)):
-                self.buffer.appendleft(arrival)
-                self._buffer(arrival, 1)
-                for acquired in arrival.acquired:
-                    acquired.taken_ms = None
-
-    def restore(self, arrivals: Sequence[Arrival]) -> None:
-        """The buffer as it was: a `take` was broken off in the middle (Ctrl+C)."""
-        self.buffer = deque(arrivals)
-        self.buffered = 0
-        for session in self._sessions.values():
-            session.buffered = 0
-        for arrival in arrivals:
-            self._buffer(arrival, 1)
+    def put_back(self) -> None:
+        """The poll that took these was broken off: the application has seen none of them."""
+        for arrival in reversed(self._taken):
+            if not any(arrival is one for one in islice(self._buffer, len(self._taken))):
+                self._buffer.appendleft(arrival)
             for acquired in arrival.acquired:
+                acquired.apply(C.PUT_BACK)
                 acquired.taken_ms = None
+        self._taken = ()
+
+    def decoded(self) -> None:
+        """Whoever took the arrivals has what is in them, and needs them no more."""
+        self._taken = ()
+
+    def miss(self, acquired: AcquiredRange, first: int, last: int) -> None:
+        """There are no records at these offsets."""
+        self._note_answer(acquired)
+        acquired.apply(C.MISS, first, last)
+
+    def hand_out(self, acquired: AcquiredRange, first: int | None = None, last: int | None = None) -> None:
+        """The application gets these, as far as they have not been lost meanwhile."""
+        acquired.apply(C.HAND_OUT, first, last)
+
+    def answer(self, acquired: AcquiredRange, offset: int, type: int) -> bool:
+        """The application's answer (an acknowledge type); False when it may not give it (any more)."""
+        if acquired is not self._answered_last or type == S.RENEW:
+            self._note_answer(acquired)
+            if type == S.RENEW:
+                self._renewed_by_hand[acquired] = None
+        return acquired.answer(offset, type)
+
+    def answer_all(self, acquired: AcquiredRange, first: int, last: int, type: int) -> bool:
+        """The same for a range of offsets; nothing changes unless all of them may."""
+        self._note_answer(acquired)
+        return acquired.answer_all(first, last, type)
+
+    def answer_handed(self, acquired: AcquiredRange, first: int, last: int, type: int) -> None:
+        """The same for what the application has of these and has not answered, or what it has lost."""
+        self._note_answer(acquired)
+        for span in list(acquired.spans(first, last, of=bytes([S.HANDED, S.LOST]))):
+            acquired.apply(C(type), span.first, span.last)
+
+    def _note_answer(self, acquired: AcquiredRange) -> None:
+        self._answered[acquired] = None
+        self._answered_last = acquired
 
     def release_buffer(self, but: Collection[str] = ()) -> None:
         """Nobody will take what waits, except what is of the topics `but`: it goes back to the group."""
-        waiting, self.buffer = self.buffer, deque()
+        waiting, self._buffer = self._buffer, deque()
         for arrival in waiting:
             if arrival.topic in but:
-                self.buffer.append(arrival)
+                self._buffer.append(arrival)
                 continue
-            self._buffer(arrival, -1)
             for acquired in arrival.acquired:
-                self.release(acquired)
+                self._give_back(acquired)
 
-    def release(self, acquired: Acquired) -> None:
-        """Gives back what nobody has decided about."""
-        acquired.choose_open(RELEASE)
-        self._sweep(acquired)
+    def release_unlisted(self, node_id: int, listed: Collection[Key]) -> None:
+        """Gives back what is not answered and is in partitions which the session has forgotten."""
+        for acquired in self.held(node_id):
+            if (acquired.topic_id, acquired.partition) not in listed:
+                self._give_back(acquired)
 
-    def _buffer(self, arrival: Arrival, change: int) -> None:
-        for acquired in arrival.acquired:
-            self.buffered += change * acquired.count
-            self._sessions[acquired.node_id].buffered += change * acquired.count
+    def _give_back(self, acquired: AcquiredRange) -> None:
+        acquired.apply(C.GIVE_BACK)
+        self._send_answers(acquired)
 
-    def sweep(self, ranges: Iterable[Acquired]) -> list[Settled]:
-        """Everything decided about these goes to the brokers; returns what is too late for that. Takes the lock."""
-        known = len(self.settled)
-        with self.lock:
-            for acquired in ranges:
-                self._sweep(acquired)
-        return self.settled[known:]
+    # To the brokers
 
-    def commit(self, late: Iterable[Settled] = ()) -> Commit:
-        """Waits for the answers to everything swept so far; `late` is what the sweep has returned."""
-        outstanding = [
-            ack
-            for session in self._sessions.values()
-            for ack in (*session.pending, *(session.in_flight.acks if session.in_flight else ()))
-        ]
-        commit = Commit(outstanding, self._number)
-        for one in late:
-            commit.add(one.acquired, one.error)
-        if not commit.is_done:
-            self._commits.append(commit)
-        return commit
+    def send_answers(self) -> list[Settled]:
+        """Everything answered so far is to go with the next requests; returns what is too late for that."""
+        if not self._answered:
+            return []
+        known = len(self._settled)
+        answered, self._answered, self._answered_last = self._answered, {}, None
+        for acquired in answered:
+            self._send_answers(acquired)
+        return self._settled[known:]
 
-    def _sweep(self, acquired: Acquired) -> None:
-        session = self._sessions[acquired.node_id]
-        for span in acquired.sweep():
-            if span.mark == LATE:
-                self.settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
+    def _send_answers(self, acquired: AcquiredRange) -> list[Ack]:
+        lane = self._lane(acquired.node_id)
+        acks = []
+        for span in acquired.apply(C.SEND):
+            if span.state == S.LATE:
+                self._settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
                 continue
-            if acquired.renewing:
-                self._cut_renewal(session, acquired, span.first, span.last)
-            session.pending.append(Ack(acquired, span.first, span.last, span.mark, self._number))
+            if acquired.is_renewing:
+                self._cut_renewal(lane, acquired, span.first, span.last)
+            acks.append(Ack(acquired, span.first, span.last, span.state, self._number))
             self._number += 1
-            if span.mark != RENEW:
-                self.outstanding -= span.last - span.first + 1
-        if acquired.is_finished:
-            session.forget(acquired)
+            if span.state != S.RENEW:
+                self._outstanding -= span.size
+        lane.waiting += acks
+        self._forget_finished(lane, acquired)
+        return acks
 
-    def _cut_renewal(self, session: Session, acquired: Acquired, first: int, last: int) -> None:
-        """What is answered now is not renewed too: two answers for one offset make the broker refuse the request."""
+    def _cut_renewal(self, lane: _Lane, acquired: AcquiredRange, first: int, last: int) -> None:
+        """What is acknowledged now is not renewed too: two types for one offset make the broker refuse the request."""
         kept: list[Ack] = []
-        for ack in session.pending:
+        for ack in lane.waiting:
             if not ack.is_own or ack.acquired is not acquired or ack.last < first or ack.first > last:
                 kept.append(ack)
                 continue
@@ -214,150 +370,256 @@ class Holdings:
                 kept.append(ack._replace(last=first - 1))
             if ack.last > last:
                 kept.append(ack._replace(first=last + 1))
-        session.pending = kept
-        sent = session.in_flight.acks if session.in_flight is not None else ()
-        acquired.renewing = any(ack.is_own and ack.acquired is acquired for ack in (*kept, *sent))
+        lane.waiting = kept
+        acquired.is_renewing = self._has_own(lane, acquired)
 
-    def again(self, session: Session, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
+    def _has_own(self, lane: _Lane, acquired: AcquiredRange) -> bool:
+        return any(ack.is_own and ack.acquired is acquired for ack in (*lane.waiting, *lane.in_flight))
+
+    def send(self, node_id: int) -> list[Ack]:
+        """What the next request to a broker acknowledges: all that waits, but of a partition whose acknowledgements
+        were refused only one acquisition at a time."""
+        lane = self._lane(node_id)
+        assert not lane.in_flight, "two requests in flight to one broker"
+        if not any(ack.is_alone for ack in lane.waiting):
+            lane.in_flight, lane.waiting = lane.waiting, []
+            return lane.in_flight
+        alone: dict[Key, AcquiredRange] = {}
+        for ack in lane.waiting:
+            if ack.is_alone:
+                alone.setdefault(ack.key, ack.acquired)
+        waiting, lane.waiting = lane.waiting, []
+        for ack in waiting:
+            is_next = alone.get(ack.key, ack.acquired) is ack.acquired
+            (lane.in_flight if is_next else lane.waiting).append(ack)
+        return lane.in_flight
+
+    def responded(self, node_id: int) -> list[Ack]:
+        """The request in flight is over: what it carried, for `settle` or `send_again`."""
+        lane = self._lane(node_id)
+        acks, lane.in_flight = lane.in_flight, []
+        return acks
+
+    def send_again(self, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
         """Refused without effect: it may be sent again as long as the lock lives."""
-        if now_ms >= ack.acquired.lock_until_ms:
+        acquired = ack.acquired
+        lane = self._lane(acquired.node_id)
+        if now_ms >= acquired.lock_until_ms:
             self.settle(ack, error)
-        else:
-            session.pending.append(ack)
+        elif not ack.is_own:
+            lane.waiting.append(ack)
+        else:  # but for what was answered while the renewal was on its way
+            again = [
+                ack._replace(first=span.first, last=span.last)
+                for span in acquired.spans(ack.first, ack.last, of=UNSENT)
+            ]
+            lane.waiting += again
+            acquired.is_renewing = bool(again) or self._has_own(lane, acquired)
 
-    def settle(self, ack: Ack, error: KafkaError | None, sent: Sent | None = None) -> None:
-        """The last word on an acknowledgement."""
+    def settle(self, ack: Ack, error: KafkaError | None, *, sent_ms: int | None = None) -> None:
+        """The last word on an acknowledgement; `sent_ms` is when a confirmed renewal was sent."""
         acquired, first, last = ack.acquired, ack.first, ack.last
+        lane = self._lane(acquired.node_id)
         if ack.is_own:
-            acquired.renewing = False
+            acquired.is_renewing = self._has_own(lane, acquired)
             if error is None:
-                self._extend(acquired, sent)
+                self._extend(lane, acquired, sent_ms)
             else:
                 self._not_renewed(ack, error)
             return
-        if ack.mark != RENEW:
-            acquired.finish(first, last)
-        elif error is None:
-            acquired.renewed(first, last)
-            self._extend(acquired, sent, first, last)
-        else:
-            self.outstanding -= acquired.not_renewed(first, last)
-            self.lost.append(Lost(acquired, first, last, error))
-        self.settled.append(Settled(acquired, first, last, ack.type, error))
-        self._commits = [commit for commit in self._commits if not self._tell(commit, ack, error)]
-        if acquired.is_finished:
-            self._sessions[acquired.node_id].forget(acquired)
+        changed = acquired.apply(C.CONFIRM if error is None else C.REFUSE, first, last)
+        self._settled.append(Settled(acquired, first, last, ack.type, error))
+        if ack.is_renewal:
+            if error is None:
+                self._extend(lane, acquired, sent_ms, first, last)
+            else:
+                self._lose_renewed(acquired, changed, error)
+            for following in self._send_answers(acquired):  # answered while the renewal was on its way
+                for commit in self._commits:
+                    commit.follow(ack, following)
+        for commit in self._commits:
+            commit.settle(ack, error)
+        self._commits = [commit for commit in self._commits if not commit.is_done]
+        self._forget_finished(lane, acquired)
 
-    def _tell(self, commit: Commit, ack: Ack, error: KafkaError | None) -> bool:
-        commit.answered(ack, error)
-        return commit.is_done
+    def _lose_renewed(self, acquired: AcquiredRange, changed: Iterable[Span], error: KafkaError) -> None:
+        for span in changed:
+            self._outstanding -= span.size
+            if span.state == S.RENEWING:
+                self._lost.append(Lost(acquired, span.first, span.last, error))
 
-    def fail_pending(self, session: Session, error: KafkaError) -> None:
-        acks, session.pending = session.pending, []
+    def fail_waiting(self, node_id: int, error: KafkaError) -> None:
+        lane = self._lane(node_id)
+        acks, lane.waiting = lane.waiting, []
         for ack in acks:
             self.settle(ack, error)
 
-    def look_at_locks(self, *, is_out: bool, now_ms: int) -> None:
-        """Renews, releases and loses whatever is due. `is_out`: the member has left, so nothing is kept ready."""
-        for session in self._sessions.values():
-            if session.next_due_ms is not None and now_ms >= session.next_due_ms:
-                session.next_due_ms = None
-                for acquired in list(session.acquired()):
-                    self._look_at(session, acquired, is_out, now_ms)
+    def fail_renewals(self, node_id: int, error: KafkaError) -> None:
+        """The renewals that wait are not sent any more."""
+        lane = self._lane(node_id)
+        acks, lane.waiting = lane.waiting, []
+        lane.waiting = [ack for ack in acks if not ack.is_renewal]
+        for ack in acks:
+            if ack.is_renewal:
+                self.settle(ack, error)
 
-    def _look_at(self, session: Session, acquired: Acquired, is_out: bool, now_ms: int) -> None:
+    def commit(self, late: Iterable[Settled] = ()) -> Commit:
+        """Waits for the responses to everything sent so far; `late` is what `send_answers` has returned."""
+        commit = Commit(ack for lane in self._lanes.values() for ack in (*lane.waiting, *lane.in_flight))
+        for one in late:
+            commit.add(one.acquired, one.error)
+        if not commit.is_done:
+            self._commits.append(commit)
+        return commit
+
+    # Locks
+
+    def check_locks(self, *, is_out: bool, polled_ms: int | None, now_ms: int) -> None:
+        """Renews, releases and loses whatever is due.
+
+        `is_out`: the member has left, so nothing is kept ready. `polled_ms`: when the application last polled.
+        """
+        for node_id, lane in self._lanes.items():
+            if lane.due_ms is not None and now_ms >= lane.due_ms:
+                lane.due_ms = None
+                session = self._sessions[node_id]
+                can_renew = session.is_open and not session.is_old
+                for acquired in list(lane.acquired()):
+                    is_idle = polled_ms is None or now_ms - polled_ms >= acquired.lock_ms // 2
+                    self._check_lock(lane, acquired, can_renew, is_out, is_idle, now_ms)
+
+    def _check_lock(
+        self, lane: _Lane, acquired: AcquiredRange, can_renew: bool, is_out: bool, is_idle: bool, now_ms: int
+    ) -> None:
         until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
         if now_ms >= until_ms:
-            for first, last in acquired.expired(now_ms):
-                self.lose(acquired, _expired(acquired), first, last)
+            for first, last in acquired.expire(now_ms):
+                self._lose(acquired, _expired(acquired), first, last)
             if acquired.lock_until_ms > now_ms:
-                self._due(session, acquired.lock_until_ms)
+                self._due(lane, acquired.lock_until_ms)
             return
-        held = acquired.held()
+        held = list(acquired.spans(of=UNSENT))
         if not held:
             return
-        if acquired.renewing or not self._may_renew(session, acquired, is_out, now_ms):
+        is_hoarded = not self._is_ahead and acquired.is_all(S.BUFFERED) and acquired.delivery_count == 1
+        half_ms = until_ms - lock_ms // 2
+        if acquired.is_renewing or not (can_renew and self._may_renew(acquired, is_out, now_ms)):
             release_ms = until_ms - lock_ms // 10
-            if acquired.taken_ms is not None or acquired.renewing:
-                self._due(session, until_ms)
+            if acquired.taken_ms is not None or acquired.is_renewing:
+                self._due(lane, until_ms)
             elif now_ms >= release_ms:
-                self.release(acquired)
+                self._give_back(acquired)
             else:
-                self._due(session, release_ms)
-        elif now_ms >= until_ms - lock_ms // 2 - lock_ms // 8:
-            acquired.renewing = True
-            for span in held:
-                session.pending.append(Ack(acquired, span.first, span.last, RENEW, self._number, is_own=True))
-            self._due(session, until_ms)
+                self._due(lane, release_ms)
+        elif now_ms < half_ms - lock_ms // 8:
+            self._due(lane, half_ms)
+        elif is_hoarded and is_idle:
+            self._give_back(acquired)
         else:
-            self._due(session, until_ms - lock_ms // 2)
+            acquired.is_renewing = True
+            for span in held:
+                lane.waiting.append(Ack(acquired, span.first, span.last, S.RENEW, self._number, is_own=True))
+            self._due(lane, until_ms)
 
-    def _may_renew(self, session: Session, acquired: Acquired, is_out: bool, now_ms: int) -> bool:
-        if session.is_old or not session.is_open:
-            return False
+    def _may_renew(self, acquired: AcquiredRange, is_out: bool, now_ms: int) -> bool:
         if acquired.taken_ms is None:
             return not is_out
-        return self.auto_renew and now_ms < acquired.taken_ms + self._settings.auto_renew_max_ms
+        return self._auto_renew and now_ms < acquired.taken_ms + self._settings.auto_renew_max_ms
 
     def _extend(
-        self, acquired: Acquired, sent: Sent | None, first: int | None = None, last: int | None = None
+        self,
+        lane: _Lane,
+        acquired: AcquiredRange,
+        sent_ms: int | None,
+        first: int | None = None,
+        last: int | None = None,
     ) -> None:
-        if sent is not None:
-            acquired.lock_ms = self.lock_ms or acquired.lock_ms
-            acquired.extend(sent.sent_ms + acquired.lock_ms, first, last)
-            self._due(self._sessions[acquired.node_id], acquired.lock_until_ms - acquired.lock_ms // 2)
+        if sent_ms is not None:
+            acquired.lock_ms = self._lock_ms or acquired.lock_ms
+            acquired.extend(sent_ms + acquired.lock_ms, first, last)
+            self._due(lane, acquired.lock_until_ms - acquired.lock_ms // 2)
 
     def _not_renewed(self, ack: Ack, error: KafkaError) -> None:
         acquired = ack.acquired
         if acquired.taken_ms is None and error.code is ErrorCode.INVALID_RECORD_STATE:
             # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
-            self.release(acquired)
+            self._give_back(acquired)
         else:
-            self.lose(acquired, error, ack.first, ack.last)
+            self._lose(acquired, error, ack.first, ack.last)
 
-    def lose(
-        self, acquired: Acquired, error: KafkaError, first: int | None = None, last: int | None = None
+    def note_lock_ms(self, lock_ms: int) -> None:
+        """How long locks last, as a response says; 0 where it does not."""
+        self._lock_ms = lock_ms or self._lock_ms
+
+    # Ends
+
+    def lose_broker(self, node_id: int, error: KafkaError) -> None:
+        """Every lock of a broker is gone, and what is on its way to it has no response."""
+        lane = self._lane(node_id)
+        for acquired in list(lane.acquired()):
+            self._lose(acquired, error)
+        lane.due_ms = None
+        for ack in self.responded(node_id):
+            self.settle(ack, error)
+        self.fail_waiting(node_id, error)
+
+    def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:
+        for acquired in list(self._lane(node_id).held.get(key, ())):
+            self._lose(acquired, error)
+
+    def end_session(self, node_id: int) -> None:
+        """The session is closed, which has released what was held in it."""
+        self._lane(node_id).held.clear()
+
+    def _lose(
+        self, acquired: AcquiredRange, error: KafkaError, first: int | None = None, last: int | None = None
     ) -> None:
-        for span in acquired.lose(first, last):
-            self.outstanding -= span.last - span.first + 1
-            if span.mark == OPEN and acquired.taken_ms is not None:
-                self.lost.append(Lost(acquired, span.first, span.last, error))
-        if acquired.is_finished:
-            self._sessions[acquired.node_id].forget(acquired)
+        for span in acquired.apply(C.LOSE, first, last):
+            self._outstanding -= span.size
+            if span.state == S.HANDED:
+                self._lost.append(Lost(acquired, span.first, span.last, error))
+        if acquired.count_of(bytes([S.LATE])):
+            self._note_answer(acquired)
+        self._forget_finished(self._lane(acquired.node_id), acquired)
 
-    def lose_all(self, session: Session, error: KafkaError) -> None:
-        for acquired in list(session.acquired()):
-            self.lose(acquired, error)
-        session.next_due_ms = None
+    def _forget_finished(self, lane: _Lane, acquired: AcquiredRange) -> None:
+        if not acquired.is_finished:
+            return
+        key = (acquired.topic_id, acquired.partition)
+        ranges = lane.held.get(key)
+        if ranges is not None and acquired in ranges:
+            ranges.remove(acquired)
+            if not ranges:
+                del lane.held[key]
 
-    def _lose_overlap(self, session: Session, key: Key, first: int, last: int) -> None:
-        """The broker has given us these offsets again, so our older lock on them had ended."""
-        for acquired in [one for one in session.held.get(key, ()) if one.first <= last and first <= one.last]:
-            low, high = max(first, acquired.first), min(last, acquired.last)
-            self.lose(acquired, _redelivered(acquired), low, high)
-        # What waits to be sent for the old lock would be taken for an answer to the new one.
-        for ack in [one for one in session.pending if one.key == key]:
-            if ack.first <= last and first <= ack.last:
-                session.pending.remove(ack)
-                self.settle(ack, _redelivered(ack.acquired))
+    def _lane(self, node_id: int) -> _Lane:
+        lane = self._lanes.get(node_id)
+        if lane is None:
+            lane = self._lanes[node_id] = _Lane()
+        return lane
 
-    def _due(self, session: Session, due_ms: int) -> None:
-        if session.next_due_ms is None or due_ms < session.next_due_ms:
-            session.next_due_ms = due_ms
+    def _due(self, lane: _Lane, due_ms: int) -> None:
+        if lane.due_ms is None or due_ms < lane.due_ms:
+            lane.due_ms = due_ms
 
 
-def _lock_lost(acquired: Acquired, why: str) -> KafkaError:
+def _is_there(acquired: AcquiredRange, now_ms: int) -> bool:
+    """Something of it can be handed out: it is not lost, and its lock has not ended unnoticed."""
+    return acquired.count_of(bytes([S.BUFFERED])) > 0 and now_ms < acquired.lock_until_ms
+
+
+def _lock_lost(acquired: AcquiredRange, why: str) -> KafkaError:
     about = f"partition {acquired.topic}-{acquired.partition}"
     return error_for(ErrorCode.INVALID_RECORD_STATE, why, about=about)
 
 
-def _expired(acquired: Acquired) -> KafkaError:
+def _expired(acquired: AcquiredRange) -> KafkaError:
     return _lock_lost(acquired, f"The lock has ended after {acquired.lock_ms} ms without an acknowledgement")
 
 
-def _redelivered(acquired: Acquired) -> KafkaError:
+def _redelivered(acquired: AcquiredRange) -> KafkaError:
     return _lock_lost(acquired, "The lock had ended: the broker has delivered the record again")
 
 
-def _too_late(acquired: Acquired) -> KafkaError:
+def _too_late(acquired: AcquiredRange) -> KafkaError:
     return _lock_lost(acquired, "The lock was lost before the acknowledgement was made or sent")

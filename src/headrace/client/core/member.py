@@ -1,9 +1,10 @@
-"""A member of a share group, without its sockets: what to send to whom, given answers, failures, and the time.
+"""A member of a share group, without its sockets: events in, commands out.
 
-Theory of operation. Something drives a `MemberCore`: it passes on what users do (`subscribe`, `ask`, `take`), what
-brokers answer (`answered`, `failed`, `heartbeat_answered`, `heartbeat_failed`, `learn`) and that time has passed
-(`tick`), and after each of these sends what `sends` gives. `deadline_ms` says when to call again at the latest. What
-comes of it is collected in `holdings.settled`, `holdings.lost`, `hints` and `errors`, for the driver to take away.
+Theory of operation. Something drives a `MemberCore`: it passes on what the application does (`subscribe`, `poll_began`,
+`poll_waits`, `take`, `answer`), what brokers respond (`responded`, `failed`, `heartbeat_responded`, `heartbeat_failed`,
+`learn`) and after each of these carries out what `commands` gives, which also is how time passes. `deadline_ms` says
+when to call it again at the latest. There is no lock and no clock in here: whoever uses several threads takes a lock
+around every call, and times are milliseconds of any clock that does not go back.
 
 Four parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
 in flight), `Placement` (who leads what) and `Holdings` (what is acquired, and what becomes of it). What this file adds
@@ -14,20 +15,21 @@ is policy:
   from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
   record_limit mode one broker is asked at a time, in turn, and never ahead.
 - Acknowledgements ride on the next fetch, or go by themselves when there is none to send.
+- A response's acknowledgements are settled before its records arrive: a refused one that is to be sent again must give
+  way to a new delivery of its record.
 - A refusal of one acquisition must not fail the others of its partition, which the broker refuses together: they are
   sent again, each alone. The broker changes nothing when it refuses, so nothing is acknowledged twice.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.client.core.acknowledgements import Ack, Key, by_partition
-from headrace.client.core.acquired import RENEW, Acquired
-from headrace.client.core.backoff import Backoff
+from headrace.client.core.acknowledgements import Ack, Commit, Key, Lost, Settled, by_partition
+from headrace.client.core.backoff import Backoff, Jitter
 from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, State
 from headrace.client.core.placement import Placement, TopicView
-from headrace.client.core.session import CLOSING, FetchLimits, Sent, Session, ShareRequest
+from headrace.client.core.session import FetchLimits, Sent, Session, ShareRequest
 from headrace.client.errors import error_for
 from headrace.client.settings import AcquireMode, ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -44,6 +46,8 @@ TURN_WAIT_MS = 100
 """How long one of several brokers may hold a fetch back when they are asked in turn."""
 HELD_WAIT_MS = 20
 """How long a fetch ahead may wait while records are held, which may be acknowledged at any time."""
+CHECK_TOPICS_MS = 1_000
+"""A subscribed topic of which no partition was assigned for this long is looked up: it may not exist."""
 NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
 """Opens a session and fetches nothing."""
 
@@ -67,7 +71,7 @@ ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
 
 
-class Hint(NamedTuple):
+class LeaderHint(NamedTuple):
     """A broker's word on who leads a partition now."""
 
     topic_id: bytes
@@ -77,11 +81,39 @@ class Hint(NamedTuple):
     endpoints: Sequence[Any]
 
 
-class Out(NamedTuple):
-    """A request to send; to the group's coordinator when `node_id` is None."""
+class Send(NamedTuple):
+    """A request for the broker `node_id`."""
 
-    node_id: int | None
-    request: ShareRequest | ShareGroupHeartbeatRequest
+    node_id: int
+    request: ShareRequest
+
+
+class Heartbeat(NamedTuple):
+    """A request for the group's coordinator, which has to be looked up (again) first if it `is_lost`."""
+
+    request: ShareGroupHeartbeatRequest
+    is_lost: bool
+
+
+class Refresh(NamedTuple):
+    """New metadata is wanted of these; `learn` or `metadata_failed` follows."""
+
+    topics: frozenset[str]
+    topic_ids: Sequence[bytes]
+
+
+class Commands(NamedTuple):
+    """What to do now. Most of it is empty most of the time."""
+
+    sends: Sequence[Send]
+    heartbeat: Heartbeat | None
+    refresh: Refresh | None
+    settled: Sequence[Settled]
+    """To be told to the application, as is `lost`."""
+    lost: Sequence[Lost]
+    hints: Sequence[LeaderHint]
+    check_topics: Collection[str]
+    """Subscribed topics that perhaps do not exist."""
 
 
 class MemberCore:
@@ -92,170 +124,281 @@ class MemberCore:
         settings: ShareSettings,
         member_id: str,
         *,
+        jitter: Jitter,
         capacity: int = 0,
         is_ahead: bool = False,
-        fraction: Callable[[], float],
     ) -> None:
-        self.settings = settings
-        self.capacity = capacity
-        self.is_ahead = is_ahead
-        self.patience_ms = settings.fetch_max_wait_ms
+        self._settings = settings
+        self._jitter = jitter
+        self._capacity = capacity
+        self._is_ahead = is_ahead
+        self._fetch_wait_limit_ms = settings.fetch_max_wait_ms
         """How long fetches ahead may wait at a broker. What is acknowledged meanwhile has to wait, too."""
-        self.membership = Membership(
+        self._membership = Membership(
             settings.group_id,
             member_id,
             rack_id=settings.client_rack or None,
             poll_interval_ms=settings.max_poll_interval_ms,
-            backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, fraction),
+            backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter),
         )
-        self.placement = Placement(settings, fraction)
-        self.sessions: dict[int, Session] = {}
-        self.holdings = Holdings(settings, self.sessions)
-        self.hints: list[Hint] = []
-        self.errors: list[KafkaError] = []
-        self.records_wanted: int | None = None
+        self._placement = Placement(settings, jitter)
+        self._sessions: dict[int, Session] = {}
+        self._holdings = Holdings(settings, self._sessions, is_ahead=is_ahead)
+        self._hints: list[LeaderHint] = []
+        self._errors: list[KafkaError] = []
+        self._records_wanted: int | None = None
         """The poll that waits has room for so many; None: max.poll.records."""
-        self.is_paused = False
-        """Nothing is fetched: renewed records come first, as in Java."""
-        self.is_closing = False
-        self._fraction = fraction
+        self._is_paused = False
+        self._is_closing = False
+        self._sends_answers = False
+        """What is answered goes with the next commands."""
         self._asked_until_ms: int | None = None
         self._taken_ms: int | None = None
         self._is_quick = False
         self._is_awaited = False
         """A poll waits for what is in the buffer: it is as good as taken, and the next fetch need not wait for that."""
+        self._check_topics_ms: int | None = None
         self._turn = -1
         self._confusions = self._confused_ms = self._confused_since_ms = 0
+
+    # Facts
+
+    @property
+    def settings(self) -> ShareSettings:
+        return self._settings
+
+    @property
+    def membership(self) -> Membership:
+        return self._membership
+
+    @property
+    def holdings(self) -> Holdings:
+        return self._holdings
+
+    @property
+    def placement(self) -> Placement:
+        return self._placement
+
+    @property
+    def sessions(self) -> Mapping[int, Session]:
+        return self._sessions
+
+    @property
+    def failure(self) -> KafkaError | None:
+        """Why the member cannot go on."""
+        return self._membership.failure
+
+    @property
+    def has_error(self) -> bool:
+        """There is something for a poll to raise."""
+        return bool(self._errors) or self.failure is not None
 
     @property
     def is_record_limited(self) -> bool:
         """Strict limits on the wire. What may be held at most can only be kept that way."""
-        is_strict = self.settings.share_acquire_mode is AcquireMode.RECORD_LIMIT
-        return is_strict or self.settings.max_unacknowledged > 0
+        is_strict = self._settings.share_acquire_mode is AcquireMode.RECORD_LIMIT
+        return is_strict or self._settings.max_unacknowledged > 0
 
-    # What users do
-
-    def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
-        self.membership.subscribe(topics, now_ms=now_ms)
-        self._place(now_ms)
-        with self.holdings.lock:
-            self.holdings.release_buffer(but=self.membership.topics)
-
-    def ask(self, until_ms: int | None) -> None:
-        """Somebody waits for records until then; None: nobody does. On any thread."""
-        with self.holdings.lock:
-            self._asked_until_ms = until_ms
-
-    def stop_asking(self, until_ms: int) -> None:
-        """Whoever asked until then waits no more; but another one may ask by now, and goes on."""
-        with self.holdings.lock:
-            if self._asked_until_ms == until_ms:
-                self._asked_until_ms = None
+    @property
+    def is_paused(self) -> bool:
+        """Nothing is fetched. Where renewed records come back with a poll they come first, as in Java."""
+        return self._is_paused or (not self._settings.max_unacknowledged and self._holdings.is_renewing)
 
     @property
     def is_asked(self) -> bool:
+        """A poll waits."""
         return self._asked_until_ms is not None
 
     @property
     def is_busy(self) -> bool:
-        """Every broker has a request of ours: nothing can be sent before an answer comes. On any thread."""
-        return bool(self.sessions) and all(one.in_flight is not None for one in self.sessions.copy().values())
+        """Every broker has a request of ours: nothing can be sent before a response comes."""
+        return bool(self._sessions) and all(one.in_flight is not None for one in self._sessions.values())
 
-    def came_back(self, *, now_ms: int) -> None:
-        """The application wants more. On any thread; `polled` must follow on the driver's."""
-        if self._taken_ms is not None:
-            self._is_quick = now_ms - self._taken_ms < QUICK_POLL_MS
-            self._taken_ms = None
-
-    def polled(self, *, now_ms: int) -> None:
-        """The application is alive."""
-        self.membership.polled(now_ms=now_ms)
-
-    def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
-        """Arrivals of so many records or a few more, in order; at least one if there is one. On any thread."""
-        holdings = self.holdings
-        if not holdings.buffer:
-            return []
-        with holdings.lock:
-            before = tuple(holdings.buffer)
-            try:
-                taken = holdings.take(records_max, now_ms=now_ms)
-            except BaseException:
-                holdings.restore(before)
-                raise
-            self._taken_ms = now_ms
-            self._is_awaited = False
-            if taken:
-                # Whoever waited has got something: until it asks again, another fetch would be one ahead.
-                self._asked_until_ms = None
-        return taken
-
-    def close(self) -> None:
-        """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
-        self.is_closing = True
-        self._asked_until_ms = None
-        with self.holdings.lock:
-            for session in self.sessions.values():
-                for ack in [ack for ack in session.pending if ack.mark == RENEW]:
-                    session.pending.remove(ack)
-                    self.holdings.settle(ack, _closed())
-                # The end of a session releases what is held in its partitions, but not in those it has forgotten.
-                for acquired in [one for one in session.acquired() if _key(one) not in session.listed]:
-                    self.holdings.release(acquired)
+    @property
+    def is_closing(self) -> bool:
+        return self._is_closing
 
     @property
     def is_closed(self) -> bool:
-        return self.membership.is_out and all(map(self._has_ended, self.sessions.values()))
+        return self._membership.is_out and all(map(self._has_ended, self._sessions.values()))
+
+    @property
+    def asked_ms(self) -> int:
+        """When the last fetch was sent to which a broker has responded without an error; 0: there was none."""
+        return max((session.asked_ms for session in self._sessions.values()), default=0)
 
     def _has_ended(self, session: Session) -> bool:
         return session.in_flight is None and not session.is_open
 
-    # What to send
+    def configure(
+        self,
+        *,
+        capacity: int | None = None,
+        is_paused: bool | None = None,
+        fetch_wait_ms: int | None = None,
+        auto_renew: bool | None = None,
+    ) -> None:
+        """`fetch_wait_ms`: how long fetches ahead may wait at a broker. See `Holdings.configure` for `auto_renew`."""
+        self._capacity = self._capacity if capacity is None else capacity
+        self._is_paused = self._is_paused if is_paused is None else is_paused
+        if fetch_wait_ms is not None:
+            self._fetch_wait_limit_ms = fetch_wait_ms
+        self._holdings.configure(auto_renew=auto_renew)
 
-    def sends(self, *, now_ms: int) -> list[Out]:
-        out: list[Out] = []
-        with self.holdings.lock:
-            for session in self.sessions.values():
-                if session.in_flight is None and (self.is_closing or now_ms >= session.not_before_ms):
-                    sent = self._next_request(session, now_ms)
-                    if sent is not None:
-                        out.append(Out(session.node_id, sent.request))
-        is_in = self.membership.state in (State.MEMBER, State.JOINING)
-        if self.is_closing and is_in and all(map(self._has_ended, self.sessions.values())):
-            self.membership.subscribe((), now_ms=now_ms)
-        heartbeat = self.membership.next_request(now_ms=now_ms)
-        if heartbeat is not None:
-            out.append(Out(None, heartbeat))
-        return out
+    # What the application does
+
+    def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
+        if not frozenset(topics) <= self._membership.topics:
+            self._check_topics_ms = now_ms + CHECK_TOPICS_MS
+        self._membership.subscribe(topics, now_ms=now_ms)
+        self._place(now_ms)
+        self._holdings.put_back()
+        self._holdings.release_buffer(but=self._membership.topics)
+
+    def poll_began(self, *, now_ms: int, records_wanted: int | None = None) -> None:
+        """The application is alive and wants more; what it has answered so far is sent."""
+        self._records_wanted = records_wanted
+        if self._taken_ms is not None:
+            self._is_quick = now_ms - self._taken_ms < QUICK_POLL_MS
+            self._taken_ms = None
+        self._membership.polled(now_ms=now_ms)
+        self._sends_answers = True
+
+    def poll_waits(self, until_ms: int, *, now_ms: int) -> None:
+        """Nothing is there: the poll waits until then."""
+        self._asked_until_ms = until_ms
+        self._membership.polled(now_ms=now_ms)
+        self._sends_answers = True
+
+    def poll_ended(self, until_ms: int) -> None:
+        """The poll that waited until then waits no more; but another one may wait by now, and goes on."""
+        if self._asked_until_ms == until_ms:
+            self._asked_until_ms = None
+
+    def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
+        """Arrivals of so many records or a few more, in order; at least one if there is one. `decoded` must follow."""
+        holdings = self._holdings
+        if not holdings.has_arrivals:
+            return []
+        taken = holdings.take(records_max, now_ms=now_ms)
+        self._taken_ms = now_ms
+        self._is_awaited = False
+        if taken:
+            # Whoever waited has got something: until it asks again, another fetch would be one ahead.
+            self._asked_until_ms = None
+        return taken
+
+    def send_answers(self) -> None:
+        """What is answered so far goes with the next commands."""
+        self._sends_answers = True
+
+    def commit(self) -> Commit:
+        """The same, and what waits for the responses."""
+        return self._holdings.commit(self._holdings.send_answers())
+
+    def take_error(self, *, now_ms: int) -> KafkaError | None:
+        """What the poll is to raise. After most errors the member goes on; one that cannot go on says so each time."""
+        if self._errors:
+            return self._errors.pop(0)
+        failure = self.failure
+        if failure is not None:
+            self._membership.failure_was_told(now_ms=now_ms)
+        return failure
+
+    def close(self) -> None:
+        """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
+        self._is_closing = True
+        self._asked_until_ms = None
+        self._holdings.send_answers()
+        for node_id, session in self._sessions.items():
+            self._holdings.fail_renewals(node_id, _closed())
+            # The end of a session releases what is held in its partitions, but not in those it has forgotten.
+            self._holdings.release_unlisted(node_id, session.listed)
+
+    # Out
+
+    def commands(self, *, now_ms: int) -> Commands:
+        """What to do now."""
+        self._tick(now_ms)
+        if self._sends_answers:
+            self._sends_answers = False
+            self._holdings.send_answers()
+        sends: list[Send] = []
+        for session in self._sessions.values():
+            if session.in_flight is None and (self._is_closing or now_ms >= session.not_before_ms):
+                sent = self._next_request(session, now_ms)
+                if sent is not None:
+                    sends.append(Send(session.node_id, sent.request))
+        heartbeat = self._heartbeat(now_ms)
+        refresh = None
+        if self._placement.wants_metadata(now_ms=now_ms):
+            self._placement.metadata_asked()
+            refresh = Refresh(self._membership.topics, list(self._placement.assignment))
+        settled, lost = self._holdings.told()
+        hints, self._hints = self._hints, []
+        return Commands(sends, heartbeat, refresh, settled, lost, hints, self._doubtful_topics(now_ms))
+
+    def _tick(self, now_ms: int) -> None:
+        if self._membership.tick(now_ms=now_ms):
+            self._holdings.release_buffer()
+            self._place(now_ms)
+        self._holdings.check_locks(
+            is_out=self._membership.state is State.OUT,
+            polled_ms=self._membership.polled_ms,
+            now_ms=now_ms,
+        )
+
+    def _heartbeat(self, now_ms: int) -> Heartbeat | None:
+        is_in = self._membership.state in (State.MEMBER, State.JOINING)
+        if self._is_closing and is_in and all(map(self._has_ended, self._sessions.values())):
+            self._membership.subscribe((), now_ms=now_ms)
+        request = self._membership.next_request(now_ms=now_ms)
+        if request is None:
+            return None
+        return Heartbeat(request, self._membership.take_coordinator_is_lost())
+
+    def _doubtful_topics(self, now_ms: int) -> Collection[str]:
+        if self._check_topics_ms is None or now_ms < self._check_topics_ms:
+            return ()
+        self._check_topics_ms = None
+        if self._membership.state is not State.MEMBER:
+            self._check_topics_ms = now_ms + CHECK_TOPICS_MS
+            return ()
+        return self._membership.topics.difference(
+            name for name in map(self._placement.name_of, self._placement.assignment) if name is not None
+        )
 
     def _next_request(self, session: Session, now_ms: int) -> Sent | None:
-        if self.is_closing:
+        holdings, node_id = self._holdings, session.node_id
+        if self._is_closing:
             if not session.is_open:
-                self.holdings.fail_pending(session, _closed())
+                holdings.fail_waiting(node_id, _closed())
                 return None
-            return session.acknowledge(now_ms=now_ms, is_last=True)
-        if session.pending and session.has_renewals and session.is_open:
-            return session.acknowledge(now_ms=now_ms)
+            return session.acknowledge(holdings.send(node_id), now_ms=now_ms, is_last=True)
+        if session.is_open and holdings.has_renewals(node_id):
+            return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
         limits = self._fetch_limits(session, now_ms)
         if limits is not None:
-            self._turn = session.node_id
-            return session.fetch(self.placement.wanted[session.node_id], limits, now_ms=now_ms)
-        if not session.pending:
+            self._turn = node_id
+            acks = holdings.send(node_id) if session.is_open else ()
+            return session.fetch(self._placement.wanted[node_id], limits, acks, now_ms=now_ms)
+        if not holdings.is_waiting(node_id):
             return None
         if session.is_open:
-            return session.acknowledge(now_ms=now_ms)
-        keys = self.placement.wanted.get(session.node_id) or dict.fromkeys(ack.key for ack in session.pending)
-        return session.fetch(keys, NOTHING, now_ms=now_ms)
+            return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
+        keys = self._placement.wanted.get(node_id)
+        keys = keys or dict.fromkeys(ack.key for ack in holdings.waiting(node_id))
+        return session.fetch(keys, NOTHING, (), now_ms=now_ms)
 
     def _fetch_limits(self, session: Session, now_ms: int) -> FetchLimits | None:
         """What to fetch from a broker now, or None."""
-        settings = self.settings
-        if not self.placement.wanted.get(session.node_id) or self.is_paused:
+        settings = self._settings
+        if not self._placement.wanted.get(session.node_id) or self.is_paused:
             return None
-        records_max = min(settings.max_poll_records, self.records_wanted or settings.max_poll_records)
-        if self.capacity:
-            asked = sum(one.in_flight.records_max for one in self.sessions.values() if one.in_flight)
-            records_max = min(records_max, self.capacity - self.holdings.outstanding - asked)
+        records_max = min(settings.max_poll_records, self._records_wanted or settings.max_poll_records)
+        if self._capacity:
+            asked = sum(one.in_flight.records_max for one in self._sessions.values() if one.in_flight)
+            records_max = min(records_max, self._capacity - self._holdings.outstanding - asked)
             if records_max <= 0:
                 return None
         wait_ms = self._fetch_wait_ms(session, now_ms)
@@ -263,10 +406,11 @@ class MemberCore:
             return None
         if self.is_record_limited and not self._is_its_turn(session, now_ms):
             return None
-        if self.is_record_limited and len(self.placement.wanted) > 1:
+        if self.is_record_limited and len(self._placement.wanted) > 1:
             wait_ms = min(wait_ms, TURN_WAIT_MS)
-        if session.next_due_ms is not None:
-            wait_ms = max(0, min(wait_ms, session.next_due_ms - now_ms))
+        due_ms = self._holdings.due_ms(session.node_id)
+        if due_ms is not None:
+            wait_ms = max(0, min(wait_ms, due_ms - now_ms))
         return FetchLimits(
             records_max=records_max,
             batch_size=records_max,
@@ -278,16 +422,18 @@ class MemberCore:
 
     def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:
         """How long a fetch may wait at the broker; None when there is to be none."""
-        if self.is_ahead:
-            # A fetch that waits would keep the answers to the acknowledgements in it waiting too.
-            if session.pending and session.is_open:
+        holdings = self._holdings
+        if self._is_ahead:
+            # A fetch that waits would keep the responses to the acknowledgements in it waiting too.
+            if session.is_open and holdings.is_waiting(session.node_id):
                 return 0
-            if not self.patience_ms and now_ms < session.rest_until_ms:
+            limit_ms = self._fetch_wait_limit_ms
+            if not limit_ms and now_ms < session.rest_until_ms:
                 return None
-            return min(self.patience_ms, HELD_WAIT_MS) if self.holdings.outstanding else self.patience_ms
-        if self._asked_until_ms is not None and not self.holdings.buffered:
-            return max(0, min(self.settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
-        if session.buffered and not self._is_awaited:
+            return min(limit_ms, HELD_WAIT_MS) if holdings.outstanding else limit_ms
+        if self._asked_until_ms is not None and not holdings.buffered:
+            return max(0, min(self._settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
+        if not self._is_awaited and holdings.is_buffered(session.node_id):
             return None
         may_be_ahead = self._is_quick and session.was_full and not self.is_record_limited
         if not may_be_ahead or not session.is_open:
@@ -296,28 +442,30 @@ class MemberCore:
         return 0
 
     def _is_its_turn(self, session: Session, now_ms: int) -> bool:
-        if any(one.is_fetching for one in self.sessions.values()):
+        if any(one.is_fetching for one in self._sessions.values()):
             return False
-        nodes = sorted(node for node in self.placement.wanted if now_ms >= self._session(node).not_before_ms)
+        wanted = self._placement.wanted
+        nodes = sorted(node for node in wanted if now_ms >= self._session(node).not_before_ms)
         return session.node_id == next((node for node in nodes if node > self._turn), nodes[0])
 
     def deadline_ms(self, *, now_ms: int) -> int | None:
-        """When `tick` and `sends` want to be called, if nothing else happens."""
-        times = [self.membership.deadline_ms(), self.placement.metadata_due_ms]
-        for session in self.sessions.values():
+        """When `commands` wants to be called, if nothing else happens."""
+        times = [self._membership.deadline_ms(), self._placement.metadata_due_ms, self._check_topics_ms]
+        for session in self._sessions.values():
             times += (session.not_before_ms, session.rest_until_ms)
-            if session.next_due_ms is not None:
-                times.append(max(session.next_due_ms, now_ms + 1))  # a late response can be due on arrival
+            due_ms = self._holdings.due_ms(session.node_id)
+            if due_ms is not None:
+                times.append(max(due_ms, now_ms + 1))  # of a response that was long on its way
         return min((time for time in times if time is not None and time > now_ms), default=None)
 
     def idle_ms(self, since_ms: int) -> int:
         """How long since then every broker that leads a partition of ours has been asked and had nothing for us.
 
         The caller knows that nothing arrived since then. 0 when there is no telling: no partition is assigned, one has
-        no leader, a session is not open, or its brokers do not answer.
+        no leader, a session is not open, or its brokers do not respond.
         """
-        sessions = [self.sessions.get(node_id) for node_id in self.placement.wanted]
-        if not self.placement.is_complete or None in sessions:
+        sessions = [self._sessions.get(node_id) for node_id in self._placement.wanted]
+        if not self._placement.is_complete or None in sessions:
             return 0
         times = [
             one.asked_ms - max(since_ms, one.opened_ms) if one.is_open else 0
@@ -326,149 +474,141 @@ class MemberCore:
         ]
         return max(0, min(times, default=0))
 
-    # What the coordinator answers, what the metadata says
+    # What the coordinator responds, what the metadata says
 
-    def heartbeat_answered(self, response: ShareGroupHeartbeatResponse, *, now_ms: int) -> None:
-        self.membership.answered(response, now_ms=now_ms)
+    def heartbeat_responded(self, response: ShareGroupHeartbeatResponse, *, now_ms: int) -> None:
+        self._membership.answered(response, now_ms=now_ms)
         self._after_heartbeat(now_ms)
 
     def heartbeat_failed(self, error: KafkaError, *, now_ms: int) -> None:
-        self.membership.failed(error, now_ms=now_ms)
+        self._membership.failed(error, now_ms=now_ms)
         self._after_heartbeat(now_ms)
 
     def _after_heartbeat(self, now_ms: int) -> None:
-        if self.membership.refusal is not None:
-            self._raise_later(self.membership.refusal)
-            self.membership.refusal = None
-        if self.membership.assignment != self.placement.assignment:
+        refusal = self._membership.take_refusal()
+        if refusal is not None:
+            self._raise_later(refusal)
+        if self._membership.assignment != self._placement.assignment:
             self._place(now_ms)
 
     def learn(self, topics: Mapping[bytes, TopicView], *, now_ms: int) -> None:
         """The metadata of the topics that the assignment names, as far as there is any."""
-        self.placement.learn(topics, now_ms=now_ms)
+        self._placement.learn(topics, now_ms=now_ms)
         self._open_sessions()
 
+    def metadata_failed(self, *, now_ms: int) -> None:
+        self._placement.want_metadata(now_ms=now_ms)
+
     def _place(self, now_ms: int) -> None:
-        self.placement.assign(self.membership.assignment, now_ms=now_ms)
+        self._placement.assign(self._membership.assignment, now_ms=now_ms)
         self._open_sessions()
 
     def _open_sessions(self) -> None:
-        for node_id in self.placement.wanted:
+        for node_id in self._placement.wanted:
             self._session(node_id)
 
     def _session(self, node_id: int) -> Session:
-        session = self.sessions.get(node_id)
+        session = self._sessions.get(node_id)
         if session is None:
-            settings = self.settings
-            backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._fraction)
-            session = Session(node_id, settings.group_id, self.membership.member_id, backoff)
-            self.sessions[node_id] = session
+            settings = self._settings
+            backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._jitter)
+            session = Session(node_id, settings.group_id, self._membership.member_id, backoff)
+            self._sessions[node_id] = session
         return session
 
-    # What brokers answer
+    # What brokers respond
 
-    def answered(
+    def connected(self, node_id: int, *, is_old: bool) -> None:
+        """The connection for a session is there; `is_old`: to a broker without RENEW and record_limit."""
+        self._sessions[node_id].connected(is_old=is_old)
+
+    def disconnected(self, node_id: int, error: KafkaError, *, now_ms: int) -> bool:
+        """A connection has ended. False when that is no news: the request in flight on it will fail."""
+        session = self._sessions[node_id]
+        if session.in_flight is not None or not session.is_open:
+            return False
+        self.failed(node_id, error, now_ms=now_ms)
+        return True
+
+    def responded(
         self, node_id: int, response: ShareFetchResponse | ShareAcknowledgeResponse, *, now_ms: int
     ) -> None:
-        with self.holdings.lock:
-            session = self.sessions[node_id]
-            if response.error_code:
-                self._refused(session, response, now_ms)
-            else:
-                self._accepted(session, response, now_ms)
-            if response.throttle_time_ms:
-                throttled_ms = now_ms + response.throttle_time_ms
-                session.not_before_ms = max(session.not_before_ms, throttled_ms)
+        session = self._sessions[node_id]
+        if response.error_code:
+            self._refused(session, response, now_ms)
+        else:
+            self._accepted(session, response, now_ms)
+        if response.throttle_time_ms:
+            session.throttle(now_ms + response.throttle_time_ms)
 
     def failed(self, node_id: int, error: KafkaError, *, now_ms: int) -> None:
-        """No answer, or the connection has ended: the broker releases what was acquired over it."""
-        with self.holdings.lock:
-            session = self.sessions[node_id]
-            sent = session.reopen()
-            self.holdings.lose_all(session, error)
-            for ack in sent.acks if sent is not None else ():
-                self.holdings.settle(ack, error)
-            self.holdings.fail_pending(session, error)
-            session.back_off(now_ms=now_ms)
-            session.was_full = False
-            if error.code is E.UNSUPPORTED_VERSION:
-                self._raise_later(error)
-            if self.placement.wanted.get(node_id):
-                self.placement.want_metadata(now_ms=now_ms)
+        """No response, or the connection has ended: the broker releases what was acquired over it."""
+        session = self._sessions[node_id]
+        session.reopen()
+        self._holdings.lose_broker(node_id, error)
+        session.went_wrong(now_ms=now_ms)
+        if error.code is E.UNSUPPORTED_VERSION:
+            self._raise_later(error)
+        if self._placement.wanted.get(node_id):
+            self._placement.want_metadata(now_ms=now_ms)
 
     def _accepted(
         self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
     ) -> None:
-        if session.in_flight is not None and session.in_flight.request.share_session_epoch == CLOSING:
+        if session.is_ending:
             sent = session.reopen()
             assert sent is not None
-            session.held.clear()
+            self._holdings.end_session(session.node_id)
         else:
-            if not session.is_open:
-                session.opened_ms = now_ms
-            sent = session.accepted()
+            sent = session.accepted(now_ms=now_ms)
         session.went_well()
-        self.holdings.lock_ms = response.acquisition_lock_timeout_ms or self.holdings.lock_ms
-        codes: dict[Key, tuple[int, str | None]] = {}
+        self._holdings.note_lock_ms(response.acquisition_lock_timeout_ms)
         if isinstance(response, ShareFetchResponse):
-            for topic in response.responses:
-                for one in topic.partitions:
-                    code = one.acknowledge_error_code, one.acknowledge_error_message
-                    codes[topic.topic_id, one.partition_index] = code
-        else:
-            for acknowledged in response.responses:
-                for each in acknowledged.partitions:
-                    codes[acknowledged.topic_id, each.partition_index] = each.error_code, each.error_message
-                    if each.error_code in MOVED:
-                        self._hint(acknowledged.topic_id, each, response.node_endpoints)
-        # First the acknowledgements: one that is to be sent again must give way to a new delivery of its record.
-        self._answer_acks(session, sent, codes, now_ms)
-        if isinstance(response, ShareFetchResponse):
+            if sent.has_acks:
+                self._settle_acks(session, sent, _fetch_codes(response), now_ms)
             self._take_fetch(session, sent, response, now_ms)
+            return
+        codes: dict[Key, tuple[int, str | None]] = {}
+        for topic in response.responses:
+            for one in topic.partitions:
+                codes[topic.topic_id, one.partition_index] = one.error_code, one.error_message
+                if one.error_code in MOVED:
+                    self._hint(topic.topic_id, one, response.node_endpoints)
+        self._settle_acks(session, sent, codes, now_ms)
 
     def _refused(
         self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
     ) -> None:
         about = f"share session with broker {session.node_id}"
         error = error_for(response.error_code, response.error_message, about=about)
-        code = error.code
-        assert session.in_flight is not None
-        is_last = session.in_flight.request.share_session_epoch == CLOSING
+        code, is_last = error.code, session.is_ending
+        session.reopen()
         if code in SESSION_CONFUSED and not is_last:
             if code is E.INVALID_SHARE_SESSION_EPOCH:
                 self._look_for_double(session, now_ms)
-            sent = session.reopen()
-            assert sent is not None
-            for ack in sent.acks:
-                self._again(session, ack, error, now_ms)
+            for ack in self._holdings.responded(session.node_id):
+                self._send_again(ack, error, now_ms)
         elif code in SESSION_GONE or is_last:
-            sent = session.reopen()
-            assert sent is not None
-            self.holdings.lose_all(session, error)
-            for ack in sent.acks:
-                self.holdings.settle(ack, error)
-            self.holdings.fail_pending(session, error)
+            self._holdings.lose_broker(session.node_id, error)
         else:
             # What the broker has made of the request is unknown, also of the partitions in it: the next one opens the
             # session anew, which leaves the locks alone.
-            sent = session.reopen()
-            assert sent is not None
-            for ack in sent.acks:
-                self.holdings.settle(ack, error)
+            for ack in self._holdings.responded(session.node_id):
+                self._holdings.settle(ack, error)
             if code not in PASS_OVER:
                 self._raise_later(error)
-            self.placement.want_metadata(now_ms=now_ms)
-        session.was_full = False
-        session.back_off(now_ms=now_ms)
+            self._placement.want_metadata(now_ms=now_ms)
+        session.went_wrong(now_ms=now_ms)
 
     def _look_for_double(self, session: Session, now_ms: int) -> None:
         """A broker that restarts has no session. One that has ours with another epoch has heard from somebody else."""
-        patience_ms = self.settings.default_api_timeout_ms
-        if now_ms - self._confused_ms > patience_ms:
+        timeout_ms = self._settings.default_api_timeout_ms
+        if now_ms - self._confused_ms > timeout_ms:
             self._confusions, self._confused_since_ms = 0, now_ms
         self._confusions, self._confused_ms = self._confusions + 1, now_ms
-        if self._confusions >= CONFUSIONS_MAX and now_ms - self._confused_since_ms >= patience_ms:
-            text = f"somebody else uses member id {self.membership.member_id} of group {self.settings.group_id!r}"
+        if self._confusions >= CONFUSIONS_MAX and now_ms - self._confused_since_ms >= timeout_ms:
+            member_id, group_id = self._membership.member_id, self._settings.group_id
+            text = f"somebody else uses member id {member_id} of group {group_id!r}"
             about = f"share session with broker {session.node_id}"
             self._raise_later(error_for(E.INVALID_SHARE_SESSION_EPOCH, text, about=about))
 
@@ -484,9 +624,8 @@ class MemberCore:
                 elif one.acknowledge_error_code in MOVED:
                     self._hint(topic.topic_id, one, response.node_endpoints)
                 if one.acquired_records:
-                    records += self._arrive(
-                        session, key, one, response.acquisition_lock_timeout_ms, sent.sent_ms, now_ms
-                    )
+                    lock_ms = response.acquisition_lock_timeout_ms
+                    records += self._arrive(session, key, one, lock_ms, sent.sent_ms, now_ms)
         if has_errors and not records:
             session.back_off(now_ms=now_ms)
         elif sent.records_max:
@@ -495,93 +634,83 @@ class MemberCore:
     def _arrive(
         self, session: Session, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
     ) -> int:
-        if self._asked_until_ms is not None and not self.holdings.buffered:
+        if self._asked_until_ms is not None and not self._holdings.buffered:
             self._is_awaited = True
-        topic = self.placement.name_of(key[0]) or ""
-        count = self.holdings.arrive(
-            session, key, data, topic=topic, lock_ms=lock_ms, sent_ms=sent_ms, now_ms=now_ms
+        topic = self._placement.name_of(key[0]) or ""
+        count = self._holdings.arrive(
+            session.node_id, key, data, topic=topic, lock_ms=lock_ms, sent_ms=sent_ms, now_ms=now_ms
         )
-        if not self.membership.topics or self.is_closing:
-            self.holdings.release_buffer()
+        if not self._membership.topics or self._is_closing:
+            self._holdings.release_buffer()
         return count
 
     def _partition_error(
         self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
     ) -> None:
-        error = error_for(data.error_code, data.error_message, about=self.placement.about(key))
+        error = error_for(data.error_code, data.error_message, about=self._placement.about(key))
         code = error.code
         if code in LOCKS_GONE:
-            for acquired in list(session.held.get(key, ())):
-                self.holdings.lose(acquired, error)
+            self._holdings.lose_partition(session.node_id, key, error)
         if code in ASK_METADATA:
             if code in MOVED:
                 self._hint(key[0], data, response.node_endpoints)
-            self.placement.want_metadata(now_ms=now_ms)
+            self._placement.want_metadata(now_ms=now_ms)
         elif code not in PASS_OVER:
             self._raise_later(error)
 
     def _raise_later(self, error: KafkaError) -> None:
         """For the next poll; what is waiting to be raised is not said twice."""
-        if str(error) not in map(str, self.errors):
-            self.errors.append(error)
+        if str(error) not in map(str, self._errors):
+            self._errors.append(error)
 
     def _hint(self, topic_id: bytes, one: Any, endpoints: Sequence[Any]) -> None:
         leader = one.current_leader
-        self.hints.append(
-            Hint(topic_id, one.partition_index, leader.leader_id, leader.leader_epoch, endpoints)
-        )
+        hint = LeaderHint(topic_id, one.partition_index, leader.leader_id, leader.leader_epoch, endpoints)
+        self._hints.append(hint)
 
-    # What becomes of acknowledgements
-    def _answer_acks(
+    def _settle_acks(
         self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
+        acks = self._holdings.responded(session.node_id)
         failed: dict[Key, KafkaError] = {}
         several = {
-            key: any(ack.acquired is not acks[0].acquired for ack in acks)
-            for key, acks in by_partition(sent.acks).items()
+            key: any(ack.acquired is not ours[0].acquired for ack in ours)
+            for key, ours in by_partition(acks).items()
         }
         for key in several:
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
             if code:
-                failed[key] = error_for(code, message, about=self.placement.about(key))
+                failed[key] = error_for(code, message, about=self._placement.about(key))
                 if code in LOCKS_GONE:
-                    self.placement.want_metadata(now_ms=now_ms)
-        for ack in sent.acks:
+                    self._placement.want_metadata(now_ms=now_ms)
+        for ack in acks:
             error = failed.get(ack.key)
             if error is None:
-                self.holdings.settle(ack, None, sent)
+                self._holdings.settle(ack, None, sent_ms=sent.sent_ms)
             elif error.code in LATER:
                 session.back_off(now_ms=now_ms)
-                self._again(session, ack, error, now_ms)
+                self._send_again(ack, error, now_ms)
             elif error.code in ONE_OF_THEM and several[ack.key] and session.is_open:
-                self._again(session, ack._replace(is_alone=True), error, now_ms)
+                self._send_again(ack._replace(is_alone=True), error, now_ms)
             else:
-                self.holdings.settle(ack, error)
+                self._holdings.settle(ack, error)
         for key, error in failed.items():
             if error.code in LOCKS_GONE:
-                for acquired in list(session.held.get(key, ())):
-                    self.holdings.lose(acquired, error)
+                self._holdings.lose_partition(session.node_id, key, error)
 
-    def _again(self, session: Session, ack: Ack, error: KafkaError, now_ms: int) -> None:
-        if self.is_closing:
-            self.holdings.settle(ack, error)
+    def _send_again(self, ack: Ack, error: KafkaError, now_ms: int) -> None:
+        if self._is_closing:
+            self._holdings.settle(ack, error)
         else:
-            self.holdings.again(session, ack, error, now_ms=now_ms)
-
-    # Locks
-
-    def tick(self, *, now_ms: int) -> None:
-        """Looks at everything whose time may have come."""
-        is_stuck = self.membership.tick(now_ms=now_ms)
-        with self.holdings.lock:
-            if is_stuck:
-                self.holdings.release_buffer()
-                self._place(now_ms)
-            self.holdings.look_at_locks(is_out=self.membership.state is State.OUT, now_ms=now_ms)
+            self._holdings.send_again(ack, error, now_ms=now_ms)
 
 
-def _key(acquired: Acquired) -> Key:
-    return acquired.topic_id, acquired.partition
+def _fetch_codes(response: ShareFetchResponse) -> dict[Key, tuple[int, str | None]]:
+    return {
+        (topic.topic_id, one.partition_index): (one.acknowledge_error_code, one.acknowledge_error_message)
+        for topic in response.responses
+        for one in topic.partitions
+    }
 
 
 def _closed() -> KafkaError:

@@ -39,6 +39,8 @@ FATAL = {
     ErrorCode.GROUP_ID_NOT_FOUND,
     ErrorCode.UNSUPPORTED_VERSION,
 }
+MAY_CHANGE = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REACHED}
+"""Fatal errors that others can cure: the member joins again when the application, told of it, polls again."""
 
 
 class State(Enum):
@@ -72,11 +74,9 @@ class Membership:
         self.topics: frozenset[str] = frozenset()
         self.failure: KafkaError | None = None
         """Why this member cannot go on."""
-        self.refusal: KafkaError | None = None
-        """An error to raise once: the member goes on."""
-        self.coordinator_is_lost = False
-        """The coordinator must be looked up again. Whoever does so sets it back."""
         self.rebalances = 0
+        self._refusal: KafkaError | None = None
+        self._coordinator_is_lost = False
         self._group_id = group_id
         self._rack_id = rack_id
         self._poll_interval_ms = poll_interval_ms
@@ -93,6 +93,21 @@ class Membership:
     @property
     def is_out(self) -> bool:
         return self.state in (State.OUT, State.FAILED) and self._in_flight is None
+
+    @property
+    def polled_ms(self) -> int | None:
+        """When the application last polled."""
+        return self._polled_ms
+
+    def take_refusal(self) -> KafkaError | None:
+        """An error to raise once: the member goes on."""
+        refusal, self._refusal = self._refusal, None
+        return refusal
+
+    def take_coordinator_is_lost(self) -> bool:
+        """The coordinator must be looked up again, before the next heartbeat."""
+        is_lost, self._coordinator_is_lost = self._coordinator_is_lost, False
+        return is_lost
 
     def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
         """No topics: leave."""
@@ -120,6 +135,12 @@ class Membership:
             self._is_stuck = False
             if self.topics and self.state is State.OUT:
                 self._join(now_ms)
+
+    def failure_was_told(self, *, now_ms: int) -> None:
+        """The application knows why the member cannot go on. Where that may change, it tries again after a while."""
+        if self.failure is not None and self.failure.code in MAY_CHANGE and self.topics:
+            self._join(now_ms)
+            self._due_ms = now_ms + self._backoff.after_failure()
 
     def tick(self, *, now_ms: int) -> bool:
         """True when the application has not polled for too long: the member leaves, until the next poll."""
@@ -184,7 +205,7 @@ class Membership:
         elif request.member_epoch == LEAVE_EPOCH:
             self._left(now_ms)  # the session's timeout does the rest
         else:
-            self.coordinator_is_lost = True
+            self._coordinator_is_lost = True
             self._due_ms = now_ms + self._backoff.after_failure()
 
     def _accepted(
@@ -221,8 +242,8 @@ class Membership:
             self._fail(error)
         else:
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                self.refusal = error
-            self.coordinator_is_lost = code in ELSEWHERE
+                self._refusal = error
+            self._coordinator_is_lost = code in ELSEWHERE
             self._due_ms = now_ms + self._backoff.after_failure()
 
     def _join(self, now_ms: int) -> None:

@@ -4,11 +4,11 @@ Where the metadata does not say who leads an assigned partition, or a broker has
 metadata is wanted: at once the first time, then ever more slowly until the picture is complete again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from headrace.client.core.acknowledgements import Key
-from headrace.client.core.backoff import Backoff
+from headrace.client.core.backoff import Backoff, Jitter
 from headrace.client.core.membership import Assignment
 from headrace.client.settings import ShareSettings
 
@@ -23,14 +23,14 @@ class TopicView(NamedTuple):
 class Placement:
     """`wanted` holds the partitions to fetch by broker; it changes with `assign` and `learn`."""
 
-    def __init__(self, settings: ShareSettings, fraction: Callable[[], float]) -> None:
+    def __init__(self, settings: ShareSettings, jitter: Jitter) -> None:
         self.assignment: Assignment = {}
         self.wanted: dict[int, dict[Key, None]] = {}
         self.is_complete = False
         """Whether the leaders of all assigned partitions are known."""
         self.metadata_due_ms: int | None = None
         self._topics: dict[bytes, TopicView] = {}
-        self._backoff = Backoff(settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, fraction)
+        self._backoff = Backoff(settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, jitter)
 
     def assign(self, assignment: Assignment, *, now_ms: int) -> None:
         self.assignment = assignment

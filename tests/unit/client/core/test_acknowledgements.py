@@ -1,16 +1,18 @@
-"""From marks to batches on the wire, and commits that wait for answers."""
+"""From answers to batches on the wire, and commits that wait for answers."""
 
 from headrace.client.core.acknowledgements import Ack, Commit, batches_of, by_partition
-from headrace.client.core.acquired import ACCEPT, GAP, REJECT, RELEASE, RENEW
+from headrace.client.core.ranges import RangeState
 from headrace.client.errors import error_for
 from headrace.wire.errors import ErrorCode
-from tests.unit.client.core.test_acquired import acquired
+from tests.unit.client.core.test_ranges import acquired
 
+ACCEPT, RELEASE, REJECT, RENEW = (RangeState(number) for number in range(1, 5))
+GAP = RangeState.GAP
 ONE = acquired(0, 999)
 
 
-def ack(first: int, last: int, mark: int = ACCEPT, number: int = 0, **more: bool) -> Ack:
-    return Ack(ONE, first, last, mark, number, **more)
+def ack(first: int, last: int, state: int = ACCEPT, number: int = 0, **more: bool) -> Ack:
+    return Ack(ONE, first, last, state, number, **more)
 
 
 def wire(*acks: Ack) -> list[tuple[int, int, list[int]]]:
@@ -48,18 +50,18 @@ def test_acknowledgements_are_grouped_by_partition() -> None:
 def test_a_commit_is_done_when_everything_before_it_is_answered() -> None:
     error = error_for(ErrorCode.INVALID_RECORD_STATE)
     first, second, later = ack(0, 1, number=0), ack(2, 3, number=1), ack(4, 5, number=2)
-    commit = Commit([first, second, ack(6, 6, RENEW, number=1, is_own=True)], 2)
-    commit.answered(later, error)
+    commit = Commit([first, second, ack(6, 6, RENEW, number=2, is_own=True)])
+    commit.settle(later, error)
     assert not commit.is_done
-    commit.answered(first, None)
-    commit.answered(second, error)
+    commit.settle(first, None)
+    commit.settle(second, error)
     assert commit.is_done
     assert commit.results == {("t", 0): error}
 
 
 def test_the_worst_answer_of_a_partition_stays() -> None:
     error = error_for(ErrorCode.INVALID_RECORD_STATE)
-    commit = Commit([ack(0, 1, number=0), ack(2, 3, number=1)], 2)
-    commit.answered(ack(0, 1, number=0), error)
-    commit.answered(ack(2, 3, number=1), None)
+    commit = Commit([ack(0, 1, number=0), ack(2, 3, number=1)])
+    commit.settle(ack(0, 1, number=0), error)
+    commit.settle(ack(2, 3, number=1), None)
     assert commit.results == {("t", 0): error}

@@ -14,6 +14,7 @@ from headrace.wire.messages.share_group_heartbeat_response import (
     ShareGroupHeartbeatResponse,
     TopicPartitions,
 )
+from tests.unit.client.core.test_member import Half
 
 TOPIC_ID = b"t" * 16
 E = ErrorCode
@@ -22,7 +23,7 @@ NETWORK = error_for(E.NETWORK_EXCEPTION, "gone")
 
 @pytest.fixture
 def member() -> Membership:
-    backoff = Backoff(100, 1_000, lambda: 0.5)
+    backoff = Backoff(100, 1_000, Half())
     return Membership("g", "m", rack_id=None, poll_interval_ms=10_000, backoff=backoff)
 
 
@@ -121,7 +122,7 @@ def test_a_forbidden_topic_is_told_and_heartbeats_go_on(member: Membership) -> N
     joined(member, 0)
     request(member, 5_000)
     member.answered(answer(E.TOPIC_AUTHORIZATION_FAILED), now_ms=5_000)
-    assert member.refusal is not None
+    assert member.take_refusal() is not None
     assert request(member, 5_100).member_epoch == 2
 
 
@@ -135,7 +136,7 @@ def test_coordinator_trouble_is_waited_out_with_the_same_epoch(
     joined(member, 0)
     request(member, 5_000)
     member.answered(answer(code), now_ms=5_000)
-    assert member.coordinator_is_lost is is_lost
+    assert member.take_coordinator_is_lost() is is_lost
     assert member.next_request(now_ms=5_099) is None
     assert request(member, 5_100).member_epoch == 2
     assert member.assignment == {TOPIC_ID: (0,)}
@@ -145,7 +146,7 @@ def test_a_lost_heartbeat_is_tried_again_elsewhere(member: Membership) -> None:
     joined(member, 0)
     request(member, 5_000)
     member.failed(NETWORK, now_ms=5_000)
-    assert member.coordinator_is_lost
+    assert member.take_coordinator_is_lost()
     assert request(member, 5_100).member_epoch == 2
 
 

@@ -4,6 +4,7 @@ import pytest
 
 from headrace.client.core.placement import Placement, TopicView
 from headrace.client.settings import ShareSettings
+from tests.unit.client.core.test_member import Half
 
 T, U = b"t" * 16, b"u" * 16
 
@@ -11,7 +12,7 @@ T, U = b"t" * 16, b"u" * 16
 @pytest.fixture
 def placement() -> Placement:
     settings = ShareSettings.parse(bootstrap_servers="x:1", group_id="g")
-    return Placement(settings, lambda: 0.5)
+    return Placement(settings, Half())
 
 
 def test_partitions_are_wanted_from_their_leaders(placement: Placement) -> None:

@@ -1,32 +1,36 @@
 """One broker's session: epochs, what a request names, and the one request in flight."""
 
+from collections.abc import Sequence
+
 import pytest
 
 from headrace.client.core.acknowledgements import Ack
-from headrace.client.core.acquired import ACCEPT, RENEW
 from headrace.client.core.backoff import Backoff
+from headrace.client.core.ranges import RangeState
 from headrace.client.core.session import EPOCH_MAX, FetchLimits, Session
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
-from tests.unit.client.core.test_acquired import acquired
+from tests.unit.client.core.test_member import Half
+from tests.unit.client.core.test_ranges import acquired
 
 T, U = (b"t" * 16, 0), (b"u" * 16, 1)
+ACCEPT, RENEW = RangeState.ACCEPT, RangeState.RENEW
 LIMITS = FetchLimits(10, 10, 1, 1_000, 500, 0)
 
 
 @pytest.fixture
 def session() -> Session:
-    return Session(1, "g", "m", Backoff(100, 1_000, lambda: 0.5))
+    return Session(1, "g", "m", Backoff(100, 1_000, Half()))
 
 
 def named(request: ShareFetchRequest | ShareAcknowledgeRequest) -> list[tuple[bytes, list[int]]]:
     return [(one.topic_id, [part.partition_index for part in one.partitions]) for one in request.topics]
 
 
-def fetched(session: Session, *keys: tuple[bytes, int]) -> ShareFetchRequest:
-    request = session.fetch(keys, LIMITS, now_ms=0).request
+def fetched(session: Session, *keys: tuple[bytes, int], acks: Sequence[Ack] = ()) -> ShareFetchRequest:
+    request = session.fetch(keys, LIMITS, acks, now_ms=0).request
     assert isinstance(request, ShareFetchRequest)
-    session.accepted()
+    session.accepted(now_ms=0)
     return request
 
 
@@ -41,47 +45,28 @@ def test_a_session_is_opened_with_all_partitions_and_then_told_of_changes_only(s
 
 def test_epochs_start_again_at_one(session: Session) -> None:
     fetched(session, T)
-    session.epoch = EPOCH_MAX
+    session._epoch = EPOCH_MAX
     assert fetched(session, T).share_session_epoch == EPOCH_MAX
     assert session.epoch == 1
-
-
-def test_acknowledgements_wait_until_the_session_is_open(session: Session) -> None:
-    session.pending.append(Ack(acquired(), 10, 19, ACCEPT, 0))
-    opening = fetched(session, T)
-    assert not opening.topics[0].partitions[0].acknowledgement_batches
-    assert fetched(session, T).topics[0].partitions[0].acknowledgement_batches
 
 
 def test_a_partition_named_for_its_acknowledgement_alone_is_forgotten_in_the_same_request(
     session: Session,
 ) -> None:
     fetched(session, U)
-    session.pending.append(Ack(acquired(), 10, 19, ACCEPT, 0))
-    request = fetched(session, U)
+    request = fetched(session, U, acks=[Ack(acquired(), 10, 19, ACCEPT, 0)])
     assert named(request) == [(T[0], [0])]
     assert [one.topic_id for one in request.forgotten_topics_data] == [T[0]]
 
 
 def test_renewals_say_so(session: Session) -> None:
     fetched(session, T)
-    session.pending.append(Ack(acquired(), 10, 19, RENEW, 0))
-    assert session.has_renewals
-    request = session.acknowledge(now_ms=0).request
+    request = session.acknowledge([Ack(acquired(), 10, 19, RENEW, 0)], now_ms=0).request
     assert isinstance(request, ShareAcknowledgeRequest)
     assert request.is_renew_ack
 
 
 def test_two_requests_at_a_time_are_a_fault_of_ours(session: Session) -> None:
-    session.fetch([T], LIMITS, now_ms=0)
+    session.fetch([T], LIMITS, (), now_ms=0)
     with pytest.raises(AssertionError, match="two requests"):
-        session.fetch([T], LIMITS, now_ms=0)
-
-
-def test_acquisitions_that_must_go_alone_take_turns(session: Session) -> None:
-    fetched(session, T)
-    one, two = acquired(0, 9), acquired(10, 19)
-    session.pending = [Ack(one, 0, 9, ACCEPT, 0, is_alone=True), Ack(two, 10, 19, ACCEPT, 1, is_alone=True)]
-    assert [ack.acquired for ack in session.acknowledge(now_ms=0).acks] == [one]
-    session.accepted()
-    assert [ack.acquired for ack in session.acknowledge(now_ms=0).acks] == [two]
+        session.fetch([T], LIMITS, (), now_ms=0)

@@ -2,11 +2,12 @@
 
 import pytest
 
-from headrace.client.core import decoding
-from headrace.client.core.acquired import Acquired
-from headrace.client.core.decoding import OPENED_MAX, Opened, decode
+from headrace.client import decoding
 from headrace.client.core.holdings import Arrival
+from headrace.client.core.ranges import AcquiredRange, RangeCause
+from headrace.client.decoding import OPENED_MAX, Opened
 from headrace.wire.records import NewRecord, build_batch
+from tests.unit.client.test_decoding import Nobody
 
 TOPIC_ID = b"t" * 16
 
@@ -19,13 +20,19 @@ def batch(count: int, *, base: int = 0) -> bytes:
 
 def arrival(records: bytes, *ranges: tuple[int, int], partition: int = 0) -> Arrival:
     acquired = [
-        Acquired(
+        AcquiredRange(
             "t", partition, first=first, last=last, delivery_count=1, topic_id=TOPIC_ID, node_id=1,
             lock_ms=30_000, lock_until_ms=30_000,
         )
         for first, last in ranges
     ]  # fmt: skip
+    for one in acquired:
+        one.apply(RangeCause.TAKE)
     return Arrival("t", partition, TOPIC_ID, acquired, records)
+
+
+def decode(given: Arrival, **options):
+    return decoding.decode(given, Nobody(), **options).pieces
 
 
 def values(pieces) -> list[bytes]:

@@ -1,0 +1,355 @@
+"""The life of an acquired range: every legal change of state in one table, and the ranges that obey it.
+
+An `AcquiredRange` is one entry of a ShareFetch response's AcquiredRecords: offsets that one broker has locked for this
+member with one delivery count. Each offset is in one `RangeState`. A pair of (state, cause) that TRANSITIONS does not
+name is not legal: nothing becomes legal by falling through. The usual life is
+
+    BUFFERED --take--> TAKEN --hand out--> HANDED --accept--> ACCEPT --send--> SENT --confirm--> DONE
+
+An answer may be replaced by another one until it is sent. From then on nothing brings it back, so no acquisition is
+ever acknowledged twice. A record that is answered while its renewal is on its way (RENEWING_ACCEPT and the like) is
+acknowledged as soon as the broker has answered the renewal. What is on its way is left alone when the lock is lost: its
+response, or that there is none, decides. An answer for a lost record is LATE: it is not sent, but reported as failed.
+
+The table is compiled to byte tables: while all offsets of a range agree, their state is one number, and accepting a
+million records costs as much as accepting one. Otherwise there is one byte for each offset.
+"""
+
+import re
+from collections.abc import Iterator
+from enum import IntEnum, auto
+from typing import Final, NamedTuple
+
+
+class RangeState(IntEnum):
+    """ACCEPT to RENEW have the numbers of the acknowledge types on the wire."""
+
+    BUFFERED = 0
+    """Arrived; no poll has taken it."""
+    ACCEPT = 1
+    """Answered, and not sent yet; so are the next four."""
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    GAP = 5
+    """There is no record at this offset."""
+    TAKEN = 6
+    """A poll has taken it and has not handed it out."""
+    HANDED = 7
+    """The application has it, and has not answered."""
+    SENT = 8
+    """Its acknowledgement is with the broker, or waits for a request to go with."""
+    RENEWING = 9
+    """The same for a renewal. The next three: answered meanwhile."""
+    RENEWING_ACCEPT = 10
+    RENEWING_RELEASE = 11
+    RENEWING_REJECT = 12
+    DONE = 13
+    """The broker has responded for good, or never will."""
+    LOST = 14
+    """The lock is gone."""
+    LATE = 15
+    """Answered after the lock was gone: to be reported."""
+
+
+class RangeCause(IntEnum):
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+    TAKE = auto()
+    HAND_OUT = auto()
+    PUT_BACK = auto()  # the poll that took it was broken off
+    GIVE_BACK = auto()  # nobody will take or answer it: it goes back to the group
+    MISS = auto()  # there is no record at the offset
+    SEND = auto()
+    CONFIRM = auto()
+    REFUSE = auto()  # refused for good, or the outcome is unknown
+    LOSE = auto()  # the lock has ended, or was taken away
+
+
+S, C = RangeState, RangeCause
+_ANSWERS = (C.ACCEPT, C.RELEASE, C.REJECT, C.RENEW)
+_WHILE_RENEWING = {
+    C.ACCEPT: S.RENEWING_ACCEPT,
+    C.RELEASE: S.RENEWING_RELEASE,
+    C.REJECT: S.RENEWING_REJECT,
+    C.RENEW: S.RENEWING,
+}
+
+TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
+    (S.BUFFERED, C.TAKE): S.TAKEN,
+    (S.TAKEN, C.HAND_OUT): S.HANDED,
+    (S.TAKEN, C.MISS): S.GAP,
+    (S.TAKEN, C.PUT_BACK): S.BUFFERED,
+    (S.BUFFERED, C.GIVE_BACK): S.RELEASE,
+    (S.TAKEN, C.GIVE_BACK): S.RELEASE,
+    (S.HANDED, C.GIVE_BACK): S.RELEASE,
+    # answers
+    **{
+        (state, answer): S(answer)
+        for state in (S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW)
+        for answer in _ANSWERS
+    },
+    **{
+        (state, answer): _WHILE_RENEWING[answer]
+        for state in (S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT)
+        for answer in _ANSWERS
+    },
+    **{(state, answer): S.LATE for state in (S.LOST, S.LATE) for answer in _ANSWERS},
+    # on the way
+    (S.ACCEPT, C.SEND): S.SENT,
+    (S.RELEASE, C.SEND): S.SENT,
+    (S.REJECT, C.SEND): S.SENT,
+    (S.GAP, C.SEND): S.SENT,
+    (S.RENEW, C.SEND): S.RENEWING,
+    (S.LATE, C.SEND): S.LOST,
+    (S.SENT, C.CONFIRM): S.DONE,
+    (S.RENEWING, C.CONFIRM): S.HANDED,
+    (S.RENEWING_ACCEPT, C.CONFIRM): S.ACCEPT,
+    (S.RENEWING_RELEASE, C.CONFIRM): S.RELEASE,
+    (S.RENEWING_REJECT, C.CONFIRM): S.REJECT,
+    (S.SENT, C.REFUSE): S.DONE,
+    (S.RENEWING, C.REFUSE): S.LOST,
+    (S.RENEWING_ACCEPT, C.REFUSE): S.LATE,
+    (S.RENEWING_RELEASE, C.REFUSE): S.LATE,
+    (S.RENEWING_REJECT, C.REFUSE): S.LATE,
+    # the lock
+    (S.BUFFERED, C.LOSE): S.LOST,
+    (S.TAKEN, C.LOSE): S.LOST,
+    (S.HANDED, C.LOSE): S.LOST,
+    (S.ACCEPT, C.LOSE): S.LATE,
+    (S.RELEASE, C.LOSE): S.LATE,
+    (S.REJECT, C.LOSE): S.LATE,
+    (S.RENEW, C.LOSE): S.LATE,
+    (S.GAP, C.LOSE): S.DONE,
+}
+
+REFUSED: Final = 255
+"""In a table: the cause is not legal for the state."""
+
+
+def _table(cause: RangeCause, *, otherwise: int | None = None) -> bytes:
+    """What each state becomes. Where the cause is not legal: `otherwise`, or nothing changes."""
+    return bytes(
+        TRANSITIONS[S(state), cause]
+        if state in S._value2member_map_ and (S(state), cause) in TRANSITIONS
+        else (state if otherwise is None else otherwise)
+        for state in range(256)
+    )
+
+
+LENIENT: Final = {cause: _table(cause) for cause in C}
+STRICT: Final = tuple(_table(C(each), otherwise=REFUSED) for each in range(1, 5))
+"""Of the four answers, by acknowledge type - 1."""
+_RUN = re.compile(rb"(.)\1*", re.DOTALL)
+FINISHED: Final = bytes([S.DONE, S.LOST])
+UNSENT: Final = bytes([S.BUFFERED, S.TAKEN, S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW, S.GAP])
+UNSETTLED: Final = UNSENT + bytes([S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT])
+"""What counts against the number of records that a member may hold."""
+RENEWALS: Final = bytes([S.RENEW, S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT])
+
+
+class Span(NamedTuple):
+    """Neighboring offsets of one range that are in the same state."""
+
+    first: int
+    last: int
+    state: int
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+class AcquiredRange:
+    """Offsets that this member has locked. `Holdings` alone changes it; everybody may read."""
+
+    __slots__ = (
+        "_later",
+        "_state",
+        "_states",
+        "delivery_count",
+        "first",
+        "is_renewing",
+        "last",
+        "lock_ms",
+        "lock_until_ms",
+        "node_id",
+        "partition",
+        "taken_ms",
+        "topic",
+        "topic_id",
+    )
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        first: int,
+        last: int,
+        delivery_count: int,
+        topic_id: bytes,
+        node_id: int,
+        lock_ms: int,
+        lock_until_ms: int,
+    ) -> None:
+        self.topic = topic
+        self.topic_id = topic_id
+        self.partition = partition
+        self.first = first
+        self.last = last
+        self.delivery_count = delivery_count
+        self.node_id = node_id
+        self.lock_ms = lock_ms
+        self.lock_until_ms = lock_until_ms
+        """When the first of its locks ends, on the clock of whoever drives the core, in milliseconds."""
+        self.taken_ms: int | None = None
+        """When a poll took it; None while it waits in the buffer."""
+        self.is_renewing = False
+        """A renewal of the member's own, of which the application knows nothing, is on its way."""
+        self._later: list[tuple[int, int, int]] = []
+        """Parts that were renewed separately (first, last, until when)."""
+        self._state: int = S.BUFFERED
+        self._states: bytearray | None = None
+        """The states one by one, where they differ; else None, and `_state` is the state of all."""
+
+    def __repr__(self) -> str:
+        where = f"{self.topic}-{self.partition} {self.first}-{self.last}"
+        return f"AcquiredRange({where}, delivery_count={self.delivery_count})"
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first + 1
+
+    def __contains__(self, offset: int) -> bool:
+        return self.first <= offset <= self.last
+
+    # Reading
+
+    def state_of(self, offset: int) -> RangeState:
+        return S(self._state if self._states is None else self._states[offset - self.first])
+
+    def is_all(self, state: RangeState) -> bool:
+        return self._states is None and self._state == state
+
+    def count_of(self, states: bytes) -> int:
+        """How many offsets are in one of the states."""
+        if self._states is None:
+            return self.count if self._state in states else 0
+        if len(states) == 1:
+            return self._states.count(states)
+        return self.count - len(self._states.translate(None, states))
+
+    @property
+    def is_finished(self) -> bool:
+        """Nothing is left to do for it."""
+        if self._states is None:
+            return self._state in FINISHED
+        return not self._states.translate(None, FINISHED)
+
+    def spans(
+        self, first: int | None = None, last: int | None = None, *, of: bytes | None = None
+    ) -> Iterator[Span]:
+        """The states, run by run, of all offsets or of some; `of` leaves out other states."""
+        low = self.first if first is None else max(first, self.first)
+        high = self.last if last is None else min(last, self.last)
+        if self._states is None:
+            if low <= high and (of is None or self._state in of):
+                yield Span(low, high, self._state)
+            return
+        base = self.first
+        for run in _RUN.finditer(bytes(self._states), low - base, high - base + 1):
+            state = run[1][0]
+            if of is None or state in of:
+                yield Span(base + run.start(), base + run.end() - 1, state)
+
+    def lock_until_ms_of(self, offset: int) -> int:
+        return next(
+            (until for first, last, until in self._later if first <= offset <= last), self.lock_until_ms
+        )
+
+    # Changing: for `Holdings`
+
+    def apply(self, cause: RangeCause, first: int | None = None, last: int | None = None) -> list[Span]:
+        """Lets something happen to all offsets, or to some, for which it is legal; returns what changed, as it was."""
+        table = LENIENT[cause]
+        if self._states is not None:
+            self._states = self._joined(self._states)
+        low = self.first if first is None else max(first, self.first)
+        high = self.last if last is None else min(last, self.last)
+        is_whole = low == self.first and high == self.last
+        if self._states is None and is_whole:
+            old, new = self._state, table[self._state]
+            if new == old:
+                return []
+            self._state = new
+            return [Span(low, high, old)]
+        changed = [span for span in self.spans(low, high) if table[span.state] != span.state]
+        if changed:
+            states = self._spread()
+            begin, end = low - self.first, high - self.first + 1
+            states[begin:end] = states[begin:end].translate(table)
+            self._states = self._joined(states)
+        return changed
+
+    def answer(self, offset: int, type: int) -> bool:
+        """The application's answer for one offset; False when it is not legal (any more)."""
+        states = self._states
+        if states is None:
+            states = self._spread()
+        index = offset - self.first
+        new = STRICT[type - 1][states[index]]
+        if new == REFUSED:
+            return False
+        states[index] = new
+        return True
+
+    def answer_all(self, first: int, last: int, type: int) -> bool:
+        """The same for a range of offsets; nothing changes unless all of them may."""
+        table = STRICT[type - 1]
+        if any(table[span.state] == REFUSED for span in self.spans(first, last)):
+            return False
+        self.apply(RangeCause(type), first, last)
+        return True
+
+    def extend(self, until_ms: int, first: int | None = None, last: int | None = None) -> None:
+        """The lock of all that is held lives on, or of a part of it."""
+        low = self.first if first is None else first
+        high = self.last if last is None else last
+        if any(span.first < low or span.last > high for span in self.spans(of=UNSENT)):
+            self._later = [one for one in self._later if one[1] < low or one[0] > high]
+            self._later.append((low, high, until_ms))
+            return
+        self._later.clear()
+        self.lock_until_ms = max(self.lock_until_ms, until_ms)
+
+    def expire(self, now_ms: int) -> list[tuple[int, int]]:
+        """Ranges whose locks have ended; the next lock to end, if there is one, becomes `lock_until_ms`."""
+        alive = sorted(one for one in self._later if one[2] > now_ms)
+        self._later = []
+        if not alive:
+            return [(self.first, self.last)]
+        gone, following = [], self.first
+        for first, last, _ in alive:
+            if first > following:
+                gone.append((following, first - 1))
+            following = last + 1
+        if following <= self.last:
+            gone.append((following, self.last))
+        self.lock_until_ms = min(until for _, _, until in alive)
+        self._later = [one for one in alive if one[2] > self.lock_until_ms]
+        return gone
+
+    def _spread(self) -> bytearray:
+        if self._states is None:
+            self._states = bytearray([self._state]) * self.count
+        return self._states
+
+    def _joined(self, states: bytearray) -> bytearray | None:
+        """A range whose offsets agree (again) has one state."""
+        if states.count(states[0]) == len(states):
+            self._state = states[0]
+            return None
+        return states

@@ -1,0 +1,223 @@
+"""From an arrival's bytes to its deliveries: only acquired ones, batch by batch, and what to say of the rest.
+
+A batch that holds nothing of ours is not opened. Acquired offsets without a record (control records, and what
+compaction took away) are gaps, which the broker is told about. A batch that does not match its checksum is damaged for
+every reader, so its acquired offsets are to be rejected. What cannot be read for another reason is to be released: a
+batch of an unknown codec, or bytes that cannot be cut into batches. Any other exception, such as MemoryError or one
+from a signal handler, says nothing about the records: it passes to the caller, and `decode` has changed nothing.
+
+With record_limit a broker sends a large batch again and again, whenever a few more of its records are acquired.
+`Opened` remembers the last such batches, so that each is opened once.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from headrace.client.core.holdings import Arrival
+from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.client.delivery import AcknowledgeType, Delivery, Grant, Keeper
+from headrace.client.errors import error_for
+from headrace.wire.batches import BatchHeader, is_intact, split
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.records import Record, read_records
+
+OPENED_MAX = 4
+TAKEN = bytes([RangeState.TAKEN])
+
+
+class Readable(NamedTuple):
+    """Records of one acquisition, in order, with the bytes of their keys and values."""
+
+    acquired: AcquiredRange
+    records: list[Delivery]
+
+
+class Damaged(NamedTuple):
+    """Acquired offsets whose records cannot be had; `type` is what to tell the broker."""
+
+    acquired: AcquiredRange
+    first: int
+    last: int
+    type: AcknowledgeType
+    error: Exception
+
+
+class Gap(NamedTuple):
+    """Acquired offsets without a record."""
+
+    acquired: AcquiredRange
+    first: int
+    last: int
+
+
+class Decoded(NamedTuple):
+    pieces: list[Readable | Damaged]
+    gaps: list[Gap]
+
+
+class Opened:
+    """The records of a few batches of which more may be acquired. One belongs to one consumer."""
+
+    def __init__(self) -> None:
+        self._batches: dict[tuple[bytes, int, int, int], list[Record]] = {}
+
+    def find(self, arrival: Arrival, header: BatchHeader) -> list[Record] | None:
+        return self._batches.get(_name(arrival, header))
+
+    def keep(
+        self, arrival: Arrival, header: BatchHeader, ours: Sequence[AcquiredRange], records: list[Record]
+    ) -> None:
+        name = _name(arrival, header)
+        self._batches.pop(name, None)
+        if ours[-1].last >= header.last_offset:
+            return  # that was its end, most likely
+        self._batches[name] = records
+        if len(self._batches) > OPENED_MAX:
+            del self._batches[next(iter(self._batches))]
+
+
+def _name(arrival: Arrival, header: BatchHeader) -> tuple[bytes, int, int, int]:
+    return arrival.topic_id, arrival.partition, header.base_offset, header.crc
+
+
+def decode(arrival: Arrival, keeper: Keeper, *, check_crcs: bool, opened: Opened | None = None) -> Decoded:
+    """What the arrival holds for us, in the order of its offsets."""
+    opened = opened or Opened()
+    pieces: list[Readable | Damaged] = []
+    ranges = arrival.acquired
+    grants = {acquired: Grant(acquired, keeper) for acquired in ranges}
+    following = 0
+    try:
+        for position, header in split(arrival.records):
+            while following < len(ranges) and ranges[following].last < header.base_offset:
+                following += 1
+            ours = list(_overlapping(ranges, following, header))
+            if ours and not header.is_control:
+                _open_batch(arrival, position, header, ours, grants, pieces, check_crcs, opened)
+    except KafkaError as error:
+        _cut_short(arrival, ranges, pieces, error)
+    gaps: list[Gap] = []
+    for acquired in ranges:
+        gaps += _gaps(acquired, pieces)
+    return Decoded(pieces, gaps)
+
+
+def _overlapping(ranges: Sequence[AcquiredRange], start: int, header: BatchHeader) -> Iterator[AcquiredRange]:
+    last = header.last_offset
+    for index in range(start, len(ranges)):
+        if ranges[index].first > last:
+            return
+        yield ranges[index]
+
+
+def _open_batch(
+    arrival: Arrival,
+    position: int,
+    header: BatchHeader,
+    ours: list[AcquiredRange],
+    grants: dict[AcquiredRange, Grant],
+    pieces: list[Readable | Damaged],
+    check_crcs: bool,
+    opened: Opened,
+) -> None:
+    base, last = header.base_offset, header.last_offset
+    records = opened.find(arrival, header)
+    if records is None:
+        if check_crcs and not is_intact(arrival.records, position, header):
+            text = "The record batch does not match its checksum; its records are rejected"
+            _damaged(arrival, header, ours, pieces, AcknowledgeType.REJECT, text)
+            return
+        try:
+            with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
+                records = read_records(batch)
+        except KafkaError as error:
+            text = f"{(error.message or 'They cannot be read').rstrip('.')}; the records are released"
+            _damaged(arrival, header, ours, pieces, AcknowledgeType.RELEASE, text)
+            return
+    opened.keep(arrival, header, ours, records)
+    for acquired in ours:
+        wanted = records
+        if acquired.first > base or acquired.last < last:
+            wanted = _part(records, base, last, acquired)
+        if not acquired.is_all(RangeState.TAKEN):
+            wanted = [record for record in wanted if acquired.state_of(record.offset) is RangeState.TAKEN]
+        if wanted:
+            # The compiled reader's objects go at once: the collector of cycles need not walk over them.
+            kind = int(header.is_log_append_time)
+            grant = grants[acquired]
+            deliveries = [
+                Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, grant)
+                for one in wanted
+            ]
+            _add(pieces, acquired, deliveries)
+
+
+def _damaged(
+    arrival: Arrival,
+    header: BatchHeader,
+    ours: Sequence[AcquiredRange],
+    pieces: list[Readable | Damaged],
+    type: AcknowledgeType,
+    text: str,
+) -> None:
+    base, last = header.base_offset, header.last_offset
+    where = f"{arrival.topic}-{arrival.partition}, offsets {base} to {last}"
+    found = error_for(ErrorCode.CORRUPT_MESSAGE, text, about=where)
+    for acquired in ours:
+        low, high = max(acquired.first, base), min(acquired.last, last)
+        pieces.append(Damaged(acquired, low, high, type, found))
+
+
+def _part(records: list[Record], base: int, last: int, acquired: AcquiredRange) -> list[Record]:
+    if len(records) == last - base + 1:  # no holes: the place of a record says its offset
+        return records[max(0, acquired.first - base) : acquired.last - base + 1]
+    return [record for record in records if record.offset in acquired]
+
+
+def _add(pieces: list[Readable | Damaged], acquired: AcquiredRange, records: list[Delivery]) -> None:
+    if pieces:
+        last = pieces[-1]
+        if isinstance(last, Readable) and last.acquired is acquired:
+            last.records.extend(records)
+            return
+    pieces.append(Readable(acquired, records))
+
+
+def _cut_short(
+    arrival: Arrival, ranges: Sequence[AcquiredRange], pieces: list[Readable | Damaged], error: KafkaError
+) -> None:
+    """Everything behind the last readable offset is released."""
+    seen = -1
+    for piece in pieces:
+        seen = piece.records[-1].offset if isinstance(piece, Readable) else piece.last
+    found = error_for(
+        error.code, error.message, about=f"{arrival.topic}-{arrival.partition} behind offset {seen}"
+    )
+    for acquired in ranges:
+        first = max(acquired.first, seen + 1)
+        if first <= acquired.last:
+            pieces.append(Damaged(acquired, first, acquired.last, AcknowledgeType.RELEASE, found))
+
+
+def _gaps(acquired: AcquiredRange, pieces: Sequence[Readable | Damaged]) -> Iterator[Gap]:
+    ours = [piece for piece in pieces if piece.acquired is acquired]
+    count = sum(
+        len(piece.records) if isinstance(piece, Readable) else piece.last - piece.first + 1 for piece in ours
+    )
+    if count >= acquired.count_of(TAKEN):
+        return
+    present: set[int] = set()
+    for piece in ours:
+        if isinstance(piece, Readable):
+            present.update(record.offset for record in piece.records)
+        else:
+            present.update(range(piece.first, piece.last + 1))
+    for span in list(acquired.spans(of=TAKEN)):
+        first: int | None = None
+        for offset in range(span.first, span.last + 2):
+            is_gap = offset <= span.last and offset not in present
+            if is_gap and first is None:
+                first = offset
+            elif not is_gap and first is not None:
+                yield Gap(acquired, first, offset - 1)
+                first = None
