@@ -319,8 +319,8 @@ class Consumption:
                     ]
                 if one.acquired.is_finished:
                     self._deliveries.pop(one.acquired, None)
-            if self.callback is not None:
-                self._finished.extend(answers)
+            if self.callback is not None:  # what was never handed out is told to nobody
+                self._finished.extend(one for one in answers if one.acquired.taken_ms is not None)
 
     def lost(self, losses: Sequence[Lost]) -> None:
         """Locks are gone. Tells `on_lost`, on the member's thread: the application may be busy with these.
@@ -391,6 +391,7 @@ class Consumption:
                 self._holdings.miss(*gap)
             self._rest = pieces
             self._holdings.decoded()
+        self._opened.done()
 
     def _hand_out(self) -> list[Delivery]:
         """Deliveries up to the next one that fails; raises for that one when it is the first."""

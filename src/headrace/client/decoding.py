@@ -60,9 +60,25 @@ class Opened:
 
     def __init__(self) -> None:
         self._batches: dict[tuple[bytes, int, int, int], list[Record]] = {}
+        self._reading: tuple[tuple[bytes, int, int, int] | None, list[Record]] = None, []
+        """The batch that was read last. It is there again for a poll after one that was interrupted meanwhile."""
 
     def find(self, arrival: Arrival, header: BatchHeader) -> list[Record] | None:
-        return self._batches.get(_name(arrival, header))
+        name = _name(arrival, header)
+        reading, records = self._reading
+        if reading == name and len(records) == header.record_count:
+            return records
+        return self._batches.get(name)
+
+    def begin(self, arrival: Arrival, header: BatchHeader) -> list[Record]:
+        """Where the records of a batch are to be put."""
+        records: list[Record] = []
+        self._reading = _name(arrival, header), records
+        return records
+
+    def done(self) -> None:
+        """All of what was read has become deliveries."""
+        self._reading = None, []
 
     def keep(
         self, arrival: Arrival, header: BatchHeader, ours: Sequence[AcquiredRange], records: list[Record]
@@ -129,7 +145,7 @@ def _open_batch(
             return
         try:
             with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
-                records = read_records(batch)
+                records = read_records(batch, opened.begin(arrival, header))
         except KafkaError as error:
             text = f"{(error.message or 'They cannot be read').rstrip('.')}; the records are released"
             _damaged(arrival, header, ours, pieces, AcknowledgeType.RELEASE, text)

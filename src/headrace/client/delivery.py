@@ -99,6 +99,10 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         """The lock has ended or was taken away: the record may be with another member by now."""
         return self._grant.acquired.state_of(self.offset) in (RangeState.LOST, RangeState.LATE)
 
+    @property
+    def _acquired(self) -> AcquiredRange:
+        return self._grant.acquired
+
     def accept(self) -> None:
         self._grant.keeper.acknowledge(self, 1)
 

@@ -187,10 +187,15 @@ def read_marker(batch: Buffer) -> Marker | None:
     return Marker(control_type, coordinator_epoch)
 
 
-def read_records(batch: Buffer) -> list[Record]:
-    """The records of the (first) batch. KafkaError(CORRUPT_MESSAGE) when they are not what its header says."""
+def read_records(batch: Buffer, into: list[Record] | None = None) -> list[Record]:
+    """The records of the (first) batch. KafkaError(CORRUPT_MESSAGE) when they are not what its header says.
+
+    They are put into the list `into` in one step, so that a caller who is interrupted by a signal has them there.
+    """
+    records = [] if into is None else into
     with _as_corrupt_message():
-        return list(_open(batch))
+        records.extend(_open(batch))
+    return records
 
 
 def read_chunks(batch: Buffer, size: int = 256) -> Iterator[list[Record]]:

@@ -432,7 +432,7 @@ def test_a_batch_that_does_not_fit_into_memory_is_kept_for_the_next_poll(
     app = App()
     app.fill("a", "b")
 
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise MemoryError
 
     with monkeypatch.context() as patch:
@@ -561,3 +561,14 @@ def test_a_delivery_shows_what_it_is() -> None:
     (delivery,) = app.take()
     assert repr(delivery) == "Delivery(t-0@0, delivery_count=1, key=None, value=b'a')"
     assert (delivery.topic, delivery.partition, delivery.timestamp, delivery.timestamp_type) == ("t", 0, 0, 0)
+
+
+def test_the_callback_is_told_nothing_of_records_that_nobody_has_seen() -> None:
+    told: list[Any] = []
+    app = App()
+    app.consumption.callback = lambda offsets, error: told.append(offsets)
+    app.fill("a", "b")
+    app.core.subscribe(["other"], now_ms=0)  # which releases what waits
+    app.answer()
+    app.consumption.run_callbacks()
+    assert told == []

@@ -154,7 +154,7 @@ def test_a_batch_that_matches_its_checksum_and_cannot_be_read_is_to_be_released(
 def test_an_exception_that_is_not_about_the_bytes_passes(
     error: type[BaseException], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: object) -> None:
+    def fail(*_: object) -> None:
         raise error
 
     monkeypatch.setattr(decoding, "read_records", fail)

@@ -45,9 +45,9 @@ def openings(monkeypatch):
     calls = []
     read = decoding.read_records
 
-    def counted(batch):
+    def counted(batch, into):
         calls.append(len(batch))
-        return read(batch)
+        return read(batch, into)
 
     monkeypatch.setattr(decoding, "read_records", counted)
     return calls

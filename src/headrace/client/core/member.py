@@ -344,7 +344,7 @@ class MemberCore:
             self._place(now_ms)
         self._holdings.check_locks(
             is_out=self._membership.state is State.OUT,
-            polled_ms=self._membership.polled_ms,
+            polled_ms=now_ms if self.is_asked else self._membership.polled_ms,
             now_ms=now_ms,
         )
 

@@ -708,3 +708,13 @@ def test_an_interrupted_poll_changes_nothing_that_the_next_one_does_not_find() -
     assert again is first
     driver.core.holdings.decoded()
     assert driver.core.take(10, now_ms=3) == []
+
+
+def test_records_that_a_waiting_poll_is_about_to_get_are_not_given_back() -> None:
+    """Their response was on its way for half of the lock, and for as long the poll has waited."""
+    driver = Driver(1)
+    driver.poll(0, wait_ms=10_000)
+    driver.arrive(1, 0, 0, 9, now_ms=700)
+    (request,) = driver.sends(700).values()
+    assert request.is_renew_ack
+    assert driver.take(now_ms=701)
