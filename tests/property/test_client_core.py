@@ -53,6 +53,7 @@ AGAIN = {
 }
 NETWORK = error_for(ErrorCode.NETWORK_EXCEPTION, "lost")
 nodes, partitions = st.integers(0, NODES - 1), st.integers(0, PARTITIONS - 1)
+HANDED = bytes([RangeState.HANDED])
 kinds = st.sampled_from([ACCEPT, ACCEPT, RELEASE, REJECT, RENEW])
 
 
@@ -227,7 +228,7 @@ class ClientMachine(RuleBasedStateMachine):
     def hand_out(self, acquired: AcquiredRange) -> None:
         self.core.holdings.hand_out(acquired)
         assert acquired not in self.taken, f"{acquired} is handed out twice"
-        for span in acquired.spans(of=bytes([RangeState.HANDED])):
+        for span in acquired.spans(of=HANDED):
             for offset in range(span.first, span.last + 1):
                 key = self.ids[id(acquired)], offset
                 assert self.now_ms < self.cluster.lock_ends[key], f"{key} is handed out after its lock"
@@ -261,19 +262,31 @@ class ClientMachine(RuleBasedStateMachine):
         if is_sent:
             self.send()
 
-    @precondition(lambda self: self.taken)
-    @rule(data=st.data(), kind=kinds)
-    def acknowledge_late_and_poll(self, data: st.DataObject, kind: int) -> None:
-        """All that is in hand of a partition is answered with the next fetch, but one range's lock is just over."""
-        over = data.draw(st.sampled_from(self.taken[-6:]))
-        part = self.cluster.partitions[over.partition]
+    @rule(index=partitions, kind=kinds, is_second=st.booleans())
+    def acknowledge_late_and_poll(self, index: int, kind: int, is_second: bool) -> None:
+        """Two acquisitions of a partition are answered with the next fetch, but one of the locks is just over."""
+        for _ in range(2):
+            self.produce(index, 1)
+            self.exchange()
+            self.take()
+        ours = [one for one in self.taken if one.partition == index and one.count_of(HANDED)][-2:]
+        if len(ours) < 2:
+            return
+        over = ours[is_second]
+        part = self.cluster.partitions[index]
         for offset in range(over.first, over.last + 1):
             if isinstance(part.states[offset], Locked):
                 part.states[offset] = AVAILABLE
-        for acquired in [one for one in self.taken[-6:] if one.partition == over.partition]:
+        for acquired in ours:
             self.decide(acquired, acquired.first, acquired.last, kind if acquired is over else ACCEPT)
-        self.take()
-        self.ask(500)
+        self.exchange()
+        self.pump()
+
+    def exchange(self) -> None:
+        """A poll waits, and what it has the member send is answered."""
+        self.core.poll_began(now_ms=self.now_ms)
+        self.core.poll_waits(self.now_ms + 500, now_ms=self.now_ms)
+        self.pump()
         for node in sorted(self.flights):
             self.deliver(node)
 
@@ -537,6 +550,7 @@ def test_a_planted_bug_is_found(bug: str, monkeypatch: pytest.MonkeyPatch) -> No
                 stateful_step_count=60,
                 database=None,
                 phases=[Phase.generate],
+                report_multiple_bugs=False,
                 suppress_health_check=list(HealthCheck),
                 deadline=None,
             ),

@@ -12,9 +12,17 @@ import sys
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import Future
+from types import ModuleType
 from typing import Any, TypeVar
 
 from headrace.client.errors import IllegalStateError
+
+# Here and not where it is needed: it cannot be imported any more when the main thread has ended.
+uvloop: ModuleType | None
+try:
+    import uvloop
+except ImportError:
+    uvloop = None
 
 T = TypeVar("T")
 STOP_S_MAX = 5.0
@@ -129,8 +137,4 @@ def wait(future: "Future[T]", timeout: float | None) -> T:
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()
