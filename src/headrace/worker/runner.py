@@ -186,7 +186,7 @@ class TaskRunner:
             except WakeupError:
                 continue
             except CorruptRecordError as error:
-                logger.error("%s: %s; the broker has archived it", self.task.name, error)
+                logger.error("%s: %s", self.task.name, error)
                 continue
             for delivery in deliveries:
                 self._admit(delivery)

@@ -187,3 +187,25 @@ def test_subscribing_again_while_leaving_joins_again(member: Membership) -> None
     member.subscribe(["u"], now_ms=101)
     member.failed(NETWORK, now_ms=102)
     assert request(member, 102).subscribed_topic_names == ["u"]
+
+
+def test_a_denied_group_is_joined_again_after_the_application_was_told(member: Membership) -> None:
+    joined(member, 0)
+    request(member, 5_000)
+    member.answered(answer(E.GROUP_AUTHORIZATION_FAILED), now_ms=5_000)
+    assert member.failure is not None
+    assert member.next_request(now_ms=9_000) is None
+    member.failure_was_told(now_ms=9_000)
+    assert member.failure is None
+    assert member.next_request(now_ms=9_099) is None
+    assert request(member, 9_100).member_epoch == 0
+    member.answered(answer(0, 0), now_ms=9_100)
+    assert member.state is State.MEMBER
+
+
+def test_what_cannot_be_cured_is_said_each_time(member: Membership) -> None:
+    joined(member, 0)
+    request(member, 5_000)
+    member.answered(answer(E.INVALID_REQUEST), now_ms=5_000)
+    member.failure_was_told(now_ms=5_000)
+    assert member.failure is not None
