@@ -49,6 +49,7 @@ Deserializer = Callable[[bytes], Any]
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaError | None], None]
 LostCallback = Callable[[Sequence[Delivery], KafkaError], None]
 
+ALL_HANDED = RangeState.HANDED
 ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
 UNACKNOWLEDGED = "All records must be acknowledged in explicit acknowledgement mode."
 IMPLICIT = "Implicit acknowledgement of delivery is being used."
@@ -95,8 +96,9 @@ class Consumption:
         self.seen = 0
         """How many deliveries of the last poll the application has seen. Whoever returns them sets it, at the last."""
         self._is_closed = False
-        self._is_barred = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
-        """Answers are refused: implicit mode, in a callback, or closed. One look for `acknowledge`."""
+        self._is_in_callback = False
+        self._is_forked = False
+        """This is a copy, in a child process; the original is in the parent."""
         self._core = core
         self._holdings = core.holdings
         self._answer = core.holdings.answer
@@ -124,10 +126,13 @@ class Consumption:
         self._finished: deque[Settled] = deque()
         self._untold: deque[tuple[TopicPartition, set[int], KafkaError | None]] = deque()
         """What the callback has not been told."""
-        self._is_in_callback = False
-        self._is_forked = False
-        """This is a copy, in a child process; the original is in the parent."""
+        self._note_special()
         _all.add(self)
+
+    def _note_special(self) -> None:
+        """One look for `acknowledge`, which is called for each record."""
+        self._is_barred = self._is_implicit or self._is_closed or self._is_in_callback or self._is_forked
+        self._is_special = self._is_barred or self._wake is not None
 
     # The application's thread
 
@@ -139,9 +144,11 @@ class Consumption:
             self.accept_seen()
         elif not self._is_held_over:
             with self._lock:
-                renewed = Counter(one._grant.acquired for one in self._open_renewed())
+                renewed: dict[AcquiredRange, int] = {}
+                if self._renewed:
+                    renewed = Counter(one._grant.acquired for one in self._open_renewed())
                 for acquired in self._deliveries:
-                    if acquired.count_of(HANDED) > renewed[acquired]:
+                    if acquired.count_of(HANDED) > renewed.get(acquired, 0):
                         raise IllegalStateError(UNACKNOWLEDGED)
         self._last, self.seen = (), 0
 
@@ -209,20 +216,35 @@ class Consumption:
             self._decode(arrivals)
         return self._hand_out()
 
-    def acknowledge(self, delivery: Delivery, type: int = ACCEPT) -> None:
+    def acknowledge(self, delivery: Delivery, type: int = 1) -> None:
         """`Delivery`'s methods end here, and the consumers' `acknowledge`."""
+        if self._is_special or not 0 < type < 4:
+            self._acknowledge(delivery, type)
+            return
+        with self._lock:
+            if self._answer(delivery._grant.acquired, delivery.offset, type):
+                return
+        raise IllegalStateError(NOT_IN_FLIGHT)
+
+    def _acknowledge(self, delivery: Delivery, type: int) -> None:
+        """The same with everything that is rare: refusals, renewals, and records that are held over polls."""
         if self._is_barred or not 1 <= type <= 4:
             self._refuse(type)
         acquired = delivery._grant.acquired
         with self._lock:
-            if type == RENEW:
-                self._require_renew(acquired)
-            is_first = self._wake is not None and not self._holdings.has_answers
-            if not self._answer(acquired, delivery.offset, type):
-                raise IllegalStateError(NOT_IN_FLIGHT)
-        if is_first:
-            assert self._wake is not None
+            is_first = not self._holdings.has_answers
+            self._give_answer(acquired, delivery.offset, type)
+        if is_first and self._wake is not None:
             self._wake()
+
+    def _give_answer(self, acquired: AcquiredRange, offset: int, type: int) -> None:
+        if type == RENEW:
+            self._require_renew(acquired)
+            is_legal = self._holdings.renew(acquired, offset)
+        else:
+            is_legal = self._answer(acquired, offset, type)
+        if not is_legal:
+            raise IllegalStateError(NOT_IN_FLIGHT)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
@@ -235,10 +257,7 @@ class Consumption:
         with self._lock:
             for failed in self._failed:
                 if is_there(failed.acquired) and failed.first <= offset <= failed.last:
-                    if type == RENEW:
-                        self._require_renew(failed.acquired)
-                    if not self._answer(failed.acquired, offset, type):
-                        raise IllegalStateError(NOT_IN_FLIGHT)
+                    self._give_answer(failed.acquired, offset, type)
                     return
             acquired = next(filter(is_there, self._deliveries), None)
         if acquired is None:
@@ -260,7 +279,8 @@ class Consumption:
             self._untold.clear()
             return
         self._untold.extend(_by_result(finished))
-        self._is_in_callback = self._is_barred = True
+        self._is_in_callback = True
+        self._note_special()
         try:
             while self._untold:
                 partition, offsets, error = self._untold.popleft()
@@ -270,7 +290,7 @@ class Consumption:
                     logger.exception("the acknowledgement commit callback has failed")
         finally:
             self._is_in_callback = False
-            self._is_barred = self._is_implicit or self._is_closed or self._is_forked
+            self._note_special()
 
     def lock_deadline(self, delivery: Delivery) -> float:
         """When its lock ends, as `time.time()` counts."""
@@ -279,7 +299,8 @@ class Consumption:
 
     def close(self) -> None:
         """Nothing can be answered any more. What a poll has raised for gets its answer."""
-        self._is_closed = self._is_barred = True
+        self._is_closed = True
+        self._note_special()
         self._answer_failed()
 
     def forget(self) -> None:
@@ -291,7 +312,8 @@ class Consumption:
 
     def forked(self) -> None:
         """Nothing can be answered from here. Not asked for at each answer: that would cost as much as the answer."""
-        self._is_forked = self._is_barred = True
+        self._is_forked = True
+        self._note_special()
 
     def refuse_in_callback(self) -> None:
         if self._is_in_callback:
@@ -432,10 +454,12 @@ class Consumption:
             for piece in self._last_pieces:
                 acquired, records = piece.acquired, piece.records
                 self._holdings.hand_out(acquired, records[0].offset, records[-1].offset)
-                lists = self._deliveries.setdefault(acquired, [])
-                if not any(each is records for each in lists):
+                lists = self._deliveries.get(acquired)
+                if lists is None:
+                    self._deliveries[acquired] = [records]
+                elif not any(each is records for each in lists):
                     lists.append(records)
-                has_lost = has_lost or not acquired.is_all(RangeState.HANDED)
+                has_lost = has_lost or not acquired.is_all(ALL_HANDED)
             self._last_pieces = ()
         return has_lost
 

@@ -22,7 +22,8 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, read_records
 
 OPENED_MAX = 4
-TAKEN = bytes([RangeState.TAKEN])
+ALL_TAKEN = RangeState.TAKEN
+TAKEN = bytes([ALL_TAKEN])
 
 
 class Readable(NamedTuple):
@@ -113,6 +114,8 @@ def decode(arrival: Arrival, keeper: Keeper, *, check_crcs: bool, opened: Opened
     except KafkaError as error:
         _cut_short(arrival, ranges, pieces, error)
     gaps: list[Gap] = []
+    if len(pieces) == len(ranges) == 1 and _is_complete(pieces[0]):
+        return Decoded(pieces, gaps)
     for acquired in ranges:
         gaps += _gaps(acquired, pieces)
     return Decoded(pieces, gaps)
@@ -155,8 +158,8 @@ def _open_batch(
         wanted = records
         if acquired.first > base or acquired.last < last:
             wanted = _part(records, base, last, acquired)
-        if not acquired.is_all(RangeState.TAKEN):
-            wanted = [record for record in wanted if acquired.state_of(record.offset) is RangeState.TAKEN]
+        if not acquired.is_all(ALL_TAKEN):
+            wanted = [record for record in wanted if acquired.state_of(record.offset) is ALL_TAKEN]
         if wanted:
             # The compiled reader's objects go at once: the collector of cycles need not walk over them.
             kind = int(header.is_log_append_time)
@@ -213,6 +216,10 @@ def _cut_short(
         first = max(acquired.first, seen + 1)
         if first <= acquired.last:
             pieces.append(Damaged(acquired, first, acquired.last, AcknowledgeType.RELEASE, found))
+
+
+def _is_complete(piece: Readable | Damaged) -> bool:
+    return isinstance(piece, Readable) and len(piece.records) == piece.acquired.count
 
 
 def _gaps(acquired: AcquiredRange, pieces: Sequence[Readable | Damaged]) -> Iterator[Gap]:

@@ -404,11 +404,12 @@ class AsyncShareMember:
 
     # Waiting for brokers
 
-    def pump(self) -> None:
+    def pump(self, now: int | None = None) -> None:
         """Does all there is to do, and sets the clock for the next time. Nothing before there is a broker."""
         if not self._is_started:
             return
-        now = now_ms()
+        if now is None:
+            now = now_ms()
         with self.lock:
             commands = self.core.commands(now_ms=now)
             due_ms = self.core.deadline_ms(now_ms=now)
@@ -416,7 +417,8 @@ class AsyncShareMember:
         if not self._is_over:
             for send in commands.sends:
                 self._send(send)
-            self._begin(commands)
+            if commands.heartbeat is not None or commands.refresh is not None or commands.check_topics:
+                self._begin(commands)
             if due_ms is not None and due_ms < self._timer_ms and not is_closed:
                 self._set_timer(due_ms - now)
         self._tell(commands)
@@ -493,9 +495,10 @@ class AsyncShareMember:
             raise error
 
     def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
+        now = now_ms()
         with self.lock:
-            self.core.responded(node_id, response, now_ms=now_ms())
-        self.pump()
+            self.core.responded(node_id, response, now_ms=now)
+        self.pump(now)
         self.wake()
         if isinstance(request, ShareFetchRequest):
             self.metrics.fetched(response, time.monotonic() - started)

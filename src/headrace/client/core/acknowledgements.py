@@ -12,6 +12,7 @@ from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_acknowledge_request import AcknowledgementBatch
 
+_GAP, _RENEW = int(RangeState.GAP), int(RangeState.RENEW)
 RUN_MAX = 10
 GAP_TYPE = 0
 LATE_TYPE = -1
@@ -36,11 +37,11 @@ class Ack(NamedTuple):
 
     @property
     def type(self) -> int:
-        return GAP_TYPE if self.state == RangeState.GAP else self.state
+        return GAP_TYPE if self.state == _GAP else self.state
 
     @property
     def is_renewal(self) -> bool:
-        return self.state == RangeState.RENEW
+        return self.state == _RENEW
 
     @property
     def key(self) -> Key:

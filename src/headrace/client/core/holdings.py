@@ -23,7 +23,9 @@ from itertools import islice
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
 from headrace.client.core.ranges import (
+    REFUSED,
     RENEWALS,
+    STRICT,
     UNSENT,
     AcquiredRange,
     RangeCause,
@@ -38,6 +40,8 @@ from headrace.wire.messages.share_fetch_response import PartitionData
 
 S, C = RangeState, RangeCause
 HANDED = bytes([S.HANDED])
+BUFFERED, LATE, RENEW = S.BUFFERED, S.LATE, S.RENEW  # reading an enum's member takes longer than a global
+TAKE, HAND_OUT, SEND, CONFIRM, REFUSE = C.TAKE, C.HAND_OUT, C.SEND, C.CONFIRM, C.REFUSE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +122,15 @@ class Holdings:
         return sum(arrival.count for arrival in self._buffer)
 
     @property
+    def has_buffered(self) -> bool:
+        return bool(self._buffer)
+
+    @property
+    def has_news(self) -> bool:
+        """`told` has something to tell."""
+        return bool(self._settled or self._lost)
+
+    @property
     def has_arrivals(self) -> bool:
         return bool(self._buffer or self._taken)
 
@@ -134,6 +147,8 @@ class Holdings:
     @property
     def is_renewing(self) -> bool:
         """The application has renewed records, and the brokers have not responded to all of it."""
+        if not self._renewed_by_hand:
+            return False
         for acquired in list(self._renewed_by_hand):
             if acquired.count_of(RENEWALS):
                 return True
@@ -241,25 +256,28 @@ class Holdings:
 
         They are the poll's until `decoded`; the next `take` puts back what was not.
         """
-        self.put_back()
+        if self._taken:
+            self.put_back()
         count = 0
         picked: list[Arrival] = []
+        taken: list[Arrival] = []
         for arrival in self._buffer:
             if count >= records_max:
                 break
             picked.append(arrival)
-            count += sum(one.count for one in arrival.acquired if _is_there(one, now_ms))
-        self._taken = picked
-        taken: list[Arrival] = []
-        for arrival in picked:
-            ours = [one for one in arrival.acquired if _is_there(one, now_ms)]
+            ours = [one for one in arrival.acquired if one.has(BUFFERED) and now_ms < one.lock_until_ms]
+            if not ours:
+                continue  # lost, or its lock has ended unnoticed
             for one in ours:
-                one.apply(C.TAKE)
-                one.taken_ms = now_ms
-            if ours and len(ours) < len(arrival.acquired):
+                count += one.count
+            if len(ours) < len(arrival.acquired):
                 arrival = Arrival(arrival.topic, arrival.partition, arrival.topic_id, ours, arrival.records)
-            if ours:
-                taken.append(arrival)
+            taken.append(arrival)
+        self._taken = picked
+        for arrival in taken:
+            for one in arrival.acquired:
+                one.apply(TAKE)
+                one.taken_ms = now_ms
         for _ in picked:
             self._buffer.popleft()
         return taken
@@ -285,15 +303,29 @@ class Holdings:
 
     def hand_out(self, acquired: AcquiredRange, first: int | None = None, last: int | None = None) -> None:
         """The application gets these, as far as they have not been lost meanwhile."""
-        acquired.apply(C.HAND_OUT, first, last)
+        acquired.apply(HAND_OUT, first, last)
 
     def answer(self, acquired: AcquiredRange, offset: int, type: int) -> bool:
-        """The application's answer (an acknowledge type); False when it may not give it (any more)."""
-        if acquired is not self._answered_last or type == S.RENEW:
+        """The application's answer (an acknowledge type); False when it may not give it (any more).
+
+        This is done for each record, so it is short: the table is looked into right here.
+        """
+        if acquired is not self._answered_last:
             self._note_answer(acquired)
-            if type == S.RENEW:
-                self._renewed_by_hand[acquired] = None
-        return acquired.answer(offset, type)
+        states = acquired._states
+        if states is None:
+            states = acquired.spread()
+        index = offset - acquired.first
+        new = STRICT[type][states[index]]
+        if new == REFUSED:
+            return False
+        states[index] = new
+        return True
+
+    def renew(self, acquired: AcquiredRange, offset: int) -> bool:
+        """The application wants the lock of an offset to start anew."""
+        self._renewed_by_hand[acquired] = None
+        return self.answer(acquired, offset, S.RENEW)
 
     def answer_all(self, acquired: AcquiredRange, first: int, last: int, type: int) -> bool:
         """The same for a range of offsets; nothing changes unless all of them may."""
@@ -303,6 +335,8 @@ class Holdings:
     def answer_handed(self, acquired: AcquiredRange, first: int, last: int, type: int) -> None:
         """The same for what the application has of these and has not answered, or what it has lost."""
         self._note_answer(acquired)
+        if first == acquired.first and last == acquired.last and acquired.answer_whole(type):
+            return
         for span in list(acquired.spans(first, last, of=bytes([S.HANDED, S.LOST]))):
             acquired.apply(C(type), span.first, span.last)
 
@@ -345,15 +379,15 @@ class Holdings:
     def _send_answers(self, acquired: AcquiredRange) -> list[Ack]:
         lane = self._lane(acquired.node_id)
         acks = []
-        for span in acquired.apply(C.SEND):
-            if span.state == S.LATE:
+        for span in acquired.apply(SEND):
+            if span.state == LATE:
                 self._settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
                 continue
             if acquired.is_renewing:
                 self._cut_renewal(lane, acquired, span.first, span.last)
             acks.append(Ack(acquired, span.first, span.last, span.state, self._number))
             self._number += 1
-            if span.state != S.RENEW:
+            if span.state != RENEW:
                 self._outstanding -= span.size
         lane.waiting += acks
         self._forget_finished(lane, acquired)
@@ -427,7 +461,7 @@ class Holdings:
             else:
                 self._not_renewed(ack, error)
             return
-        changed = acquired.apply(C.CONFIRM if error is None else C.REFUSE, first, last)
+        changed = acquired.apply(CONFIRM if error is None else REFUSE, first, last)
         self._settled.append(Settled(acquired, first, last, ack.type, error))
         if ack.is_renewal:
             if error is None:
@@ -578,7 +612,7 @@ class Holdings:
             self._outstanding -= span.size
             if span.state == S.HANDED:
                 self._lost.append(Lost(acquired, span.first, span.last, error))
-        if acquired.count_of(bytes([S.LATE])):
+        if acquired.has(LATE):
             self._note_answer(acquired)
         self._forget_finished(self._lane(acquired.node_id), acquired)
 
@@ -601,11 +635,6 @@ class Holdings:
     def _due(self, lane: _Lane, due_ms: int) -> None:
         if lane.due_ms is None or due_ms < lane.due_ms:
             lane.due_ms = due_ms
-
-
-def _is_there(acquired: AcquiredRange, now_ms: int) -> bool:
-    """Something of it can be handed out: it is not lost, and its lock has not ended unnoticed."""
-    return acquired.count_of(bytes([S.BUFFERED])) > 0 and now_ms < acquired.lock_until_ms
 
 
 def _lock_lost(acquired: AcquiredRange, why: str) -> KafkaError:

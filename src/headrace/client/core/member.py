@@ -48,6 +48,8 @@ HELD_WAIT_MS = 20
 """How long a fetch ahead may wait while records are held, which may be acknowledged at any time."""
 CHECK_TOPICS_MS = 1_000
 """A subscribed topic of which no partition was assigned for this long is looked up: it may not exist."""
+NEVER_MS = 1 << 62
+NO_NEWS: tuple[Sequence[Settled], Sequence[Lost]] = (), ()
 NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
 """Opens a session and fetches nothing."""
 
@@ -158,6 +160,8 @@ class MemberCore:
         self._is_awaited = False
         """A poll waits for what is in the buffer: it is as good as taken, and the next fetch need not wait for that."""
         self._check_topics_ms: int | None = None
+        self._due_ms = 0
+        """Nothing happens by itself before this time, unless something else happens first: see `deadline_ms`."""
         self._turn = -1
         self._confusions = self._confused_ms = self._confused_since_ms = 0
 
@@ -319,7 +323,8 @@ class MemberCore:
 
     def commands(self, *, now_ms: int) -> Commands:
         """What to do now."""
-        self._tick(now_ms)
+        if now_ms >= self._due_ms:
+            self._tick(now_ms)
         if self._sends_answers:
             self._sends_answers = False
             self._holdings.send_answers()
@@ -334,9 +339,14 @@ class MemberCore:
         if self._placement.wants_metadata(now_ms=now_ms):
             self._placement.metadata_asked()
             refresh = Refresh(self._membership.topics, list(self._placement.assignment))
-        settled, lost = self._holdings.told()
-        hints, self._hints = self._hints, []
-        return Commands(sends, heartbeat, refresh, settled, lost, hints, self._doubtful_topics(now_ms))
+        settled, lost = self._holdings.told() if self._holdings.has_news else NO_NEWS
+        hints: Sequence[LeaderHint] = ()
+        if self._hints:
+            hints, self._hints = self._hints, []
+        doubtful: Collection[str] = ()
+        if self._check_topics_ms is not None and now_ms >= self._check_topics_ms:
+            doubtful = self._doubtful_topics(now_ms)
+        return Commands(sends, heartbeat, refresh, settled, lost, hints, doubtful)
 
     def _tick(self, now_ms: int) -> None:
         if self._membership.tick(now_ms=now_ms):
@@ -349,17 +359,18 @@ class MemberCore:
         )
 
     def _heartbeat(self, now_ms: int) -> Heartbeat | None:
-        is_in = self._membership.state in (State.MEMBER, State.JOINING)
-        if self._is_closing and is_in and all(map(self._has_ended, self._sessions.values())):
+        if self._is_closing and self._is_ready_to_leave():
             self._membership.subscribe((), now_ms=now_ms)
         request = self._membership.next_request(now_ms=now_ms)
         if request is None:
             return None
         return Heartbeat(request, self._membership.take_coordinator_is_lost())
 
+    def _is_ready_to_leave(self) -> bool:
+        is_in = self._membership.state in (State.MEMBER, State.JOINING)
+        return is_in and all(map(self._has_ended, self._sessions.values()))
+
     def _doubtful_topics(self, now_ms: int) -> Collection[str]:
-        if self._check_topics_ms is None or now_ms < self._check_topics_ms:
-            return ()
         self._check_topics_ms = None
         if self._membership.state is not State.MEMBER:
             self._check_topics_ms = now_ms + CHECK_TOPICS_MS
@@ -393,7 +404,8 @@ class MemberCore:
     def _fetch_limits(self, session: Session, now_ms: int) -> FetchLimits | None:
         """What to fetch from a broker now, or None."""
         settings = self._settings
-        if not self._placement.wanted.get(session.node_id) or self.is_paused:
+        wait_ms = self._fetch_wait_ms(session, now_ms)
+        if wait_ms is None or not self._placement.wanted.get(session.node_id) or self.is_paused:
             return None
         records_max = min(settings.max_poll_records, self._records_wanted or settings.max_poll_records)
         if self._capacity:
@@ -401,9 +413,6 @@ class MemberCore:
             records_max = min(records_max, self._capacity - self._holdings.outstanding - asked)
             if records_max <= 0:
                 return None
-        wait_ms = self._fetch_wait_ms(session, now_ms)
-        if wait_ms is None:
-            return None
         if self.is_record_limited and not self._is_its_turn(session, now_ms):
             return None
         if self.is_record_limited and len(self._placement.wanted) > 1:
@@ -431,12 +440,11 @@ class MemberCore:
             if not limit_ms and now_ms < session.rest_until_ms:
                 return None
             return min(limit_ms, HELD_WAIT_MS) if holdings.outstanding else limit_ms
-        if self._asked_until_ms is not None and not holdings.buffered:
+        if self._asked_until_ms is not None and not holdings.has_buffered:
             return max(0, min(self._settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
-        if not self._is_awaited and holdings.is_buffered(session.node_id):
+        if not self._is_quick or not session.was_full or not session.is_open or self.is_record_limited:
             return None
-        may_be_ahead = self._is_quick and session.was_full and not self.is_record_limited
-        if not may_be_ahead or not session.is_open:
+        if not self._is_awaited and holdings.is_buffered(session.node_id):
             return None
         self._is_awaited = False
         return 0
@@ -450,13 +458,23 @@ class MemberCore:
 
     def deadline_ms(self, *, now_ms: int) -> int | None:
         """When `commands` wants to be called, if nothing else happens."""
-        times = [self._membership.deadline_ms(), self._placement.metadata_due_ms, self._check_topics_ms]
-        for session in self._sessions.values():
-            times += (session.not_before_ms, session.rest_until_ms)
-            due_ms = self._holdings.due_ms(session.node_id)
-            if due_ms is not None:
-                times.append(max(due_ms, now_ms + 1))  # of a response that was long on its way
-        return min((time for time in times if time is not None and time > now_ms), default=None)
+        found_ms = NEVER_MS
+        for time_ms in (
+            self._membership.deadline_ms(),
+            self._placement.metadata_due_ms,
+            self._check_topics_ms,
+        ):
+            if time_ms is not None and now_ms < time_ms < found_ms:
+                found_ms = time_ms
+        for node_id, session in self._sessions.items():
+            for time_ms in (session.not_before_ms, session.rest_until_ms):
+                if now_ms < time_ms < found_ms:
+                    found_ms = time_ms
+            due_ms = self._holdings.due_ms(node_id)
+            if due_ms is not None and due_ms < found_ms:
+                found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
+        self._due_ms = found_ms
+        return None if found_ms == NEVER_MS else found_ms
 
     def idle_ms(self, since_ms: int) -> int:
         """How long since then every broker that leads a partition of ours has been asked and had nothing for us.
@@ -634,7 +652,7 @@ class MemberCore:
     def _arrive(
         self, session: Session, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
     ) -> int:
-        if self._asked_until_ms is not None and not self._holdings.buffered:
+        if self._asked_until_ms is not None and not self._holdings.has_buffered:
             self._is_awaited = True
         topic = self._placement.name_of(key[0]) or ""
         count = self._holdings.arrive(

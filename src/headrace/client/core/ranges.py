@@ -125,6 +125,7 @@ TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
     (S.GAP, C.LOSE): S.DONE,
 }
 
+_HANDED: Final = int(S.HANDED)  # reading an enum's member takes longer than all the rest
 REFUSED: Final = 255
 """In a table: the cause is not legal for the state."""
 
@@ -139,9 +140,13 @@ def _table(cause: RangeCause, *, otherwise: int | None = None) -> bytes:
     )
 
 
-LENIENT: Final = {cause: _table(cause) for cause in C}
-STRICT: Final = tuple(_table(C(each), otherwise=REFUSED) for each in range(1, 5))
-"""Of the four answers, by acknowledge type - 1."""
+LENIENT: Final = (bytes(range(256)), *map(_table, C))
+"""By cause. Where it is not legal, nothing changes."""
+STRICT: Final = (
+    bytes([REFUSED] * 256),
+    *(_table(C(each), otherwise=REFUSED) for each in range(1, 5)),
+)
+"""Of the four answers, by acknowledge type."""
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 FINISHED: Final = bytes([S.DONE, S.LOST])
 UNSENT: Final = bytes([S.BUFFERED, S.TAKEN, S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW, S.GAP])
@@ -234,6 +239,10 @@ class AcquiredRange:
     def is_all(self, state: RangeState) -> bool:
         return self._states is None and self._state == state
 
+    def has(self, state: RangeState) -> bool:
+        """Whether at least one offset is in that state."""
+        return self._state == state if self._states is None else state in self._states
+
     def count_of(self, states: bytes) -> int:
         """How many offsets are in one of the states."""
         if self._states is None:
@@ -277,38 +286,36 @@ class AcquiredRange:
         table = LENIENT[cause]
         if self._states is not None:
             self._states = self._joined(self._states)
-        low = self.first if first is None else max(first, self.first)
-        high = self.last if last is None else min(last, self.last)
-        is_whole = low == self.first and high == self.last
-        if self._states is None and is_whole:
-            old, new = self._state, table[self._state]
-            if new == old:
-                return []
-            self._state = new
-            return [Span(low, high, old)]
+        low = self.first if first is None or first < self.first else first
+        high = self.last if last is None or last > self.last else last
+        if self._states is None and low == self.first and high == self.last:
+            old = self._state
+            self._state = table[old]
+            return [] if self._state == old else [Span(low, high, old)]
         changed = [span for span in self.spans(low, high) if table[span.state] != span.state]
         if changed:
-            states = self._spread()
+            states = self.spread()
             begin, end = low - self.first, high - self.first + 1
             states[begin:end] = states[begin:end].translate(table)
             self._states = self._joined(states)
         return changed
 
-    def answer(self, offset: int, type: int) -> bool:
-        """The application's answer for one offset; False when it is not legal (any more)."""
-        states = self._states
-        if states is None:
-            states = self._spread()
-        index = offset - self.first
-        new = STRICT[type - 1][states[index]]
-        if new == REFUSED:
+    def spread(self) -> bytearray:
+        """The states one by one, for one of them to change."""
+        if self._states is None:
+            self._states = bytearray([self._state]) * self.count
+        return self._states
+
+    def answer_whole(self, type: int) -> bool:
+        """The application's answer for all offsets, where all are in hand; False where they are not."""
+        if self._states is not None or self._state != _HANDED:
             return False
-        states[index] = new
+        self._state = STRICT[type][_HANDED]
         return True
 
     def answer_all(self, first: int, last: int, type: int) -> bool:
         """The same for a range of offsets; nothing changes unless all of them may."""
-        table = STRICT[type - 1]
+        table = STRICT[type]
         if any(table[span.state] == REFUSED for span in self.spans(first, last)):
             return False
         self.apply(RangeCause(type), first, last)
@@ -341,11 +348,6 @@ class AcquiredRange:
         self.lock_until_ms = min(until for _, _, until in alive)
         self._later = [one for one in alive if one[2] > self.lock_until_ms]
         return gone
-
-    def _spread(self) -> bytearray:
-        if self._states is None:
-            self._states = bytearray([self._state]) * self.count
-        return self._states
 
     def _joined(self, states: bytearray) -> bytearray | None:
         """A range whose offsets agree (again) has one state."""

@@ -625,7 +625,7 @@ def renewing(**settings: Any) -> tuple[Driver, AcquiredRange]:
     driver.arrive(1, 0, 0, 0)
     ((arrival),) = driver.take(now_ms=0)
     driver.stop_asking()
-    driver.core.holdings.answer(arrival.acquired[0], 0, RENEW)
+    driver.core.holdings.renew(arrival.acquired[0], 0)
     driver.core.send_answers()
     (request,) = driver.sends(1).values()
     assert request.is_renew_ack
