@@ -22,10 +22,10 @@ from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
     Consumption,
-    Deserializer,
     LostCallback,
 )
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+from headrace.client.deserializing import Deserializer
 from headrace.client.errors import IllegalStateError, WakeupError
 from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
@@ -37,7 +37,8 @@ class AsyncShareConsumer:
     """A member of a share group that hands out records. All methods belong to the loop that runs it.
 
     Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
-    lists them. Deserializers are called with the bytes of a key or value (not for None); one that raises makes `poll`
+    lists them. Deserializers are called with the bytes of a key or value (not for None), and with their context
+    (topic, field, headers) if they take a second argument; one that raises makes `poll`
     raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
     `on_deserialization_error`. `on_lost(deliveries, error)` hears of handed-out records whose lock is gone.
     `member_id` takes the place of a member that died without leaving.

@@ -35,6 +35,7 @@ from headrace.client.core.member import MemberCore
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.decoding import Damaged, Gap, Opened, Readable, decode
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+from headrace.client.deserializing import DeserializationContext, Deserializer, takes_context
 from headrace.client.errors import (
     IllegalStateError,
     RecordDeserializationError,
@@ -45,7 +46,6 @@ from headrace.client.settings import AcknowledgementMode, ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("headrace.client")
-Deserializer = Callable[[bytes], Any]
 CommitCallback = Callable[[dict[TopicPartition, set[int]], KafkaError | None], None]
 LostCallback = Callable[[Sequence[Delivery], KafkaError], None]
 
@@ -111,6 +111,7 @@ class Consumption:
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._is_plain = key_deserializer is None and value_deserializer is None
+        self._has_context = takes_context(key_deserializer), takes_context(value_deserializer)
         self._on_deserialization_error = on_deserialization_error
         self._on_lost = on_lost
         self._opened = Opened()
@@ -469,8 +470,8 @@ class Consumption:
         while piece.ready < len(records):
             delivery = records[piece.ready]
             try:
-                key = _through(self._key_deserializer, delivery.key)
-                value = _through(self._value_deserializer, delivery.value)
+                key = self._through(self._key_deserializer, delivery, delivery.key, "key")
+                value = self._through(self._value_deserializer, delivery, delivery.value, "value")
             except MemoryError:
                 raise  # which says nothing about the record
             except Exception as error:
@@ -481,6 +482,17 @@ class Consumption:
                 piece.records, self._rest = before.records, rest
                 return
             delivery.key, delivery.value, piece.ready = key, value, piece.ready + 1
+
+    def _through(
+        self, deserializer: Deserializer | None, delivery: Delivery, data: bytes | None, field: str
+    ) -> Any:
+        """No bytes stay None: there is nothing to deserialize."""
+        if deserializer is None or data is None:
+            return data
+        if not self._has_context[field == "value"]:
+            return deserializer(data)  # type: ignore[call-arg]
+        context = DeserializationContext(delivery.topic, field, delivery.headers)
+        return deserializer(data, context)  # type: ignore[call-arg]
 
     def _undeserializable(self, delivery: Delivery, error: Exception) -> Damaged:
         raised = RecordDeserializationError(
@@ -515,11 +527,6 @@ def _forked() -> None:
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
-
-
-def _through(deserializer: Deserializer | None, data: bytes | None) -> Any:
-    """No bytes stay None: there is nothing to deserialize."""
-    return data if deserializer is None or data is None else deserializer(data)
 
 
 def _by_result(

@@ -27,11 +27,11 @@ from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
     Consumption,
-    Deserializer,
     LostCallback,
 )
 from headrace.client.core.acknowledgements import Commit
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
+from headrace.client.deserializing import Deserializer
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
 from headrace.client.member import LEAVE_S, AsyncShareMember, now_ms, results_of
 from headrace.client.settings import ShareSettings
@@ -67,7 +67,8 @@ class ShareConsumer:
     A consumer that is dropped without `close` leaves its group by itself, with a ResourceWarning.
 
     Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
-    lists them. Deserializers are called with the bytes of a key or value (not for None); one that raises makes `poll`
+    lists them. Deserializers are called with the bytes of a key or value (not for None), and with their context
+    (topic, field, headers) if they take a second argument; one that raises makes `poll`
     raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
     `on_deserialization_error`. `on_lost(deliveries, error)` hears, on the background thread, of handed-out records
     whose lock is gone. `member_id` takes the place of a member that died without leaving.
@@ -148,6 +149,8 @@ class ShareConsumer:
             deliveries = self._poll(timeout_s, max_records)
         finally:
             self._leave()
+        if self._is_closed:  # by a signal handler: they are given back
+            return []
         count = len(deliveries)
         self._consumption.seen = count  # at the very last: what ends a poll before this has returned nothing
         return deliveries

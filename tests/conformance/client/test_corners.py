@@ -59,6 +59,24 @@ def test_close_in_a_signal_handler_ends_the_poll_that_waits(
     assert members(wire, unique) == []
 
 
+def test_a_poll_that_is_closed_at_its_end_does_not_return_what_was_given_back(
+    wire: WireClient, consumer: NewConsumer, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    new_queue(wire, unique, 1)
+    mine = consumer()
+    register = mine._consumption._register
+
+    def register_and_close() -> bool:
+        has_lost = register()
+        mine.close()  # as a signal handler would
+        return has_lost
+
+    monkeypatch.setattr(mine._consumption, "_register", register_and_close)
+    with pytest.raises(IllegalStateError, match="closed"):
+        one_poll(mine)
+    assert one_poll(consumer())[0].delivery_count == 2
+
+
 def test_close_in_a_signal_handler_ends_an_iteration(
     wire: WireClient, consumer: NewConsumer, unique: str, on_alarm: Any
 ) -> None:

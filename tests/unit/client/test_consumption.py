@@ -572,3 +572,33 @@ def test_the_callback_is_told_nothing_of_records_that_nobody_has_seen() -> None:
     app.answer()
     app.consumption.run_callbacks()
     assert told == []
+
+
+class RegistryDeserializer:
+    """Called as confluent-kafka calls those of its schema registry."""
+
+    def __call__(self, data: bytes, ctx: Any = None) -> Any:
+        return ctx.topic, ctx.field, list(ctx.headers), data
+
+
+def test_a_deserializer_that_takes_a_context_gets_it() -> None:
+    app = App(value_deserializer=RegistryDeserializer())
+    app.fill("a")
+    (delivery,) = app.take()
+    assert delivery.value == ("t", "value", [], b"a")
+
+
+def two(data: bytes, where: Any) -> bytes:
+    return data + where.field.encode()
+
+
+@pytest.mark.parametrize(
+    ("deserializer", "expected"),
+    [(bytes.decode, "1"), (int, 1), (json.loads, 1), (two, b"1value"), (lambda data: data * 2, b"11")],
+)
+def test_only_a_second_argument_that_is_meant_for_it_gets_the_context(
+    deserializer: Any, expected: Any
+) -> None:
+    app = App(value_deserializer=deserializer)
+    app.fill("1")
+    assert [one.value for one in app.take()] == [expected]
