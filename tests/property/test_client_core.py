@@ -282,6 +282,19 @@ class ClientMachine(RuleBasedStateMachine):
         self.exchange()
         self.pump()
 
+    @rule(index=partitions, milliseconds=st.sampled_from([100, 600, LOCK_MS - 1, LOCK_MS, 1_500]))
+    def poll_and_get_a_late_response(self, index: int, milliseconds: int) -> None:
+        """As of a process that stood still meanwhile."""
+        self.produce(index, 1)
+        self.core.poll_began(now_ms=self.now_ms)
+        self.core.poll_waits(self.now_ms + 500, now_ms=self.now_ms)
+        self.pump()
+        for node in sorted(self.flights.keys() - self.responses.keys()):
+            self.handle(node)
+        self.cluster.now_ms += milliseconds
+        for node in sorted(self.responses):
+            self.deliver(node)
+
     def exchange(self) -> None:
         """A poll waits, and what it has the member send is answered."""
         self.core.poll_began(now_ms=self.now_ms)

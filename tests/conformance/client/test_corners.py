@@ -103,6 +103,7 @@ def test_a_handler_that_closes_and_exits_leaves_the_group(
     assert members(wire, unique) == []
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # it may hit a finalizer
 def test_a_time_limit_that_raises_in_a_poll_rejects_and_accepts_nothing(
     wire: WireClient, consumer: NewConsumer, unique: str, on_alarm: Any
 ) -> None:

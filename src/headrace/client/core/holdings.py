@@ -122,10 +122,6 @@ class Holdings:
         return sum(arrival.count for arrival in self._buffer)
 
     @property
-    def has_buffered(self) -> bool:
-        return bool(self._buffer)
-
-    @property
     def has_news(self) -> bool:
         """`told` has something to tell."""
         return bool(self._settled or self._lost)
@@ -156,7 +152,8 @@ class Holdings:
         return False
 
     def is_buffered(self, node_id: int) -> bool:
-        return any(one.node_id == node_id for arrival in self._buffer for one in arrival.acquired[:1])
+        arrivals = (*self._buffer, *self._taken)
+        return any(one.node_id == node_id for arrival in arrivals for one in arrival.acquired[:1])
 
     def held(self, node_id: int) -> list[AcquiredRange]:
         """Ranges of a broker that are not finished."""
@@ -234,6 +231,8 @@ class Holdings:
         lane.held.setdefault(key, []).extend(ranges)
         arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
         self._outstanding += arrival.count
+        for dead in [one for one in self._buffer if not any(each.has(BUFFERED) for each in one.acquired)]:
+            self._buffer.remove(dead)  # lost while it waited: its bytes are of no use any more
         self._buffer.append(arrival)
         self._due(lane, sent_ms + lock_ms // 2)
         return arrival.count

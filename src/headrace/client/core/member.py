@@ -440,7 +440,7 @@ class MemberCore:
             if not limit_ms and now_ms < session.rest_until_ms:
                 return None
             return min(limit_ms, HELD_WAIT_MS) if holdings.outstanding else limit_ms
-        if self._asked_until_ms is not None and not holdings.has_buffered:
+        if self._asked_until_ms is not None and not holdings.has_arrivals:
             return max(0, min(self._settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
         if not self._is_quick or not session.was_full or not session.is_open or self.is_record_limited:
             return None
@@ -652,7 +652,7 @@ class MemberCore:
     def _arrive(
         self, session: Session, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
     ) -> int:
-        if self._asked_until_ms is not None and not self._holdings.has_buffered:
+        if self._asked_until_ms is not None and not self._holdings.has_arrivals:
             self._is_awaited = True
         topic = self._placement.name_of(key[0]) or ""
         count = self._holdings.arrive(

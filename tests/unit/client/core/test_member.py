@@ -718,3 +718,12 @@ def test_records_that_a_waiting_poll_is_about_to_get_are_not_given_back() -> Non
     (request,) = driver.sends(700).values()
     assert request.is_renew_ack
     assert driver.take(now_ms=701)
+
+
+def test_what_is_lost_in_the_buffer_does_not_stay_in_memory() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True)
+    for round_ms in range(0, 50_000, 10_000):
+        driver.sends(round_ms)
+        driver.arrive(1, 0, 0, 9, now_ms=round_ms)
+        driver.core.failed(1, error_for(E.NETWORK_EXCEPTION, "gone"), now_ms=round_ms + 1)
+    assert driver.core.holdings.buffered == 10
