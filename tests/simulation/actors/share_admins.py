@@ -82,9 +82,8 @@ class ShareAdmin(Actor):
                     name = self.rng.choice(list(CONFIGS))
                     yield from self.configure(group_id, name, self.rng.choice(CONFIGS[name]))
                 case "reset":
-                    name, indexes = self.rng.choice(TOPICS), self.some_partitions()
-                    for _ in range(self.rng.choice((1, 1, 2, 3))):
-                        yield from self.reset(group_id, name, indexes)
+                    for _ in range(self.rng.choice((1, 2, 3, 4))):
+                        yield from self.reset(group_id, *self.choose_target(group_id))
                         for _ in range(self.rng.choice((0, 1, 3))):
                             yield None
                 case "forget":
@@ -102,8 +101,13 @@ class ShareAdmin(Actor):
         resource = AlterConfigsResource(resource_type=GROUP, resource_name=group_id, configs=[config])
         yield from self.ask(IncrementalAlterConfigsRequest(resources=[resource]), 1)
 
-    def some_partitions(self) -> list[int]:
-        return [index for index in range(PARTITIONS_MAX) if self.rng.random() < 0.6]
+    def choose_target(self, group_id: str) -> tuple[str, list[int]]:
+        """A topic and some of its partitions; preferably such that somebody holds records there."""
+        held = self.share.held_places(group_id)
+        if held and self.rng.random() < 0.7:
+            name, index = self.rng.choice(held)
+            return name, [index]
+        return self.rng.choice(TOPICS), [index for index in range(PARTITIONS_MAX) if self.rng.random() < 0.6]
 
     def reset(self, group_id: str, name: str, indexes: list[int]) -> Ask:
         rng = self.rng

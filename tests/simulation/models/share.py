@@ -583,6 +583,18 @@ class Share(Model, share_watching.ShareWatcher):
         if described.lag < 0 and described.start_offset != UNDECIDED and described.start_offset <= log.end:
             raise Violation("share: negative lag", f"{key}: {described}, {stored}, the log ends at {log.end}")
 
+    def held_places(self, group_id: str) -> list[tuple[str, int]]:
+        """Topics and partitions of which a member of the group holds records."""
+        return sorted(
+            {
+                (shadow.loaded.partition.topic.name, shadow.key.partition)
+                for shadow in self.shadows.values()
+                if shadow.key.group_id == group_id
+                and not shadow.loaded._is_closed
+                and any(one.state is S.ACQUIRED for one in shadow.offsets.values())
+            }
+        )
+
     def held_by_others(self, group_id: str, member_id: str, topic_id: bytes, partition: int) -> list[int]:
         if self.is_blind:
             return []
