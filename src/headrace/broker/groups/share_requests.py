@@ -106,9 +106,11 @@ class ShareRequests:
         beat = group.rules.heartbeat(asked, topics=group.topic_info, settings=settings, now_ms=now.ms)
         for topic_id, topic in beat.initialize.items():
             # Records were written to a partition of a topic the group reads: none of them may be passed over.
-            start_offset = FIRST_RECORD if topic_id in beat.grown else DECIDED_AT_THE_FIRST_FETCH
-            for index in topic.partitions:
-                key = ShareKey(group_id, topic_id, index)
+            # That it reads the topic is in its own record, or is told by state that outlived the record.
+            keys = [ShareKey(group_id, topic_id, index) for index in topic.partitions]
+            is_read = topic_id in beat.grown or any(self._core.share_state.get(key) for key in keys)
+            start_offset = FIRST_RECORD if is_read else DECIDED_AT_THE_FIRST_FETCH
+            for key in keys:
                 # State that the group does not know of: its own record was refused, or lost in a power cut, after
                 # the state was written. Members may have settled records since; none of that is forgotten.
                 if self._core.share_state.get(key) is None:

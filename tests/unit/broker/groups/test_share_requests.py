@@ -437,6 +437,15 @@ def test_state_that_the_group_does_not_know_of_is_kept_with_what_members_have_se
     assert (world.state(topic_id).start_offset, world.state(topic_id).merged()) == (0, settled)
 
 
+def test_an_added_partition_starts_at_its_first_record_though_the_record_of_the_group_is_lost(
+    world: ShareWorld,
+) -> None:
+    topic_id = world.new_topic("t", 2)
+    world.core.share_state.initialize(ShareKey("g", topic_id, 0), state_epoch=7, start_offset=5)
+    world.heartbeat("m", 0, ["t"])
+    assert (world.state(topic_id).start_offset, world.state(topic_id, 1).start_offset) == (5, 0)
+
+
 def test_what_was_answered_before_a_kill_survives_a_power_cut_after_the_next_start(world: ShareWorld) -> None:
     topic_id = world.new_topic()
     world.heartbeat("m", 0, ["t"])
