@@ -143,7 +143,6 @@ class Tasks:
             if not self.is_on_loop:
                 self.main.switch()
                 continue
-            self.loop_waits += 1
             if not self.runnable():
                 break
             for task in self.runnable():

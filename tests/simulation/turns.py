@@ -51,6 +51,9 @@ class Turns:
             self.syncs += 1
             if self.is_bounded:
                 self.is_bounded = False
+                raise Violation("a sync on the event loop", f"{kind} of {path or 'the data directory'}")
+            if self.is_bounded:
+                self.is_bounded = False
                 raise Violation("a sync on the loop", f"of {path or 'the data directory'}")
         if self.is_bounded and (self.operations > OPERATIONS_MAX or self.bytes > BYTES_MAX):
             self._exceeded(path)

@@ -164,6 +164,7 @@ class World(environment.AppendWatcher):
         if self.has_crashed:
             return
         self.turns.begin()
+        waits = TASKS.loop_waits
         try:
             callback(*arguments)
         except PowerLost:
@@ -171,6 +172,8 @@ class World(environment.AppendWatcher):
             return
         finally:
             self.turns.end()
+        if TASKS.loop_waits > waits:
+            raise Violation("the loop waits for a worker", "a lock is held across a disk operation")
         for model in self.models:
             model.after_turn()
 
