@@ -1,8 +1,8 @@
 """Compaction: keeps the last record of each key, at its offset, in segments that are closed.
 
 Theory of operation. `plan` (loop's thread) chooses the segments: closed, trusted, wholly below the first transaction
-that a power cut could leave undecided, and old enough. `Compaction.run` (a worker) reads them through files of its
-own: first the dirty ones, to learn the last offset of each key, then all of them, writing what stays into new files
+that a power cut could leave undecided, and old enough; from the first one that the next start would find.
+`Compaction.run` (a worker) reads them through files of its own: first the dirty ones, to learn the last offset of each key, then all of them, writing what stays into new files
 beside the old; by the directory itself and not by its name, which a new topic may have taken when this one is deleted
 meanwhile. `finish` (loop's thread) swaps them in by renames. A crash in between is finished or forgotten by
 recovery: a file is named `.cleaned` until it is whole and synced, then `.swap`, which says what range of offsets it
@@ -53,6 +53,8 @@ def plan(log: PartitionLog, *, cleaned_to: int, now_ms: int) -> Plan:
     """What could be compacted now, and whether it should be."""
     config = log.config
     limit = min(log.decided_offset, log.trust.saved)
+    if log.bases and log.saved_start_offset < log.bases[0]:
+        limit = 0  # segments that were dropped could come back, with aborted records that only a marker here tells of
     segments: list[Segment] = []
     for segment in log.segments[:-1]:
         is_too_young = now_ms - segment.newest_ms() < config.min_compaction_lag_ms

@@ -145,6 +145,11 @@ class PartitionLog:
         return self.trust.saved
 
     @property
+    def saved_start_offset(self) -> int:
+        """Where the log would start after a crash."""
+        return self.store.start_offsets.saved.get(self.key, 0)
+
+    @property
     def leader_epoch(self) -> int:
         return self.store.leader_epoch
 

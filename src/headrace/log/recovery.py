@@ -137,6 +137,9 @@ class _Recovery:
         self.may_have_gaps = recovery_point is None
         self.has_gap_in_last = False
         self.now_ms = now_ms
+        self.later: list[int] = []
+        """Snapshots beyond what is trusted, up to the start offset: of use only if the log has to start over."""
+        self.last_snapshot = 0
 
     def run(self, start_offset: int, *, may_start_over: bool) -> None:
         log = self.log
@@ -146,6 +149,7 @@ class _Recovery:
         self._load_epochs(log.segments[:first_scanned])
         self._load_aborted(log.segments[:first_scanned])
         log.end_offset = log.bases[first_scanned] if log.segments else max(start_offset, self.recovery_point)
+        self._put_later_snapshots_by(start_offset)
         snapshot_at = self._load_producers(first_scanned)
         log.files.adopt(is_synced=False)
         self._scan_from(first_scanned, snapshot_at)
@@ -167,6 +171,7 @@ class _Recovery:
             self._start_over()
         elif self.has_gap_in_last and log.damage is None:
             log.roll(self.now_ms)  # the next start would take the gap for damage
+        self._remove_later_snapshots()
         log.move_start(log.start_offset)
         log.recovery_point = min(self.recovery_point, log.end_offset)
 
@@ -210,6 +215,21 @@ class _Recovery:
                 found = decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
                 offsets = range(segment.base_offset, self.log.end_after(segment))
                 self.log.aborted += [entry for entry in found if entry.last_offset in offsets]
+
+    def _put_later_snapshots_by(self, start_offset: int) -> None:
+        """They stay on the disk until it is clear that nobody needs them."""
+        log = self.log
+        self.last_snapshot = max(log.files.snapshots, default=0)
+        self.later = [offset for offset in log.files.snapshots if log.end_offset < offset <= start_offset]
+        log.files.snapshots[:] = [offset for offset in log.files.snapshots if offset not in self.later]
+
+    def _remove_later_snapshots(self) -> None:
+        log = self.log
+        for offset in self.later:
+            if offset not in log.files.snapshots:
+                self.disk.remove(log.files.snapshot_path(offset))
+        if self.last_snapshot > log.end_offset:  # other records take these offsets: it must not come back
+            self.disk.sync_directory(log.directory)
 
     def _load_producers(self, first_scanned: int) -> int:
         """As they were where the scan begins. Where the snapshot that says so was taken; -1 without one."""
@@ -375,10 +395,21 @@ class _Recovery:
         )
 
     def _start_over(self) -> None:
-        """Records below the start offset are gone anyway, and the log's end had not reached the disk."""
+        """Records below the start offset are gone anyway, and the log's end had not reached the disk.
+
+        Where a power cut has undone a part of this, the snapshot that it had saved knows more than what is left.
+        """
         log = self.log
+        written: list[str] = []
+        for offset in reversed([offset for offset in self.later if offset > log.end_offset]):
+            path = log.files.snapshot_path(offset)
+            states = decode_snapshot(self.disk.read(path), now_ms=self.now_ms)
+            if states is not None:
+                log.producer_states = states
+                written = [path] if offset == log.start_offset else []
+                break
         log.end_offset = log.start_offset
-        written = log.save_snapshot()
+        written = written or log.save_snapshot()
         for path in written:
             sync_file(self.disk, path)  # nothing else will know the producers when the segments are gone
         self.disk.sync_directory(log.directory)

@@ -1,13 +1,15 @@
 """What recovery takes without checking was synced with all that belongs to it, whatever happens while a sync runs."""
 
 import errno
+import random
 
 import pytest
 
 from headrace.log.config import LogConfig
+from headrace.log.disk import PowerLost
 from headrace.log.layout import RECOVERY_POINTS, TRANSACTION_INDEX
 from headrace.log.manager import LogManager
-from headrace.log.memory_disk import CHANGES, READS, MemoryDisk
+from headrace.log.memory_disk import CHANGES, CREATE, READS, MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 from headrace.wire.errors import KafkaError
@@ -332,3 +334,54 @@ def test_a_sync_that_a_deletion_overtakes_is_complete_because_the_deletion_may_b
     log = start(disk)[1]
     assert (log.start_offset, log.end_offset) == (0, 8)
     assert log.saved_recovery_point > 0
+
+
+def test_a_log_is_not_compacted_while_dropped_segments_could_come_back(disk: MemoryDisk) -> None:
+    config = LogConfig(
+        segment_bytes=500,
+        cleanup_policy=frozenset({"compact", "delete"}),
+        retention_ms=-1,
+        min_cleanable_dirty_ratio=0.0,
+    )
+    manager, log = start(disk, config)
+    in_transaction(log, "x" * 100)
+    log.roll(NOW)
+    end_transaction(log, commit=False)
+    fill(log, 2)
+    log.roll(NOW)
+    manager.sync([log])
+    log.drop_oldest(1, now_ms=NOW)  # and nothing is saved yet
+    work = manager.compaction_of(log, NOW)
+    if work is not None:
+        work.run()
+        disk.fail_at(1, kinds={CREATE})  # killed before the new segment's indexes are written
+        with pytest.raises(PowerLost):
+            work.finish()
+    disk.restart()
+    manager, log = start(disk, config)
+    assert log.start_offset == 0
+    assert aborted(log) == [(7, 0)]
+    log.drop_oldest(1, now_ms=NOW)
+    manager.start_offsets.sync()
+    assert manager.compaction_of(log, NOW) is not None
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_log_that_starts_over_twice_knows_its_producers(disk: MemoryDisk, seed: int) -> None:
+    manager, log = start(disk)
+    fill(log)
+    log.roll(NOW)
+    sent = batch("once", producer=(1, 0, 0))
+    log.append(sent, now_ms=NOW)
+    manager.sync([log])
+    log.roll(NOW)
+    disk.sync_directory(log.directory)  # as by a sync that goes on when the power is cut
+    fill(log, 4)
+    log.delete_records(-1)
+    disk.power_cycle()  # which takes what was not synced, and the saved start is beyond the end
+    log = start(disk)[1]
+    assert (log.start_offset, log.end_offset) == (6, 6)
+    disk.power_cycle(random.Random(seed))  # which undoes a part of what that start did to the directory
+    log = start(disk)[1]
+    assert (log.start_offset, log.end_offset) == (6, 6)
+    assert log.append(sent, now_ms=NOW).is_duplicate
