@@ -318,8 +318,10 @@ class BrokerCore:
                 self.journals.compact_before_stop()
                 is_clean = True
         finally:
-            self.logs.close(clean=is_clean)
-            self.metadata.close()
+            try:
+                self.logs.close(clean=is_clean)
+            finally:
+                self.metadata.close()
 
     def _wake_topic(self, topic: Any) -> None:
         for partition in topic.partitions:

@@ -2,11 +2,11 @@
 
 Theory of operation. `plan` (loop's thread) chooses the segments: closed, trusted, wholly below the first transaction
 that a power cut could leave undecided, and old enough; from the first one that the next start would find.
-`Compaction.run` (a worker) reads them through files of its own: first the dirty ones, to learn the last offset of each key, then all of them, writing what stays into new files
-beside the old; by the directory itself and not by its name, which a new topic may have taken when this one is deleted
-meanwhile. `finish` (loop's thread) swaps them in by renames. A crash in between is finished or forgotten by
-recovery: a file is named `.cleaned` until it is whole and synced, then `.swap`, which says what range of offsets it
-stands for.
+`Compaction.run` (a worker) reads them through files of its own: first the dirty ones, to learn the last offset of each
+key, then all of them, writing what stays into new files beside the old; by the directory itself and not by its name,
+which a new topic may have taken when this one is deleted meanwhile. `finish` (loop's thread) swaps them in by renames.
+A crash in between is finished or forgotten by recovery: a file is named `.cleaned` until it is whole and synced, then
+`.swap`, which says what range of offsets it stands for.
 
 What stays: a record that is the last of its key; a tombstone until `delete.retention.ms` after its batch was first
 compacted (the time is kept in the batch, KIP-534); a transaction's marker while records of it stay, and as long again;

@@ -1,5 +1,6 @@
 """LogManager: the lock, clean and unclean starts, group commit, deleted topics, bounded open files."""
 
+import contextlib
 import errno
 import logging
 import threading
@@ -323,3 +324,18 @@ def test_background_work_never_stops_for_a_full_disk(caplog: pytest.LogCaptureFi
     assert values_of(log) == ["a"]
     manager.run_background_work(NOW)
     assert log.start_offset == 1
+
+
+def test_a_clean_stop_that_a_full_disk_refuses_is_an_os_error_whatever_is_refused() -> None:
+    for operation in range(1, 40):
+        disk = MemoryDisk(is_simulated=True)
+        manager, log = open_log(disk)
+        for value in ("a", "b", "c"):
+            log.append(batch(value), now_ms=NOW)
+        log.trim(2)
+        disk.fail_at(operation, OSError(errno.ENOSPC, "No space left on device"))
+        with contextlib.suppress(OSError):
+            manager.close()
+        disk.restart()
+        log = open_log(disk)[1]
+        assert (log.end_offset, values_of(log)[-1]) == (3, "c")
