@@ -176,6 +176,37 @@ def test_damage_is_found_or_harmless_and_a_repair_loses_only_what_it_says(
     folder = tmp_path_factory.mktemp("life") / "data"
     shutil.copytree(source, folder)
     what = harm(folder, random.Random(seed))
+    heal(folder, written, what)
+    shutil.rmtree(folder.parent)
+
+
+def test_a_missing_segment_or_directory_is_stood_in_for_and_nothing_else_is_lost(
+    template: tuple[Path, Contents], tmp_path: Path
+) -> None:
+    """After a kill only a segment between two others is known to be missing."""
+    source, written = template
+    segments = {
+        folder: sorted(path.relative_to(source) for path in folder.glob("*.log"))
+        for folder in source.iterdir()
+        if folder.is_dir()
+    }
+    is_clean = (source / "clean-shutdown").exists()
+    missing = [path for paths in segments.values() for path in (paths if is_clean else paths[1:-1])]
+    if is_clean:
+        missing += [folder.relative_to(source) for folder in segments]
+    assert len(missing) > 1
+    for at, path in enumerate(missing):
+        folder = tmp_path / str(at)
+        shutil.copytree(source, folder)
+        if (folder / path).is_dir():
+            shutil.rmtree(folder / path)
+        else:
+            (folder / path).unlink()
+        assert heal(folder, written, f"{path} removed").damages
+        shutil.rmtree(folder)
+
+
+def heal(folder: Path, written: Contents, what: str) -> Report:
     report = inspect(folder, heal=True)
     assert not [finding for finding in report.damages if finding.cure is Cure.BACKUP], what
     assert inspect(folder).damages == [], what
@@ -204,4 +235,4 @@ def test_damage_is_found_or_harmless_and_a_repair_loses_only_what_it_says(
                 )
             else:
                 assert found[name].get(offset) == record, (what, name, offset, report.findings)
-    shutil.rmtree(folder.parent)
+    return report

@@ -68,8 +68,7 @@ def repair(
     with _locked(directory) as disk:
         report = _check(disk)
         lost = losses(report)
-        if execute:
-            carry_out(disk, report, quarantine=quarantine)
+        is_changed = execute and carry_out(disk, report, quarantine=quarantine)
     hopeless = [finding for finding in report.damages if finding.cure is Cure.BACKUP]
     if json:
         rows = [
@@ -82,7 +81,7 @@ def repair(
             }
             for loss in lost
         ]
-        done = {"is_executed": execute, "quarantine": str(directory / quarantine) if execute else None}
+        done = {"is_executed": execute, "quarantine": str(directory / quarantine) if is_changed else None}
         print_json({**_as_json(report), "lost": rows, **done})
     else:
         _print(report)
@@ -91,9 +90,9 @@ def repair(
                 f"Lost: {loss.partition} offsets {loss.first_offset} to {loss.last_offset} "
                 f"(at most {count(loss.offsets, 'record')}, {count(loss.bytes, 'byte')} of {loss.path})."
             )
-        if execute and report.damages:
+        if is_changed:
             typer.echo(f"What was there before is in {directory / quarantine}.")
-        elif report.damages:
+        elif report.damages and not execute:
             typer.echo("A dry run: nothing was changed. Say --execute to do it.")
     if hopeless:
         raise Refused(f"{hopeless[0].path}: {hopeless[0].what}. {hopeless[0].cure.value.capitalize()}.")

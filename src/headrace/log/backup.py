@@ -26,6 +26,7 @@ from headrace.log.layout import (
     CLEANER_OFFSETS,
     DELETED_DIRECTORY,
     FORMAT_VERSION,
+    INCOMPLETE,
     INDEXES,
     LEADER_EPOCHS,
     LOG,
@@ -50,7 +51,6 @@ from headrace.wire.batches import crc32c_of
 METADATA = "metadata.sqlite"
 CHUNK = 1024 * 1024
 SLICE_S = 0.05
-INCOMPLETE = b"# An unfinished backup: remove this directory.\nheadrace.format=unfinished-backup\n"
 
 
 class Cancelled(Exception):

@@ -23,6 +23,7 @@ from headrace.log.layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
     FORMAT_VERSION,
+    INCOMPLETE,
     INDEX,
     LEADER_EPOCHS,
     LOG,
@@ -61,8 +62,9 @@ class Cure(Enum):
 
     NONE = "nothing: the next start deals with it"
     CUT = "the damaged bytes are taken out; an empty batch keeps their offsets"
+    STAND_IN = "an empty batch keeps its offsets; a backup may still have the file"
     SET_ASIDE = "the file is set aside; the next start makes it again"
-    NAME_OWNER = "the file is set aside and written again from the metadata"
+    NAME_OWNER = "the file is written again from the metadata"
     BACKUP = "a repair cannot help: bring it back from a backup"
 
 
@@ -92,6 +94,7 @@ class Finding:
 class Report:
     directory: str
     was_clean: bool = False
+    has_metadata: bool = False
     partitions: int = 0
     segments: int = 0
     batches: int = 0
@@ -148,7 +151,8 @@ class _Check:
                     self._note(name, "a directory of no topic; the next start renames it", Cure.NONE)
         for name in sorted(set(self.summaries) & set(owners) - names):
             what = "the directory is missing, and held records when the broker stopped"
-            self._note(name, what, Cure.BACKUP, name)
+            self._note(f"{name}/{PARTITION_METADATA}", what, Cure.NAME_OWNER, name)
+            _PartitionCheck(self, name, owners[name], []).run([])
         return self.report
 
     def _note(
@@ -160,8 +164,13 @@ class _Check:
         if META not in names:
             self._note(META, "missing", Cure.NONE)
             return
+        data = self.disk.read(META)
+        if data == INCOMPLETE:
+            raise NoDataDirectory(
+                f"{self.disk.name} is an unfinished backup; remove it, and use a finished one"
+            )
         try:
-            properties = parse_properties(self.disk.read(META))
+            properties = parse_properties(data)
             version = int(properties["headrace.format"])
             int(properties["leader.epoch"])
         except (KeyError, ValueError) as error:
@@ -219,6 +228,7 @@ class _Check:
             return []
         if problems != ["ok"]:
             self._note(METADATA, f"damaged: {'; '.join(problems)}", Cure.BACKUP)
+        self.report.has_metadata = True
         self.known = {id for _, id, _ in topics} | {id for (id,) in deleted}
         policies = {name for (name,) in compacted}
         self.compacted |= {
@@ -254,16 +264,19 @@ class _PartitionCheck:
         self.summary = whole.summaries.get(directory)
         self.sizes = {row[0]: row[1] for row in self.summary["segments"]} if self.summary is not None else {}
         self.trusted_to = whole.points.get(key, 0) if whole.points is not None else 0
-        self.end = bases[0] if bases else 0
+        self.end = min([*bases, *self.sizes], default=0)
+        self.previous = ("", 0)
+        """The segment before the one that is looked at, and its size: a gap between the two is filled there."""
         self.open: dict[int, int] = {}
         self.epochs: list[tuple[int, int]] = []
 
     def run(self, names: list[str]) -> None:
-        for at, base in enumerate(self.bases):
-            is_last = at == len(self.bases) - 1
-            self._check_segment(base, is_last=is_last)
-        if self.summary is not None:
-            self._check_summary()
+        present = set(self.bases)
+        for base in sorted(present | set(self.sizes)):
+            if base in present:
+                self._check_segment(base, is_last=base == self.bases[-1])
+            else:
+                self._note_missing(base)
         self._check_epochs()
         for name in names:
             parsed = parse_file_name(name)
@@ -280,12 +293,27 @@ class _PartitionCheck:
         is_damage = is_trusted or self.report.was_clean
         self._note(path, what, Cure.SET_ASIDE if is_damage else Cure.NONE)
 
-    def _check_summary(self) -> None:
+    def _lost(self, cut: Cut) -> str:
+        """With a transaction's marker its outcome is lost, and records outside the damage with it."""
+        if cut.next_offset == cut.first_offset:
+            return "no offsets are lost"
+        lost = f"offsets {cut.first_offset} to {cut.next_offset - 1} are lost"
+        if self.open:
+            first = min(self.open.values())
+            lost += f"; a transaction that is open there (from offset {first} on) may be aborted instead of committed"
+        return lost
+
+    def _note_missing(self, base: int) -> None:
         """After a clean stop it is known what there was."""
         assert self.summary is not None
-        for base in sorted(set(self.sizes) - set(self.bases)):
-            path = f"{self.directory}/{file_name(base, LOG)}"
-            self._note(path, "missing, and was there when the broker stopped", Cure.BACKUP)
+        after = [other for other in {*self.bases, *self.sizes} if other > base]
+        cut = Cut(0, 0, base, min(after, default=max(base, int(self.summary["end_offset"]))))
+        path = f"{self.directory}/{file_name(base, LOG)}"
+        self._note(
+            path, f"missing, and was there when the broker stopped; {self._lost(cut)}", Cure.STAND_IN, cut
+        )
+        self.end = cut.next_offset
+        self.previous = (path, 0)
 
     def _check_segment(self, base: int, *, is_last: bool) -> None:
         path = f"{self.directory}/{file_name(base, LOG)}"
@@ -294,12 +322,14 @@ class _PartitionCheck:
         self.report.segments += 1
         self.report.size += size
         if base > self.end and not self.may_have_gaps:
-            what = f"offsets {self.end} to {base - 1} before it are missing"
-            self._note(path, what, Cure.CUT, Cut(0, 0, self.end, base))
+            before, before_size = self.previous
+            what = f"offsets {self.end} to {base - 1} after it are missing"
+            self._note(before, what, Cure.STAND_IN, Cut(before_size, before_size, self.end, base))
         elif base < self.end:
             self._note(path, f"its first offset is not above {self.end - 1}", Cure.BACKUP)
             return
         self.end = max(self.end, base)
+        self.previous = (path, size)
         is_trusted = self.whole.points is None or base < self.trusted_to
         self.may_have_gaps = self.is_compacted and is_trusted
         batches: dict[int, BatchHeader] = {}
@@ -368,8 +398,8 @@ class _PartitionCheck:
             return segment.size
         stop = segment.size if follower is None else follower
         next_offset = self._next_offset(segment, follower)
-        what = f"no record batch at byte {position}; offsets {self.end} to {next_offset - 1} are lost"
         cut = Cut(position, stop, self.end, max(next_offset, self.end))
+        what = f"no record batch at byte {position}; {self._lost(cut)}"
         self._note(segment.path, what, Cure.CUT, cut)
         self.end = max(next_offset, self.end)
         return stop
@@ -378,9 +408,9 @@ class _PartitionCheck:
         """The first offset after a damaged place that is known to be there."""
         if follower is not None:
             return read_header(segment.read(follower, 61)).base_offset
-        after = [base for base in self.bases if base > segment.base_offset]
+        after = [base for base in {*self.bases, *self.sizes} if base > segment.base_offset]
         if after:
-            return after[0]
+            return int(min(after))
         if self.summary is not None:
             return max(int(self.summary["end_offset"]), self.end)
         return self.end
@@ -389,6 +419,7 @@ class _PartitionCheck:
         """A file that is cut between two batches looks whole: the next segment, or the clean stop, tells."""
         expected = self.sizes.get(segment.base_offset)
         has_cut = any(one.path == segment.path and one.cut is not None for one in self.report.findings)
+        is_last = is_last and segment.base_offset == max(self.sizes, default=segment.base_offset)
         if is_last and self.summary is not None and self.end < self.summary["end_offset"] and not has_cut:
             end = int(self.summary["end_offset"])
             what = f"offsets {self.end} to {end - 1} at its end are missing"

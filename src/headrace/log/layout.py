@@ -29,6 +29,8 @@ FORMAT_VERSION = 2
 """
 
 META = "meta.properties"
+INCOMPLETE = b"# An unfinished backup: remove this directory.\nheadrace.format=unfinished-backup\n"
+"""What meta.properties says until a backup is whole."""
 CLEAN_SHUTDOWN = "clean-shutdown"
 START_OFFSETS = "log-start-offset-checkpoint"
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"

@@ -27,6 +27,7 @@ from headrace.log.layout import (
     CLEANER_OFFSETS,
     DELETED_DIRECTORY,
     FORMAT_VERSION,
+    INCOMPLETE,
     LOG,
     META,
     PARTITION_METADATA,
@@ -203,8 +204,13 @@ class LogManager:
 
     def _read_meta(self) -> tuple[int, int]:
         """The leader epoch of the last start, and the directory's format."""
+        data = self.disk.read(META)
+        if data == INCOMPLETE:
+            raise UnknownFormat(
+                f"{self.disk.name} is an unfinished backup; remove it, and use a finished one"
+            )
         try:
-            properties = parse_properties(self.disk.read(META))
+            properties = parse_properties(data)
             version = int(properties["headrace.format"])
             if version > FORMAT_VERSION:
                 raise UnknownFormat(

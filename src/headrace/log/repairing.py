@@ -51,15 +51,19 @@ def losses(report: Report) -> list[Loss]:
             finding.path,
         )
         for finding in report.findings
-        if finding.cut is not None
+        if finding.cut is not None and finding.cut.next_offset > finding.cut.first_offset
     ]
 
 
-def repair(disk: OsDisk, report: Report, *, quarantine: str) -> None:
-    """Does what the findings need. The disk must be locked by the caller; safe to repeat after a crash."""
+def repair(disk: OsDisk, report: Report, *, quarantine: str) -> bool:
+    """Does what the findings need; whether there was anything to do.
+
+    Without the metadata nobody knows whose records these are: then nothing is touched. The disk must be locked by the
+    caller; safe to repeat after a crash.
+    """
     damages = [finding for finding in report.damages if finding.cure is not Cure.BACKUP]
-    if not damages:
-        return
+    if not damages or not report.has_metadata:
+        return False
     # First of all: whatever happens from here on, the next start checks everything.
     for name in (CLEAN_SHUTDOWN, RECOVERY_POINTS):
         _set_aside(disk, name, quarantine)
@@ -73,14 +77,19 @@ def repair(disk: OsDisk, report: Report, *, quarantine: str) -> None:
         else:
             _set_aside(disk, path, quarantine)
         if findings[0].cure is Cure.NAME_OWNER:
+            disk.make_directory(parent_of(path))
             replace_file(disk, path, encode_partition_metadata(report.topic_ids[findings[0].partition or ""]))
     for directory in sorted({parent_of(path) for path in by_path}):
         disk.sync_directory(directory)
+    disk.sync_directory()
+    return True
 
 
 def _cut(disk: OsDisk, path: str, cuts: Sequence[Cut], quarantine: str) -> None:
-    data = disk.read(path)
-    _keep(disk, path, data, quarantine)
+    data = b""
+    if disk.exists(path):
+        data = disk.read(path)
+        _keep(disk, path, data, quarantine)
     kept = bytearray()
     at, epoch = 0, _first_epoch(data)
     for cut in sorted(cuts):

@@ -8,6 +8,8 @@ from typer.testing import CliRunner
 
 from headrace import Broker
 from headrace.cli.app import app
+from headrace.log.layout import INCOMPLETE
+from headrace.log.manager import UnknownFormat
 from headrace.wire.records import NewRecord, build_batch, read_records
 
 SEGMENT = f"orders-0/{0:020d}.log"
@@ -94,11 +96,57 @@ def test_offsets_that_were_cut_off_at_the_end_are_not_used_again(data: Path) -> 
         assert broker.call(lambda: broker.core.topics.require("orders", 0).log.end_offset) == 10
 
 
-def test_metadata_that_is_damaged_needs_a_backup(data: Path) -> None:
+def test_a_missing_segment_is_lost_with_its_offsets_and_the_broker_goes_on_after_them(data: Path) -> None:
+    (data / SEGMENT).unlink()
+    assert "Lost: orders-0 offsets 0 to 9 (at most 10 records" in headrace("log", "repair", data, "--execute")
+    headrace("log", "check", data)
+    with Broker(data_dir=data) as broker:
+        assert broker.call(lambda: broker.core.topics.require("orders", 0).log.end_offset) == 10
+
+
+def test_a_repair_says_that_the_outcome_of_a_transaction_may_be_lost(data: Path) -> None:
+    with Broker(data_dir=data) as broker:
+
+        def append() -> None:
+            log = broker.core.topics.require("orders", 0).log
+            record = NewRecord(None, b"10", (), 1)
+            producer = {"producer_id": 7, "producer_epoch": 0}
+            log.append(build_batch([record], base_sequence=0, is_transactional=True, **producer), now_ms=1)
+            log.append_marker(**producer, commit=True, coordinator_epoch=0, now_ms=1)
+
+        broker.call(append)
+    flip(data / SEGMENT, (data / SEGMENT).stat().st_size - 1)
+    output = headrace("log", "repair", data)
+    assert "offsets 11 to 11 are lost; a transaction that is open there (from offset 10 on)" in output
+
+
+def test_rubbish_after_the_last_batch_costs_no_offsets(data: Path) -> None:
+    path = data / SEGMENT
+    path.write_bytes(path.read_bytes() + b"rubbish")
+    output = headrace("log", "repair", data, "--execute")
+    assert "no offsets are lost" in output
+    assert "Lost:" not in output
+    assert len(values(data)) == 10
+
+
+def test_metadata_that_is_damaged_needs_a_backup_and_nothing_is_touched(data: Path) -> None:
     (data / "metadata.sqlite").write_bytes(b"no database")
+    (data / "meta.properties").write_bytes(b"damaged, too")
     assert "metadata.sqlite" in headrace("log", "check", data, status=1)
     output = headrace("log", "repair", data, "--execute", status=1)
     assert "bring it back from a backup" in output
+    assert "What was there before" not in output
+    assert (data / "meta.properties").read_bytes() == b"damaged, too"
+    assert not (data / "quarantine").exists()
+
+
+def test_an_unfinished_backup_is_refused_and_left_as_it_is(data: Path) -> None:
+    (data / "meta.properties").write_bytes(INCOMPLETE)
+    for command in (("log", "check", data), ("log", "repair", data, "--execute")):
+        assert "is an unfinished backup; remove it" in headrace(*command, status=1)
+    assert (data / "meta.properties").read_bytes() == INCOMPLETE
+    with pytest.raises(UnknownFormat, match="is an unfinished backup; remove it"):
+        Broker(data_dir=data).start()
 
 
 def test_a_broker_that_runs_is_left_alone(data: Path) -> None:
