@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headrace.log.disk import Disk, File
-from headrace.log.errors import FULL, REFUSALS
+from headrace.log.errors import FULL, REFUSALS, cure_of
 
 logger = logging.getLogger("headrace.log")
 
@@ -28,6 +28,8 @@ class Reserve:
         self._size = size
         self._guard = threading.Lock()
         self._is_there = False
+        self._is_missed = False
+        """It could not be made: that is said once."""
 
     @property
     def is_out(self) -> bool:
@@ -47,7 +49,17 @@ class Reserve:
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
+            if not self._is_missed:
+                self._is_missed = True
+                logger.error(
+                    "there is no room for the reserve of %d bytes (%s): records are refused until there is. "
+                    "%s, or set headrace.disk.reserve.bytes lower",
+                    self._size,
+                    error.strerror,
+                    cure_of(error),
+                )
             return
+        self._is_missed = False
         with self._guard:
             self._is_there = True
 

@@ -108,6 +108,18 @@ def test_retention_frees_a_full_disk_although_it_needs_a_new_segment(disk: Small
     assert disk.used() < used
 
 
+def test_a_start_without_room_for_the_reserve_says_once_that_records_are_refused(
+    disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk.room = SIZE // 2
+    manager = open_manager(disk)
+    manager.store.reserve.make()
+    (message,) = [record.getMessage() for record in caplog.records]
+    assert "no room for the reserve of 3000000 bytes" in message
+    assert "headrace.disk.reserve.bytes lower" in message
+    manager.close()
+
+
 def test_a_reserve_that_has_no_room_is_not_made_in_part(disk: SmallDisk) -> None:
     disk.room = SIZE // 2
     manager = open_manager(disk)

@@ -78,7 +78,7 @@ _HEADRACE = (
         "headrace.disk.reserve.bytes", Type.LONG, 4 * 1024 * 1024,
         "Room in the data directory that is kept back and given up when the disk is full, so that DeleteRecords, "
         "DeleteTopics and retention can free space; 0 for none.",
-        minimum=0,
+        minimum=0, maximum=1 << 30,
     ),
     _broker(
         "headrace.unread.response.bytes", Type.INT, 96 << 20,

@@ -232,3 +232,9 @@ def test_a_groups_value_is_held_within_the_brokers_bounds(store: MetadataStore) 
     settings = Settings({"group.consumer.max.session.timeout.ms": 48_000})
     settings.attach(store)
     assert settings.group_int("g", "consumer.session.timeout.ms") == 48_000
+
+
+def test_a_reserve_that_would_fill_the_disk_is_refused() -> None:
+    Settings({"headrace.disk.reserve.bytes": 1 << 30})
+    with pytest.raises(ValueError, match="no more than 1073741824"):
+        Settings({"headrace.disk.reserve.bytes": 100 << 40})
