@@ -1,6 +1,7 @@
 """`headrace backup`: a consistent copy of a running broker's data directory."""
 
 import json as codec
+import os
 import socket
 from collections import deque
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from headrace.cli.options import Json
 from headrace.cli.render import count, print_json
 
 DEFAULT_DATA = Path("headrace-data")
+SOCKET_PATH_MAX = 103
+"""On macOS; Linux takes 4 more."""
 
 
 def backup(
@@ -67,6 +70,11 @@ def _ask(data: Path, request: dict[str, str]) -> Iterator[dict[str, Any]]:
         except PermissionError:
             raise Refused(f"{data / CONTROL} is open to the broker's user only") from None
         except OSError as error:
+            if len(os.fsencode(data / CONTROL)) > SOCKET_PATH_MAX:
+                raise Refused(
+                    f"the path {data / CONTROL} is too long for a socket (more than {SOCKET_PATH_MAX} bytes); "
+                    "stop the broker and copy its directory, or give it one with a shorter path"
+                ) from None
             raise Refused(f"{data / CONTROL} cannot be reached: {error.strerror or error}") from None
         try:
             connection.sendall(codec.dumps(request).encode() + b"\n")

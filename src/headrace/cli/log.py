@@ -115,6 +115,11 @@ def _locked(directory: Path) -> "Iterator[OsDisk]":
         disk.lock()
     except DirectoryLocked:
         raise Refused(f"{directory} is in use by a broker; stop it first") from None
+    except OSError as error:
+        why = f"{directory} cannot be locked: {error.strerror}"
+        raise Refused(
+            f"{why}; run the command as the broker's user, or on a copy that can be written"
+        ) from None
     try:
         yield disk
     finally:

@@ -159,3 +159,18 @@ def test_a_place_without_a_data_directory_is_refused_and_left_as_it_is(tmp_path:
     assert "there is no directory" in headrace("log", "check", tmp_path / "none", status=1)
     assert "not a data directory" in headrace("log", "check", tmp_path, status=1)
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_directory_that_cannot_be_locked_is_refused_with_the_cure(data: Path) -> None:
+    (data / ".lock").unlink()
+    (data / ".lock").mkdir()
+    output = headrace("log", "check", data, status=1)
+    assert "cannot be locked" in output
+    assert "run the command as the broker's user, or on a copy that can be written" in output
+
+
+def test_a_path_that_is_too_long_for_the_control_socket_is_named(tmp_path: Path) -> None:
+    data = tmp_path / ("x" * 110)
+    data.mkdir()
+    output = headrace("backup", tmp_path / "copy", "--data", data, status=1)
+    assert "is too long for a socket" in output
