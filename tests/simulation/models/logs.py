@@ -7,7 +7,7 @@ acks=all the power. After a restart each log is read from end to end and compare
 gone from the end, and is then forgotten here too. The start of a log moves only for a reason.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -165,8 +165,10 @@ class Logs(Model):
         self.asked_to_delete: set[bytes] = set()
         self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
         """Where each value was appended. Values are unique."""
-        self.markers: dict[tuple[bytes, int], list[tuple[int, int, bool]]] = {}
-        """Offset, producer id and decision of markers that a start has written, before the models look at it."""
+        self.early: dict[tuple[bytes, int], list[tuple[int, Callable[[], None]]]] = {}
+        """What a start has appended (markers, dead letters) before the models see where each log then ended: its
+        offset, and what takes it into the model.
+        """
 
     @property
     def now_ms(self) -> int:
@@ -223,7 +225,8 @@ class Logs(Model):
     def appending(self, log: PartitionLog, data: bytes) -> None:
         model = self.of(log)
         if model is not None:
-            model.attempt = data
+            if not self.world.is_starting:  # else it is still to be seen what became of the last one
+                model.attempt = data
             if model.is_damaged:
                 self._note_values(model, data)
 
@@ -235,13 +238,22 @@ class Logs(Model):
 
     def refused(self, log: PartitionLog, data: bytes) -> None:
         model = self.of(log)
-        if model is not None:
+        if model is not None and not self.world.is_starting:
             model.attempt = None
 
     def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
         model = self.of(log)
         if model is None or model.is_damaged:
             return
+        if self.world.is_starting:
+            self._take_early(log, appended, lambda: self._append(model, log, data, appended))
+        else:
+            self._append(model, log, data, appended)
+
+    def _take_early(self, log: PartitionLog, appended: Appended, take: Callable[[], None]) -> None:
+        self.early.setdefault((log.topic_id, log.partition), []).append((appended.base_offset, take))
+
+    def _append(self, model: LogModel, log: PartitionLog, data: bytes, appended: Appended) -> None:
         model.attempt = None
         entries = entries_of(data, appended.base_offset, self.now_ms)
         if appended.append_time_ms >= 0:
@@ -301,8 +313,8 @@ class Logs(Model):
         if model is None or model.is_damaged:
             return
         if self.world.is_starting:
-            self.markers.setdefault((log.topic_id, log.partition), []).append(
-                (appended.base_offset, producer_id, commit)
+            self._take_early(
+                log, appended, lambda: self._mark(model, appended.base_offset, producer_id, commit)
             )
         else:
             self._mark(model, appended.base_offset, producer_id, commit)
@@ -449,7 +461,7 @@ class Logs(Model):
             if not topic.is_internal:
                 for partition in topic.partitions:
                     self._check_log(partition.log, how)
-        self.markers.clear()
+        self.early.clear()
         known = set(self.topics.values())
         for key in [key for key in self.logs if key[0] not in known]:
             del self.logs[key]
@@ -501,8 +513,8 @@ class Logs(Model):
         promised = model.durable_end if how is End.POWER else model.end
         if how is End.FAILED and not self.world.scenario.is_fsync:
             promised = model.kept_end
-        markers = self.markers.get((model.topic_id, model.partition), [])
-        end = markers[0][0] if markers else log.end_offset
+        early = self.early.get((model.topic_id, model.partition), [])
+        end = early[0][0] if early else log.end_offset
         if end < promised:
             raise Violation(
                 "acknowledged records lost",
@@ -526,8 +538,8 @@ class Logs(Model):
             # Its records were deleted, and had not reached the disk: nothing is left of that transaction here.
             if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
                 del model.open[producer_id]
-        for marker in markers:
-            self._mark(model, *marker)
+        for _, take in early:
+            take()
 
     def _take_attempt(self, model: LogModel) -> None:
         """The process died in the middle of an append that has reached the disk whole."""
