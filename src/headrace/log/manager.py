@@ -461,7 +461,12 @@ class LogManager:
         dropped: dict[PartitionLog, list[Doomed]] = {}
         for one in doomed:
             if one.directory:
-                self.disk.remove_directory(one.directory)
+                try:
+                    self.disk.remove_directory(one.directory)
+                except OSError as error:
+                    if error.errno not in REFUSALS:
+                        raise
+                    left.append(one)
             elif one.log is not None and not one.log.is_deleted:  # else its directory goes as a whole
                 dropped.setdefault(one.log, []).append(one)
         self.sync(dropped)

@@ -11,7 +11,7 @@ import pytest
 from headrace.log.config import LogConfig
 from headrace.log.disk import DirectoryLocked, OsDisk, write_file
 from headrace.log.manager import LogManager, UnknownFormat
-from headrace.log.memory_disk import MemoryDisk
+from headrace.log.memory_disk import REMOVE, MemoryDisk
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, TOPIC_ID, batch, open_log, values_of
 
@@ -339,3 +339,15 @@ def test_a_clean_stop_that_a_full_disk_refuses_is_an_os_error_whatever_is_refuse
         disk.restart()
         log = open_log(disk)[1]
         assert (log.end_offset, values_of(log)[-1]) == (3, "c")
+
+
+def test_the_directory_of_a_deleted_topic_is_removed_later_if_the_system_refuses_it_now() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, file_delete_delay_ms=0)
+    log.append(batch("a"), now_ms=NOW)
+    manager.delete_topic("orders", now_ms=NOW)
+    disk.fail_at(1, OSError(errno.EMFILE, "Too many open files"), kinds={REMOVE})
+    manager.run_background_work(NOW)
+    assert any(name.endswith("-delete") for name in disk.list())
+    manager.run_background_work(NOW)
+    assert not any(name.endswith("-delete") for name in disk.list())
