@@ -283,6 +283,8 @@ class Segment:
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
 
     def read(self, position: int, size: int) -> bytes:
+        if position + size > self.size:  # a damaged length must not ask for memory
+            raise self.damaged(position, f"{size} bytes are wanted and {self.size - position} are left")
         data = self.file().read(position, size)
         if len(data) != size:
             raise self.damaged(position, f"{len(data)} bytes where {size} were written")

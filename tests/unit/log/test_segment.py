@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.log.disk import write_file
-from headrace.log.memory_disk import MemoryDisk
+from headrace.log.memory_disk import MemoryDisk, MemoryFile
 from headrace.log.segment import OpenFiles, Segment
 from headrace.wire.batches import place, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -110,6 +110,23 @@ def test_rubbish_instead_of_a_batch_is_a_storage_error_that_says_where() -> None
         assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
         assert segment.path in str(caught.value)
         assert "at byte" in str(caught.value)
+
+
+def test_more_than_there_is_is_damage_and_is_not_asked_of_the_disk(
+    segment: Segment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = fill(segment, 3)
+    asked: list[int] = []
+    read = MemoryFile.read
+
+    def noted(file: MemoryFile, position: int, wanted: int) -> bytes:
+        asked.append(wanted)
+        return read(file, position, wanted)
+
+    monkeypatch.setattr(MemoryFile, "read", noted)
+    with pytest.raises(KafkaError, match=f"is damaged at byte {size}"):
+        segment.read(size, 1 << 28)
+    assert not asked
 
 
 def test_a_file_in_use_gets_a_second_chance_before_it_is_closed() -> None:
