@@ -177,7 +177,7 @@ class Book:
         if one.is_lost:
             self._seen_lost[id(one)] = one
         self._noted_answer(one, kind)
-        one._acquired.keeper.acknowledge(one, AcknowledgeType(kind))
+        one._grant.keeper.acknowledge(one, AcknowledgeType(kind))
 
     def _noted_answer(self, one: Given, kind: int, *, replaces: bool = False) -> None:
         place = one.partition, one.offset
