@@ -54,7 +54,7 @@ class Backups:
 
     def stop(self) -> None:
         if self._running is not None:
-            self._running.cancel()
+            self._running.cancel("the broker is stopping")
 
 
 class Backup:
@@ -72,7 +72,7 @@ class Backup:
         self._progress = progress
         self._done = done
         self._copying: Copying | None = None
-        self._is_cancelled = False
+        self._given_up: str | None = None
 
     def begin(self) -> None:
         """Between two turns of the loop: what is written from now on is not in the copy."""
@@ -83,13 +83,13 @@ class Backup:
             return
         self._partitions, self._size = len(cut.logs), cut.size
         self._copying = Copying(self._disk, cut, self._target)
-        self._copying.is_cancelled = self._is_cancelled
+        self._copying.given_up = self._given_up
         self._go_on()
 
-    def cancel(self) -> None:
-        self._is_cancelled = True
+    def cancel(self, why: str) -> None:
+        self._given_up = why
         if self._copying is not None:
-            self._copying.is_cancelled = True
+            self._copying.given_up = why
 
     def _go_on(self) -> None:
         assert self._copying is not None
@@ -99,7 +99,7 @@ class Backup:
         copying = self._copying
         assert copying is not None
         if error is not None:
-            logger.warning("the backup to %s was given up: %s", self._target, error or "nobody waits for it")
+            logger.warning("the backup to %s was given up: %s", self._target, error)
             self._done(error)
         elif copying.is_done:
             logger.info("backed up %d partitions to %s", self._partitions, self._target)

@@ -61,7 +61,7 @@ class _Control(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         self._transport = None
         if self._backup is not None:
-            self._backup.cancel()  # whoever asked for it has gone
+            self._backup.cancel("the command that asked for it has ended")
 
     def data_received(self, data: bytes) -> None:
         self._buffer += data

@@ -54,7 +54,7 @@ SLICE_S = 0.05
 
 
 class Cancelled(Exception):
-    """Nobody waits for the backup any more."""
+    """The backup was given up; the text says why."""
 
 
 class LogCut(NamedTuple):
@@ -127,7 +127,8 @@ class Copying:
     def __init__(self, disk: OsDisk, cut: Cut, target: Path) -> None:
         self.copied = 0
         self.is_done = False
-        self.is_cancelled = False
+        self.given_up: str | None = None
+        """Why it is to end early."""
         self._disk = disk
         self._cut = cut
         self._target = target
@@ -139,8 +140,8 @@ class Copying:
         until = time.monotonic() + SLICE_S
         try:
             for _ in self._steps:
-                if self.is_cancelled:
-                    raise Cancelled
+                if self.given_up is not None:
+                    raise Cancelled(self.given_up)
                 if time.monotonic() >= until:
                     return
         except BaseException:

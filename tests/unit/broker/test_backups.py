@@ -158,6 +158,16 @@ def test_no_broker_starts_from_a_copy_that_is_not_whole(desk: Desk) -> None:
         desk.open("copy")
 
 
+def test_a_broker_that_stops_gives_it_up_and_says_why(desk: Desk) -> None:
+    desk.append(b"v", 20)
+    desk.begin()
+    desk.worker.step()
+    desk.core.backups.stop()
+    desk.worker.run_all()
+    assert [str(result) for result in desk.results] == ["the broker is stopping"]
+    assert not (desk.folder / "copy").exists()
+
+
 def test_a_second_one_has_to_wait(desk: Desk) -> None:
     desk.append(b"v")
     desk.begin()
