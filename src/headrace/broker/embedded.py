@@ -24,7 +24,9 @@ from headrace.broker.settings import Settings
 from headrace.broker.share.intervene import release_record
 from headrace.broker.share.view import group_view
 from headrace.log.disk import Disk, OsDisk
+from headrace.log.layout import INCOMPLETE, META, parse_directory_name
 from headrace.log.memory_disk import MemoryDisk
+from headrace.log.metadata import MetadataError
 from headrace.share.view import SharePartitionState
 from headrace.version import __version__
 
@@ -225,6 +227,7 @@ class Broker:
         else:
             disk = OsDisk(self._data_dir)
             metadata_path = self._data_dir / "metadata.sqlite"
+            _require_metadata(disk, metadata_path)
         return BrokerCore(
             self._settings,
             disk=disk,
@@ -260,3 +263,18 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()
+
+
+def _require_metadata(disk: OsDisk, path: Path) -> None:
+    """A start without it would set every partition's directory aside as one of no topic."""
+    if not path.parent.is_dir() or path.exists():
+        return
+    found = [name for name in disk.list() if parse_directory_name(name) is not None]
+    is_backup = (
+        disk.exists(META) and disk.read(META) == INCOMPLETE
+    )  # which is refused, too, with another cure
+    if found and not is_backup:
+        raise MetadataError(
+            f"{path} is missing, and nobody knows the topics of {len(found)} partitions beside it. "
+            "Bring it back from a backup, or use another directory"
+        )

@@ -10,6 +10,7 @@ from headrace import Broker
 from headrace.cli.app import app
 from headrace.log.layout import INCOMPLETE
 from headrace.log.manager import UnknownFormat
+from headrace.log.metadata import MetadataError
 from headrace.wire.records import NewRecord, build_batch, read_records
 
 SEGMENT = f"orders-0/{0:020d}.log"
@@ -140,8 +141,17 @@ def test_metadata_that_is_damaged_needs_a_backup_and_nothing_is_touched(data: Pa
     assert not (data / "quarantine").exists()
 
 
+def test_a_broker_does_not_start_without_the_metadata_of_its_records(data: Path) -> None:
+    (data / "metadata.sqlite").rename(data / "elsewhere")
+    with pytest.raises(MetadataError, match="is missing, and nobody knows the topics of 1 partitions"):
+        Broker(data_dir=data).start()
+    (data / "elsewhere").rename(data / "metadata.sqlite")
+    assert len(values(data)) == 10
+
+
 def test_an_unfinished_backup_is_refused_and_left_as_it_is(data: Path) -> None:
     (data / "meta.properties").write_bytes(INCOMPLETE)
+    (data / "metadata.sqlite").unlink()
     for command in (("log", "check", data), ("log", "repair", data, "--execute")):
         assert "is an unfinished backup; remove it" in headrace(*command, status=1)
     assert (data / "meta.properties").read_bytes() == INCOMPLETE
