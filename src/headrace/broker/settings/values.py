@@ -87,6 +87,8 @@ class Settings:
         """Changes whenever any value may have: hot paths keep what they read until it does."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after broker settings were altered on the running broker."""
+        self.on_group_changed: list[Callable[[builtins.str], None]] = []
+        """Called with a group's id after its settings were altered."""
         self._recompute()
         refusals = contradictions(self)
         if refusals:
@@ -297,6 +299,8 @@ class Settings:
         else:
             self._groups.pop(group_id, None)
         self.revision += 1
+        for listener in self.on_group_changed:
+            listener(group_id)
 
     def _recompute(self) -> None:
         self.revision += 1

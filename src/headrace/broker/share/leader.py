@@ -69,6 +69,8 @@ class ShareLeader:
         self._histograms: dict[str, tuple[Histogram, Histogram]] = {}
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
+        core.settings.on_changed.append(lambda: self._wake(list(self._loaded.values())))
+        core.settings.on_group_changed.append(lambda group_id: self._wake(self.loaded(group_id)))
         core.metrics.gauge("ShareSessionsCount", lambda: len(self.sessions))
         core.metrics.gauge("SharePartitionsCount", lambda: len(self._loaded))
 
@@ -212,6 +214,16 @@ class ShareLeader:
             self._by_group.setdefault(key.group_id, {}),
             self._by_topic.setdefault(key.topic_id, {}),
         )
+
+    def _wake(self, changed: Sequence[LoadedPartition]) -> None:
+        """A wider window or another isolation level can make records readable that were there before."""
+        self._core.slices.run(self._touch(changed))
+
+    def _touch(self, changed: Sequence[LoadedPartition]) -> Steps:
+        for count, loaded in enumerate(changed, 1):
+            self._core.parked.touch(loaded.key)
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
 
     def note_fetch(self, group_id: str, percent: float, spent_ms: float) -> None:
         """How many of its partitions a fetch got records from, and how long it took to acquire them."""

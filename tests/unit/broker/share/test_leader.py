@@ -433,3 +433,36 @@ def test_a_fetch_that_finds_only_aborted_records_does_not_wait_beside_the_record
     assert isinstance(first, ShareFetchResponse)
     assert acquired(first) == []
     assert member.take(topic, records_max=5) == [(6, 11, 1)]
+
+
+def test_a_parked_fetch_wakes_when_its_group_may_read_what_is_undecided(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.configure(share_isolation_level="read_committed")
+    log, now_ms = topic.partitions[0].log, bench.clock.wall_ms()
+    undecided = [NewRecord(None, b"undecided", (), now_ms)] * 3
+    log.append(
+        build_batch(undecided, producer_id=7, producer_epoch=0, base_sequence=0, is_transactional=True),
+        now_ms=now_ms,
+    )
+    parked = Member(bench, "a").ask_fetch(topic, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    bench.core.settle()
+    assert not parked.is_done
+    bench.configure(share_isolation_level="read_uncommitted")
+    bench.core.settle()
+    assert acquired(parked.value) == [(0, 2, 1)]
+
+
+def test_a_parked_fetch_wakes_when_the_broker_allows_more_locks(bench: Bench) -> None:
+    topic = bench.topic()
+    settings = bench.core.settings
+    settings.set_dynamic("group.share.partition.max.record.locks", "100")
+    bench.produce(topic, 100)
+    holder = Member(bench, "holder", connection_id=2)
+    assert holder.take(topic, records_max=100) == [(0, 99, 1)]
+    bench.produce(topic, 5)
+    parked = Member(bench, "a").ask_fetch(topic, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    settings.set_dynamic("group.share.partition.max.record.locks", "2000")
+    bench.core.settle()
+    assert acquired(parked.value) == [(100, 104, 1)]
