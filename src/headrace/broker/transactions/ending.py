@@ -81,13 +81,21 @@ class Ending:
         return self._is_completed
 
     def proceed(self) -> None:
-        """Called once the decision is durable, and again after each refusal."""
-        try:
-            for place in sorted(self.remaining):
+        """Called once the decision is durable, and again after each refusal.
+
+        A partition that refuses its marker, perhaps for good because it is damaged, does not keep the others from
+        theirs.
+        """
+        refusal: KafkaError | None = None
+        for place in sorted(self.remaining):
+            try:
                 self._mark(place)
+            except KafkaError as error:
+                refusal = refusal or error
+            else:
                 self.remaining.discard(place)
-        except KafkaError as error:
-            self._retry(error)
+        if refusal is not None:
+            self._retry(refusal)
             return
         self._core.durable(self._logs).then(lambda _: self._finish())
 

@@ -263,6 +263,22 @@ class TestDisksThatRefuse:
         assert len(core.markers(*P0)) == len(core.markers(*P1)) == 1
         assert state(core).state is State.COMPLETE_COMMIT
 
+    def test_a_partition_that_refuses_its_marker_does_not_keep_the_others_from_theirs(
+        self, core: FakeCore
+    ) -> None:
+        producer = initialise(core)
+        add(core, producer, P0, P1)
+        core.refuse(
+            None
+        )  # the decision passes, the first marker does not: its partition may be damaged for good
+        assert end(core, producer).is_done
+        assert core.markers(*P0) == []
+        assert [marker.commit for marker in core.markers(*P1)] == [True]
+        assert state(core).partitions == {P0}
+        core.advance(RETRY_MS)
+        assert len(core.markers(*P0)) == len(core.markers(*P1)) == 1
+        assert state(core).state is State.COMPLETE_COMMIT
+
     def test_a_refused_completion_is_written_later(self, core: FakeCore) -> None:
         producer = initialise(core)
         add(core, producer, P0)
