@@ -243,8 +243,18 @@ class LogManager:
                 log = self._load(log)
                 self._follow_epoch(log.epochs.latest)
             else:
-                # A power cut may have taken records that were deleted before they were ever synced.
-                log.start_offset = log.end_offset = self.store.start_offsets.get(log.key) or 0
+                # A power cut may have taken records that were deleted before they were ever synced. And where a
+                # trusted log has lost its directory, no offset below its recovery point is used again: what is
+                # written there would be trusted without having been synced.
+                start_offset = self.store.start_offsets.get(log.key) or 0
+                log.start_offset = log.end_offset = max(start_offset, log.trust.saved)
+                if log.end_offset > start_offset:
+                    logger.error(
+                        "%s: offsets %d to %d are gone; the disk or somebody has lost the directory",
+                        log.name,
+                        start_offset,
+                        log.end_offset - 1,
+                    )
             self.logs[key] = log
         return log
 

@@ -157,7 +157,7 @@ class _Recovery:
         if log.segments and start_offset > log.end_offset and not may_start_over:
             logger.error("%s: its start offset %d is another topic's and is ignored", log.name, start_offset)
             start_offset = log.bases[0]
-        log.start_offset = max(log.bases[0] if log.bases else 0, start_offset)
+        log.start_offset = max(log.bases[0] if log.bases else log.end_offset, start_offset)
         if log.start_offset > start_offset:  # retention writes it down before it removes anything
             logger.error(
                 "%s: offsets %d to %d are gone; somebody has removed their segments",

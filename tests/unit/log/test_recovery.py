@@ -285,6 +285,25 @@ def test_lost_synced_records_are_reported(disk: MemoryDisk, caplog: pytest.LogCa
     assert values_of(log) == ["2", "3"]
 
 
+@pytest.mark.parametrize("lost", ["the directory", "its files"])
+def test_a_trusted_log_that_lost_its_files_uses_no_offset_again(disk: MemoryDisk, lost: str) -> None:
+    """What is written below the recovery point would be trusted, though it was never synced."""
+    manager, log = open_log(disk, segment_bytes=200)
+    for number in range(5):
+        log.append(batch(f"{number}"), now_ms=NOW)
+    manager.sync([log])
+    disk.restart()
+    for name in disk.list("orders-0"):
+        disk.remove(f"orders-0/{name}")
+    if lost == "the directory":
+        disk.remove_directory("orders-0")
+    _, log = open_log(disk, segment_bytes=200)
+    assert (log.start_offset, log.end_offset) == (4, 4)
+    log.append(batch("a"), now_ms=NOW)
+    log.append(batch("b"), now_ms=NOW)
+    assert values_of(killed(disk, segment_bytes=200)) == ["a", "b"]
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"00000000\n{}", "flipped"])
 def test_an_unreadable_summary_means_recovery(disk: MemoryDisk, content: bytes | str) -> None:
     manager, log = open_log(disk)
