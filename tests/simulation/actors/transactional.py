@@ -86,6 +86,7 @@ class TransactionalProducer(Producer):
             if not is_sound:
                 break
         offsets: list[tuple[Place, Commit]] = []
+        self.groups.pending[self.name] = offsets
         if is_sound and self.rng.random() < 0.4:
             is_sound = yield from self.send_offsets(offsets)
         chance = self.rng.random()
@@ -179,12 +180,17 @@ class TransactionalProducer(Producer):
                 )
             ],
         )
-        response = yield from self.ask(commit, 5 if self.is_second else 3)
-        if response is None or response.topics[0].partitions[0].error_code != ErrorCode.NONE:
-            return False
-        if self.logs.topics.get(topic) == topic_id:
-            offsets.append(((self.group_id, topic, 0), Commit(0, offset)))
-        return True
+
+        def answered(pending: Pending) -> None:
+            is_taken = pending.response.topics[0].partitions[0].error_code == ErrorCode.NONE
+            if is_taken and self.logs.topics.get(topic) == topic_id:
+                offsets.append(((self.group_id, topic, 0), Commit(0, offset)))
+
+        pending = self.post(commit, 5 if self.is_second else 3)
+        pending.on_answer = answered
+        self.world.transmit(self._link)
+        yield pending
+        return not pending.is_lost and pending.response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     def end(self, transaction: TransactionModel, *, commit: bool, offsets: list[tuple[Place, Commit]]) -> Ask:
         transaction.wish = Wish.COMMIT if commit else Wish.ABORT

@@ -12,6 +12,7 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.broker.groups.consumer import ConsumerGroup
+from headrace.broker.groups.offsets import CommittedOffset
 from headrace.broker.groups.registry import GroupType
 from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topic
 from tests.simulation.model import End, Model
@@ -65,6 +66,8 @@ class Groups(Model):
     def __init__(self, world: "World") -> None:
         super().__init__(world)
         self.committed: dict[Place, Committed] = {}
+        self.pending: dict[str, list[tuple[Place, Commit]]] = {}
+        """Offsets that the broker has taken into a transaction which nobody has asked to end yet, by its producer."""
         self._numbers = count(1)
         self._snapshot: object = None
         self.is_damaged = False
@@ -119,6 +122,11 @@ class Groups(Model):
                 nothing = Commit(next(self._numbers), None, is_done=True)
                 waiting = [commit for commit in committed.candidates if not commit.is_done]
                 committed.candidates = [nothing, *waiting]
+        self._drop_pending({topic.name})
+
+    def _drop_pending(self, gone: set[str]) -> None:
+        for offsets in self.pending.values():
+            offsets[:] = [(place, commit) for place, commit in offsets if place[1] not in gone]
 
     # In the end
 
@@ -209,6 +217,9 @@ class Groups(Model):
 
     def after_start(self, how: End) -> None:
         self.core.topics.on_deleted.append(self._topic_deleted)
+        self._drop_pending({place[1] for place, _ in self._all_pending()} - self.logs.topics.keys())
+        if not self.core.logs.was_clean:
+            self._move_back()
         for place, committed in self.committed.items():
             if how is End.POWER and not self.world.scenario.is_fsync:
                 committed.is_unknown = True
@@ -216,19 +227,43 @@ class Groups(Model):
         if how is End.CLEAN and self._snapshot is not None:
             self._check_replay()
 
+    def _all_pending(self) -> list[tuple[Place, Commit]]:
+        return [one for offsets in self.pending.values() for one in offsets]
+
+    def _move_back(self) -> None:
+        """After an unclean end no offset lies beyond where its log was found to end, even one whose transaction is
+        still open: that one shows when it is committed, and other records may have the offsets beyond by then.
+        """
+        sent = [(place, one) for place, committed in self.committed.items() for one in committed.candidates]
+        for place, commit in (*sent, *self._all_pending()):
+            topic_id = self.logs.topics.get(place[1])
+            if topic_id is None or commit.offset is None:
+                continue
+            model = self.logs.logs.get((topic_id, place[2]))
+            if model is None or not model.is_damaged:
+                commit.offset = min(commit.offset, model.recovered_end if model is not None else 0)
+
     def _check_replay(self) -> None:
         before, after = self._snapshot, self._state()
         assert isinstance(before, dict)
-        for state in (before, after):  # the deletion of a topic may be under way, and a start finishes it
+        for state in (before, after):
             if "offsets" in state:
-                state["offsets"] = {
-                    group: kept
-                    for group, topics in state["offsets"].items()
-                    if (kept := {name: one for name, one in topics.items() if name in self.logs.topics})
-                }
+                state["offsets"] = self._of_topics_there_are(state["offsets"])
         for name in sorted(before.keys() - ({"offsets"} - after.keys())):
             if name in after and before[name] != after[name]:
                 raise Violation("replay differs", f"{name}: {before.get(name)} became {after.get(name)}")
+
+    def _of_topics_there_are(self, offsets: dict[str, dict[str, dict[int, CommittedOffset]]]) -> object:
+        """The deletion of a topic may be under way, or a full disk have refused the tombstones of its offsets: nobody
+        is shown them, and a start removes them, even where a new topic has the name.
+        """
+        return {
+            (group, name, index): one
+            for group, topics in offsets.items()
+            for name, partitions in topics.items()
+            for index, one in partitions.items()
+            if name in self.logs.topics and one.is_of(self.logs.topics[name])
+        }
 
     def _check_after_start(self, place: Place, how: End) -> None:
         group_id, topic, partition = place
@@ -251,10 +286,6 @@ class Groups(Model):
             raise Violation(
                 "offset past the end", f"{place}: {offset}, the log ends at {end}, after {how.value}"
             )
-        allowed = committed.offsets()
-        left = model.recovered_end if model is not None else 0
-        if how is not End.CLEAN and offset == left and any(one is not None and one > left for one in allowed):
-            committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
         self._check(place, offset, f"after {how.value}")
 
     def _is_log_damaged(self, place: Place) -> bool:

@@ -9,6 +9,7 @@ gone from the end, and is then forgotten here too. The start of a log moves only
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from headrace.broker.topics import INTERNAL, Topic
@@ -284,7 +285,7 @@ class Logs(Model):
                 )
 
     def _check_once(self, model: LogModel, entries: list[Entry]) -> None:
-        """A batch of an idempotent producer is appended at most once, unless the producer was long silent."""
+        """A batch of an idempotent producer is appended at most once, unless the producer was long silent since."""
         for entry in entries:
             if entry.producer_id < 0 or entry.value is None:
                 continue
@@ -294,19 +295,23 @@ class Logs(Model):
                     continue
                 if known.producer_id != entry.producer_id:
                     continue
-                idle_ms = self.now_ms - self._last_used(model, entry.producer_id)
-                if idle_ms < self.world.scenario.producer_expiration_ms:
+                if self._longest_silence(model, known) < self.world.scenario.producer_expiration_ms:
                     raise Violation(
                         "appended twice",
                         f"{model.name}: {entry.value!r} of producer {entry.producer_id} at {offset} and {entry.offset}",
                     )
 
-    @staticmethod
-    def _last_used(model: LogModel, producer_id: int) -> int:
-        return max(
-            (entry.appended_ms for entry in model.entries.values() if entry.producer_id == producer_id),
-            default=0,
-        )
+    def _longest_silence(self, model: LogModel, known: Entry) -> int:
+        """Of its producer from that record until now. A producer that was forgotten in it starts as one that was
+        never seen: what it sends then is new, and so is all that follows in the same request.
+        """
+        times = [
+            entry.appended_ms
+            for entry in model.entries.values()
+            if entry.producer_id == known.producer_id and entry.offset >= known.offset
+        ]
+        times = [*sorted(times), self.now_ms]
+        return max(later - earlier for earlier, later in pairwise(times))
 
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         model = self.of(log)
@@ -473,6 +478,7 @@ class Logs(Model):
             ids = {topic.id for topic in found.values()}
             self.promised = {name: id for name, id in self.promised.items() if id in ids}
             self.deleted -= ids
+            self._forget_deletions(ids & self.asked_to_delete)
         for name, topic_id in self.promised.items():
             if name not in found or found[name].id != topic_id:
                 raise Violation("topic lost", f"{name} {topic_id.hex()} after {how.value}")
@@ -486,6 +492,15 @@ class Logs(Model):
                     raise Violation("topic lost", f"{name} {topic_id.hex()} after {how.value}")
         self.topics = {name: topic.id for name, topic in found.items()}
         self.partitions = {topic.id: len(topic.partitions) for topic in found.values()}
+
+    def _forget_deletions(self, back: set[bytes]) -> None:
+        """With flush=os a power loss may undo the deletion of a topic that was answered, when its files and its
+        start offsets were already gone. Such a topic begins anew, at 0 or after the last segment that was synced; all
+        others keep their start offsets.
+        """
+        for model in self.logs.values():
+            if model.topic_id in back:
+                model.deleted_before, model.delete_asked = 0, model.end
 
     def _check_log(self, log: PartitionLog, how: End) -> None:
         model = self.of(log)
