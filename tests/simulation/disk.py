@@ -29,6 +29,8 @@ from tests.simulation.tasks import TASKS, SimulatedLock
 from tests.simulation.trail import Trail
 from tests.simulation.turns import Turns
 
+BLOCK = 4096
+
 
 class SimulatedFile(MemoryFile):
     __slots__ = ("_path",)
@@ -234,3 +236,9 @@ class SimulatedDisk(MemoryDisk):
         bit = rng.randrange(8 * size)
         self.flip_bit(path, bit)
         return f"{path}:{bit}"
+
+    def lose_block(self, path: str) -> None:
+        """The first block of a file reads as zeros: of a small segment, all of it."""
+        content = self._content(path)
+        content.data[:BLOCK] = bytes(min(BLOCK, len(content.data)))
+        content.synced = bytes(min(BLOCK, len(content.synced))) + content.synced[BLOCK:]

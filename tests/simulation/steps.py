@@ -4,6 +4,7 @@ import errno
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.topics import INTERNAL
 from headrace.log.layout import parse_directory_name
 from tests.simulation.model import End
 
@@ -127,8 +128,11 @@ def set_clock(world: "World") -> None:
 
 
 def flip_bit(world: "World") -> None:
-    """Of one file of one partition, once in a life, and the process ends. Then only detection is demanded there."""
-    if world.was_damaged:
+    """Of one file of one partition, once in a life, and the process ends. Then only detection is demanded there.
+
+    At times it is not a bit but a block.
+    """
+    if world.was_damaged or (world.rng.random() < 0.4 and _lose_block(world)):
         return
     flipped = world.disk.flip_some_bit(
         world.rng, lambda path: parse_directory_name(path.split("/")[0]) is not None
@@ -141,6 +145,30 @@ def flip_bit(world: "World") -> None:
     world.trail.note(f"a bit flips: {flipped}")
     world.damage(*parsed)
     world.end(End.KILL)
+
+
+def _lose_block(world: "World") -> bool:
+    """Of a closed segment, which a start does not read: whoever comes to it first has to live with it."""
+    logs: dict[str, list[str]] = {}
+    for path in world.disk.files():
+        directory, _, name = path.partition("/")
+        parsed = parse_directory_name(directory)
+        if parsed is not None and parsed[0] not in INTERNAL and name.endswith(".log"):
+            logs.setdefault(directory, []).append(path)
+    closed = {directory: paths[:-1] for directory, paths in sorted(logs.items()) if len(paths) > 1}
+    if not closed:
+        return False
+    directory = world.rng.choice(list(closed))
+    paths = closed[directory]
+    lost = paths[0] if world.rng.random() < 0.5 else world.rng.choice(paths)  # retention looks at the oldest
+    parsed = parse_directory_name(directory)
+    assert parsed is not None
+    world.disk.lose_block(lost)
+    world.stats.faults["block lost"] += 1
+    world.trail.note(f"a block is lost: {lost}")
+    world.damage(*parsed)
+    world.end(End.KILL)
+    return True
 
 
 def cut(world: "World") -> None:

@@ -507,7 +507,10 @@ class Logs(Model):
         assert model is not None
         model.config = log.config
         if model.is_damaged:
-            self._check_damaged(model, log)
+            if (
+                self.world.rng.random() < 0.5
+            ):  # else the broker comes to the damage by itself, in housekeeping too
+                self._check_damaged(model, log)
             return
         if log.damage is not None:
             raise Violation("damaged without a cause", f"{model.name} after {how.value}: {log.damage}")
