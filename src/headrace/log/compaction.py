@@ -26,7 +26,7 @@ from headrace.log.index import AbortedTransaction
 from headrace.log.layout import CLEANED, LOG, file_name, swap_name
 from headrace.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
 from headrace.log.segment import Segment
-from headrace.wire.batches import HEADER_SIZE, TRANSACTIONAL, BatchHeader, read_header
+from headrace.wire.batches import HEADER_SIZE, TRANSACTIONAL, BatchHeader, is_intact, read_header
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import Record, empty_batch, keep_records, read_records
 
@@ -274,7 +274,12 @@ class Compaction:
         return record.key is not None and self._latest.get(_short(record.key), -1) <= record.offset
 
     def _batches(self, segment: Segment) -> Iterator[tuple[BatchHeader, bytes]]:
-        """Through a file of our own: the segment's belongs to the loop's thread."""
+        """Through a file of our own: the segment's belongs to the loop's thread.
+
+        Each is checked: a batch that is written anew gets a new checksum, which must not vouch for damage. Offsets are
+        outside the checksum.
+        """
+        next_offset, end_offset = segment.base_offset, self._end_of[segment.base_offset]
         file = self._folder.open(file_name(segment.base_offset, LOG))
         try:
             position = 0
@@ -286,7 +291,7 @@ class Compaction:
                     raise segment.damaged(position, "the file ends within a batch")
                 size = read_header(chunk).size
                 if size > len(chunk):
-                    chunk = file.read(position, size)
+                    chunk = file.read(position, min(size, segment.size - position))
                 at = 0
                 while len(chunk) - at >= HEADER_SIZE:
                     header = read_header(chunk, at)
@@ -294,6 +299,11 @@ class Compaction:
                         raise segment.damaged(position + at, "no record batch")
                     if at + header.size > len(chunk):
                         break
+                    if not is_intact(chunk, at, header):
+                        raise segment.damaged(position + at, "a batch does not match its checksum")
+                    if header.base_offset < next_offset or header.last_offset >= end_offset:
+                        raise segment.damaged(position + at, f"a batch of offset {header.base_offset}")
+                    next_offset = header.next_offset
                     yield header, chunk[at : at + header.size]
                     at += header.size
                 position += at

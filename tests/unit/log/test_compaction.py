@@ -77,6 +77,24 @@ def test_compressed_batches_are_compacted_in_their_own_codec(compression: int) -
     assert read_header(log.read(0, max_bytes=1).data).compression == compression
 
 
+@pytest.mark.parametrize("byte", [7, 90])
+def test_a_damaged_batch_is_not_written_anew_with_a_good_checksum(
+    byte: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Byte 7 is in the base offset, which no checksum covers; byte 90 in the value of a record that stays."""
+    disk = MemoryDisk()
+    manager, log = compacted_log(disk)
+    put(log, ("a", "replaced"), ("b", "stays " * 5))
+    put(log, ("a", "last"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    disk.flip_bit("orders-0/00000000000000000000.log", 8 * byte + 1)
+    before = disk.read("orders-0/00000000000000000000.log")
+    compact(manager)
+    assert disk.read("orders-0/00000000000000000000.log") == before
+    assert "orders-0 could not be compacted" in caplog.text
+
+
 def test_the_active_segment_is_left_alone() -> None:
     manager, log = compacted_log(segment_bytes=10_000)
     for number in range(5):
