@@ -9,7 +9,7 @@ comes back or frees room. Nobody asks the group coordinator: sessions work for a
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
@@ -381,18 +381,22 @@ class _Fetch:
 
     def _has_enough(self) -> bool:
         missing = max(1, self._request.min_bytes)
-        for loaded in self._load_all():
-            missing -= loaded.readable_bytes(missing)
-            if missing <= 0:
-                return True
+        for place in self._places:
+            found = self._readable(place, missing)
+            if found is not None:
+                missing -= found[1]
+                if missing <= 0:
+                    return True
         return False
 
-    def _load_all(self) -> Iterable[LoadedPartition]:
-        for place in self._places:
-            try:
-                yield self._leader.load(self._session.group_id, place)
-            except KafkaError as error:
-                self._answer.failed(place, error)
+    def _readable(self, place: TopicPartition, limit: int) -> tuple[LoadedPartition, int] | None:
+        """How much could be read there, up to `limit`; None where it has failed, which is that partition's trouble."""
+        try:
+            loaded = self._leader.load(self._session.group_id, place)
+            return loaded, loaded.readable_bytes(limit)
+        except KafkaError as error:
+            self._answer.failed(place, error)
+            return None
 
     def _acquire(self) -> None:
         request = self._request
@@ -402,7 +406,8 @@ class _Fetch:
         max_bytes = min(
             request.max_bytes, self._core.settings.int("fetch.max.bytes"), self._core.outgoing.allowance()
         )
-        ready = [loaded for loaded in self._load_all() if loaded.readable_bytes(1)]
+        found = [self._readable(place, 1) for place in self._places]
+        ready = [one[0] for one in found if one is not None and one[1]]
         for loaded in ready:
             if records_left <= 0:
                 break

@@ -1,5 +1,6 @@
 """The share-partition leader on a real core in memory: what members are handed, and what their answers do."""
 
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -466,3 +467,22 @@ def test_a_parked_fetch_wakes_when_the_broker_allows_more_locks(bench: Bench) ->
     settings.set_dynamic("group.share.partition.max.record.locks", "2000")
     bench.core.settle()
     assert acquired(parked.value) == [(100, 104, 1)]
+
+
+@pytest.mark.parametrize("wait_ms", [0, 60_000])
+def test_a_damaged_partition_does_not_keep_a_member_from_the_others(bench: Bench, wait_ms: int) -> None:
+    topic = bench.topic(partitions=2, internal_segment_bytes="300", index_interval_bytes="1")
+    bench.produce(topic, 10, per_batch=1)
+    bench.produce(topic, 3, index=1, per_batch=3)
+    segment = topic.partitions[0].log.segments[0]
+    assert segment.is_closed
+    segment.close()
+    with closing(segment.disk.open(segment.path)) as file:
+        file.write(0, bytes(segment.size))
+    answer = Member(bench, "a").ask_fetch(topic, indexes=(0, 1), wait_ms=wait_ms)
+    assert isinstance(answer, ShareFetchResponse)
+    damaged, sound = partition(answer, 0), partition(answer, 1)
+    assert damaged is not None
+    assert sound is not None
+    assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
+    assert [(one.first_offset, one.last_offset) for one in sound.acquired_records] == [(0, 2)]
