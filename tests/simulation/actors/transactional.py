@@ -45,6 +45,7 @@ class TransactionalProducer(Producer):
         self.timeout_ms = world.rng.choice((5_000, 60_000))
         self.producer_id = self.epoch = -1
         self.sequences: dict[tuple[bytes, int], int] = {}
+        self.topic_ids: dict[str, bytes] = {}
 
     @property
     def transactions(self) -> Transactions:
@@ -73,6 +74,7 @@ class TransactionalProducer(Producer):
         if response is not None and response.error_code == ErrorCode.NONE:
             self.producer_id, self.epoch = response.producer_id, response.producer_epoch
             self.sequences.clear()
+            self.topic_ids.clear()
 
     def one_transaction(self) -> Ask:
         transaction = TransactionModel(self.transactional_id)
@@ -85,6 +87,8 @@ class TransactionalProducer(Producer):
             is_sound = yield from self.send(batch, transaction)
             if not is_sound:
                 break
+        if self.producer_id < 0:
+            return
         offsets: list[tuple[Place, Commit]] = []
         self.groups.pending[self.name] = offsets
         if is_sound and self.rng.random() < 0.4:
@@ -98,6 +102,10 @@ class TransactionalProducer(Producer):
     def next_batch(self) -> Batch | None:
         place = self.choose_partition()
         if place is None:
+            return None
+        if self.topic_ids.setdefault(place[0], place[1]) != place[1]:
+            # Made again under its name. What it sent by name may have reached either topic: it starts over.
+            self.producer_id = -1
             return None
         records = self.records()
         key = (place[1], place[2])
@@ -221,6 +229,7 @@ class TransactionalProducer(Producer):
                     self.producer_id = pending.response.producer_id
                     self.epoch = pending.response.producer_epoch
                     self.sequences.clear()
+                    self.topic_ids.clear()
                 return
             if code not in AGAIN:
                 break

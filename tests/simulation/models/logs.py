@@ -163,6 +163,8 @@ class Logs(Model):
         """Topics that a client was told exist, and that nobody has asked to delete since."""
         self.deleted: set[bytes] = set()
         """Ids of topics that a client was told are gone."""
+        self.may_repeat_epochs = False
+        """Power was lost where nothing is synced: an epoch may be given out again whose records are in a log."""
         self.asked_to_delete: set[bytes] = set()
         self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
         """Where each value was appended. Values are unique."""
@@ -261,7 +263,7 @@ class Logs(Model):
             for entry in entries:
                 entry.timestamp = appended.append_time_ms
         if appended.is_duplicate:
-            self._check_duplicate(model, entries)
+            self._check_duplicate(model, entries, data)
             return
         if appended.base_offset != model.end:
             raise Violation(
@@ -275,10 +277,15 @@ class Logs(Model):
             if entry.value is not None:
                 self.places.setdefault(entry.value, []).append((model, entry.offset))
 
-    def _check_duplicate(self, model: LogModel, entries: list[Entry]) -> None:
+    def _check_duplicate(self, model: LogModel, entries: list[Entry], data: bytes) -> None:
         for entry in entries:
             known = model.entries.get(entry.offset)
             if known is not None and known.value != entry.value:
+                if known.is_transactional and self.may_repeat_epochs:
+                    # From here on nothing can be said of this log but that what it serves was written to it.
+                    model.is_damaged = True
+                    self._note_values(model, data)
+                    return
                 raise Violation(
                     "new records taken for a retry",
                     f"{model.name}: {entry.value!r} was answered with offset {entry.offset}, which is {known.value!r}",
@@ -474,7 +481,8 @@ class Logs(Model):
     def _check_topics(self, how: End) -> None:
         found = {topic.name: topic for topic in self.core.topics if not topic.is_internal}
         if how is End.POWER and not self.world.scenario.is_fsync:
-            # Metadata is not synced either.
+            # Metadata and the state of transactions are not synced either.
+            self.may_repeat_epochs = True
             ids = {topic.id for topic in found.values()}
             self.promised = {name: id for name, id in self.promised.items() if id in ids}
             self.deleted -= ids
