@@ -405,6 +405,18 @@ class Logs(Model):
             self.after_step()
 
     def after_step(self) -> None:
+        for model, log in self._opened():
+            if log.start_offset != model.start:
+                self._check_start(model, log)
+            if log.end_offset != model.end:
+                raise Violation("wrong end", f"{model.name} ends at {log.end_offset}, not at {model.end}")
+            if log.stable_offset != max(model.stable, model.start):
+                raise Violation(
+                    "wrong stable offset",
+                    f"{model.name}: {log.stable_offset}, but undecided are {model.open} of ..{model.end}",
+                )
+
+    def _opened(self) -> Iterator[tuple[LogModel, PartitionLog]]:
         for topic in self.core.topics:
             if topic.is_internal:
                 continue
@@ -420,15 +432,7 @@ class Logs(Model):
                     model.config = log.config
                 if "compact" in log.config.cleanup_policy:
                     model.was_compacted = True
-                if log.start_offset != model.start:
-                    self._check_start(model, log)
-                if log.end_offset != model.end:
-                    raise Violation("wrong end", f"{model.name} ends at {log.end_offset}, not at {model.end}")
-                if log.stable_offset != max(model.stable, model.start):
-                    raise Violation(
-                        "wrong stable offset",
-                        f"{model.name}: {log.stable_offset}, but undecided are {model.open} of ..{model.end}",
-                    )
+                yield model, log
 
     def _check_start(self, model: LogModel, log: PartitionLog) -> None:
         """It moves forward, for a reason: somebody has asked for it, or the records were too old or too many."""
@@ -462,6 +466,12 @@ class Logs(Model):
     def before_end(self, how: End) -> None:
         if not self.world.has_crashed:
             self.after_step()
+        else:
+            # A turn without a disk operation may have moved the start, and a worker have saved it. The rest of what
+            # is in memory is in the middle of something.
+            for model, log in self._opened():
+                if log.start_offset > model.start:
+                    self._check_start(model, log)
         for model in self.logs.values():
             if how in (End.CLEAN, End.FAILED):
                 model.attempt = None
@@ -560,12 +570,12 @@ class Logs(Model):
                     place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
                 ]
         model.recovered_end = end
+        for _, take in early:  # markers too: what they end was open, even where its first records are deleted
+            take()
         for producer_id, first in list(model.open.items()):
             # Its records were deleted, and had not reached the disk: nothing is left of that transaction here.
             if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
                 del model.open[producer_id]
-        for _, take in early:
-            take()
 
     def _take_attempt(self, model: LogModel) -> None:
         """The process died in the middle of an append that has reached the disk whole."""
