@@ -92,4 +92,4 @@ def test_raw_state_is_what_apache_s_formatter_prints(servers: str) -> None:
         records.append(record)
         text = text.lstrip()[end:]
     assert sorted(map(json.dumps, map(json.loads, lines))) == sorted(map(json.dumps, records))
-    assert len(lines) >= 4
+    assert len(lines) >= 3  # where two partitions begin, and what the member did with one of them
