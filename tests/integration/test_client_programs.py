@@ -26,8 +26,8 @@ def test_records_can_be_read_before_the_first_one_comes() -> None:
         def is_loaded():
             return "aiokafka.record.default_records" in sys.modules
 
-        consumer = ShareConsumer(bootstrap_servers=sys.argv[1], group_id="g")
         print(is_loaded())
+        consumer = ShareConsumer(bootstrap_servers=sys.argv[1], group_id="g")
         consumer.subscribe(["nothing-comes"])
         while not is_loaded():
             consumer.poll(0.05)

@@ -75,9 +75,9 @@ def test_an_accept_that_the_broker_refuses_settles_nothing(
         admin.set_group_config(queue.group, {"share.renew.acknowledge.enable": "false"})
     driver = opened(pollTimeoutMs=50)
     end = begin(driver, queue)
-    core = acquirer_of(driver)._member.core
-    driver._loop.call_soon(lambda: setattr(core, "is_paused", True))
-    wait_for(lambda: not any(session.in_flight for session in core.sessions.values()))
+    member = acquirer_of(driver)._member
+    driver._loop.call_soon(lambda: member.configure(is_paused=True))
+    wait_for(lambda: not any(session.in_flight for session in member.core.sessions.values()))
     own_broker.advance(31)  # the locks end at the broker, and the member does not know
 
     async def settle() -> None:
