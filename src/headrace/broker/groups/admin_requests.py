@@ -59,12 +59,12 @@ class AdminRequests:
             forgotten: Later[None] = resolved(None)
             if isinstance(group, ShareGroup):
                 forgotten = self._coordinator.share_offsets.forget_group(group)
-            offsets = self._coordinator.state.offsets.tombstones(group_id)
+            # In one batch, unless it is very many: a disk that refuses it leaves the group its offsets.
+            entries = [*self._coordinator.state.offsets.tombstones(group_id), *group.tombstones()]
             written = [
-                self._coordinator.journal(group_id, offsets[first : first + ENTRIES_MAX])
-                for first in range(0, len(offsets), ENTRIES_MAX)
+                self._coordinator.journal(group_id, entries[first : first + ENTRIES_MAX])
+                for first in range(0, len(entries), ENTRIES_MAX)
             ]
-            written.append(self._coordinator.journal(group_id, group.tombstones()))
             durable = when_all([forgotten, *written])
         except KafkaError as error:
             return resolved(DeletableGroupResult(group_id=group_id, error_code=error.code))

@@ -122,6 +122,24 @@ def test_a_deletion_is_answered_when_it_is_durable(core: FakeCore) -> None:
     assert answer.value.results[0].error_code == ErrorCode.NONE
 
 
+def test_a_group_and_its_offsets_are_deleted_by_one_write(
+    core: FakeCore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A disk that is full after the first of two would leave a group without its offsets, and an error."""
+    ClassicClient(core).commit(1)
+    append = core.append_internal
+
+    def append_and_be_full(*arguments: Any, **more: Any) -> Later[None]:
+        durable = append(*arguments, **more)
+        core.refusal = ErrorCode.KAFKA_STORAGE_ERROR
+        return durable
+
+    monkeypatch.setattr(core, "append_internal", append_and_be_full)
+    assert deleted(core, "g") == {"g": ErrorCode.NONE}
+    assert core.groups.state.offsets.get("g", "t", 0) is None
+    assert listed(core) == set()
+
+
 def test_a_deletion_that_the_disk_refuses_leaves_the_group(core: FakeCore) -> None:
     ClassicClient(core).commit(1)
     core.refusal = ErrorCode.KAFKA_STORAGE_ERROR
