@@ -286,15 +286,18 @@ class Share(Model, share_watching.ShareWatcher):
 
     @staticmethod
     def _check_width(shadow: Shadow, rules: Rules) -> None:
-        """It may be exceeded by the rest of one record batch."""
+        """It may be exceeded by the rest of one record batch. Offsets that the log does not have, as after
+        compaction, lie between its records and are none of them: as in Kafka, they take up no room.
+        """
         log = shadow.log
         if log is None or log.is_damaged:
             return
         longest = max((one.offset - one.base_offset + 1 for one in log.entries.values()), default=1)
-        if shadow.next - shadow.start > rules.window + longest - 1:
+        known = sum(offset >= shadow.start for offset in shadow.offsets)
+        if known > rules.window + longest - 1:
             raise Violation(
                 "share: window too wide",
-                f"{shadow.key}: {shadow.start} to {shadow.next}, {rules}, longest batch {longest}",
+                f"{shadow.key}: {known} of {shadow.start} to {shadow.next}, {rules}, longest batch {longest}",
             )
 
     def applied(self, engine: SharePartition, changes: Sequence[AnyChange]) -> None:
