@@ -168,9 +168,11 @@ def build_marker(
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """None for a control batch of another kind, which ends no transaction."""
+    """None for a control batch that ends no transaction: of another kind, or one that compaction has emptied."""
     data = bytes(batch)
     try:
+        if not read_header(data).record_count:
+            return None
         _, position = _read_varint(data, HEADER_SIZE)  # length; then one byte of attributes
         _, position = _read_varint(data, position + 1)  # timestamp delta
         _, position = _read_varint(data, position)  # offset delta

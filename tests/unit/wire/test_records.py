@@ -186,3 +186,8 @@ def test_unknown_codecs_are_named(codec: int) -> None:
         with pytest.raises(KafkaError) as caught:
             attempt()
         assert caught.value.code is ErrorCode.UNSUPPORTED_COMPRESSION_TYPE
+
+
+def test_a_marker_that_compaction_has_emptied_ends_no_transaction() -> None:
+    marker = build_marker(producer_id=5, producer_epoch=6, commit=True, coordinator_epoch=9, timestamp=0)
+    assert read_marker(empty_batch(read_header(marker))) is None
