@@ -485,8 +485,26 @@ class Logs(Model):
                     self._check_log(partition.log, how)
         self.early.clear()
         known = set(self.topics.values())
-        for key in [key for key in self.logs if key[0] not in known]:
-            del self.logs[key]
+        for (topic_id, index), model in list(self.logs.items()):
+            if topic_id not in known:
+                del self.logs[topic_id, index]
+            elif index >= self.partitions[topic_id]:
+                self._check_lost_partition(model, how)
+                del self.logs[topic_id, index]
+
+    def _check_lost_partition(self, model: LogModel, how: End) -> None:
+        """A power loss may undo that a topic has grown, if nothing in the new partition was promised to last."""
+        if how is not End.POWER or model.durable_end:
+            raise Violation("partition lost", f"{model.name} with {model.end} records after {how.value}")
+        self._forget(model.cut(0), model)
+
+    def _forget(self, entries: Iterable[Entry], model: LogModel) -> None:
+        """They never reached the disk."""
+        for entry in entries:
+            if entry.value is not None:
+                self.places[entry.value] = [
+                    place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
+                ]
 
     def _check_topics(self, how: End) -> None:
         found = {topic.name: topic for topic in self.core.topics if not topic.is_internal}
@@ -564,11 +582,7 @@ class Logs(Model):
             for offset in range(model.durable_end, min(log.start_offset, model.end)):
                 if offset in model.entries:
                     model.entries[offset].is_uncertain = True
-        for entry in model.cut(end):
-            if entry.value is not None:
-                self.places[entry.value] = [
-                    place for place in self.places.get(entry.value, ()) if place != (model, entry.offset)
-                ]
+        self._forget(model.cut(end), model)
         model.recovered_end = end
         for _, take in early:  # markers too: what they end was open, even where its first records are deleted
             take()
