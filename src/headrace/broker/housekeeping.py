@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.runner import Runner
 from headrace.broker.slices import Steps
 from headrace.log.background import Work
+from headrace.wire.errors import KafkaError
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -67,7 +68,10 @@ class Housekeeping:
         for topic in self._core.topics:
             for partition in topic.partitions:
                 if partition.opened_log is None and self._core.topics.by_id(topic.id) is topic:
-                    partition.open()
+                    try:
+                        partition.open()
+                    except (OSError, KafkaError) as error:  # its own trouble: the other logs grow old too
+                        logger.warning("%s-%d cannot be opened: %s", topic.name, partition.index, error)
                     opened += 1
                     if opened % LOGS_PER_STEP == 0:
                         yield

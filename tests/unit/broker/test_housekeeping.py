@@ -1,6 +1,8 @@
 """Housekeeping on a real core in memory: turning the clock is enough for retention and compaction to happen."""
 
+import errno
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -120,3 +122,18 @@ def test_logs_are_opened_a_few_a_turn_and_none_of_a_topic_that_goes_meanwhile() 
     while bench.core.slices.is_pending:
         bench.core.settle()
     assert opened() == [2 * LOGS_PER_STEP, 0]
+
+
+def test_a_log_that_cannot_be_opened_keeps_no_other_from_growing_old(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench()
+    topic = bench.core.topics.create("a", partitions=3, configs={})
+    open_log = bench.core.logs.open_log
+
+    def open_or_fail(name: str, index: int, *rest: Any) -> PartitionLog:
+        if index == 1:
+            raise OSError(errno.EIO, "Input/output error")
+        return open_log(name, index, *rest)
+
+    monkeypatch.setattr(bench.core.logs, "open_log", open_or_fail)
+    bench.core.slices.run(bench.core.housekeeping._open_logs())
+    assert [one.opened_log is not None for one in topic.partitions] == [True, False, True]
