@@ -9,6 +9,7 @@ from headrace.cli.consume import Output
 from headrace.cli.formats import Shown
 from headrace.cli.plain_clients import consumer_options, for_admin, hushed
 from headrace.cli.sending import stop_in_time
+from headrace.wire.records import load_reader
 
 __all__ = ["for_admin", "run"]
 POLL_MS = 500
@@ -31,6 +32,7 @@ def run(
 async def _consume(
     options: Mapping[str, object], topics: Sequence[str], out: Output, quiet_s_max: float | None
 ) -> None:
+    load_reader()
     from aiokafka import AIOKafkaConsumer
 
     loop, stopping, this = asyncio.get_running_loop(), asyncio.Event(), asyncio.current_task()

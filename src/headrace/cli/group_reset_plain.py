@@ -9,6 +9,7 @@ from headrace.cli.failures import Refused
 from headrace.cli.plain_clients import consumer_options, hushed
 from headrace.cli.sending import stop_in_time
 from headrace.client.admin.results import OffsetChange, OffsetSpec, Place
+from headrace.wire.records import load_reader
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
@@ -57,6 +58,7 @@ def commit(settings: Mapping[str, str], group_id: str, changes: Mapping[Place, O
 
 
 async def _commit(settings: Mapping[str, str], group_id: str, changes: Mapping[Place, OffsetChange]) -> None:
+    load_reader()
     from aiokafka import AIOKafkaConsumer, TopicPartition
 
     offsets = {TopicPartition(*place): change.after for place, change in changes.items()}

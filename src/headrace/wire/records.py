@@ -6,6 +6,7 @@ broker builds few and small ones). Where a batch keeps only some of its records 
 """
 
 import struct
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from enum import IntEnum
@@ -370,20 +371,29 @@ _NO_ATTRIBUTES = b"\0"
 _NO_HEADERS = _long_varint(0)
 
 
+_importing = threading.Lock()
+"""aiokafka's modules import each other in circles, so two threads that import them at once may see half a module."""
+
+
 def load_reader() -> None:
-    """Does the slow import beforehand, for whoever has to wait for something else anyway. On any thread."""
+    """Does the slow import beforehand, for whoever has to wait for something else anyway. On any thread.
+
+    Whoever imports from aiokafka directly, beside other threads, calls this first.
+    """
     _reader()
 
 
 @cache
 def _reader() -> Any:
-    from aiokafka.record.default_records import DefaultRecordBatch
+    with _importing:
+        from aiokafka.record.default_records import DefaultRecordBatch
 
     return DefaultRecordBatch
 
 
 @cache
 def _corrupt_record() -> Any:
-    from aiokafka.errors import CorruptRecordException
+    with _importing:
+        from aiokafka.errors import CorruptRecordException
 
     return CorruptRecordException

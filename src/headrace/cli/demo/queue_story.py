@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headrace.cli.demo.orders import POISON_REASON, Account, Kind, kind_of, number_in, seconds_of
 from headrace.cli.demo.world import PARTITIONS, World
+from headrace.wire.records import load_reader
 
 if TYPE_CHECKING:
     from headrace.client.delivery import Delivery
@@ -133,6 +134,7 @@ def letter_headers(delivery: "Delivery", group: str, message: str) -> tuple[tupl
 
 async def _consume_plainly(world: World, group: str, topic: str, members: list[Member]) -> None:
     """The consumer group: aiokafka, which knows nothing of share groups."""
+    load_reader()
     from aiokafka import AIOKafkaConsumer
 
     from headrace.cli.plain_clients import consumer_options

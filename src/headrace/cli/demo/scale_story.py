@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from headrace.cli.demo.orders import Account, number_in
 from headrace.cli.demo.world import PARTITIONS, World
+from headrace.wire.records import load_reader
 
 ORDERS = 400
 WORK_S = 0.010
@@ -64,6 +65,7 @@ def _plain(world: World, topic: str, size: int) -> tuple[Account, float]:
 
 
 async def _consume(world: World, group: str, topic: str, size: int, done: list[tuple[float, int]]) -> None:
+    load_reader()
     from aiokafka import AIOKafkaConsumer
 
     from headrace.cli.plain_clients import consumer_options
