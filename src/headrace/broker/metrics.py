@@ -1,7 +1,7 @@
 """What the broker counts and measures, by name and labels, for whoever asks (the Prometheus endpoint).
 
 Theory of operation. Three kinds: a counter only grows, a gauge is a function that is called when somebody looks, a
-histogram keeps how many observations fell into each of a few buckets. Names are Kafka's (semantics.md, section 11);
+histogram keeps how many observations fell into each of a few buckets. Names are Kafka's;
 what Kafka shows as a rate is here the counter behind it. `count` and `observe` look their series up each time; a hot
 path holds on to `counter(...)` or `histogram(...)` instead, which costs an addition. Nothing here knows time.
 An index from each label to its series makes forgetting cost what is forgotten, not what there is.

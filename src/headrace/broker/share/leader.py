@@ -4,7 +4,7 @@ Theory of operation. A share session is the set of partitions a member fetches f
 one member share its epoch. A share-partition is loaded from its stored state when a session first fetches from it and
 unloaded when its group has no session left here. A fetch tries the session's partitions in turn, beginning at another
 one each time; one that finds nothing waits in the line of each of its share-partitions, for new records and for what
-comes back or frees room. Nobody asks the group coordinator: sessions work for any member id (semantics.md, section 0).
+comes back or frees room. Nobody asks the group coordinator: sessions work for any member id.
 """
 
 import logging
@@ -242,7 +242,7 @@ class ShareLeader:
             self._unload(loaded)
 
     def _close(self, session: ShareSession) -> None:
-        """Gives back all the member holds, also in partitions it has forgotten (semantics.md, section 15).
+        """Gives back all the member holds, also in partitions it has forgotten.
 
         Of many share-partitions a few a turn; whoever comes to one before its turn finds the records given back.
         """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Partition
 
 UNDECIDED = -1
-# What the journal's refusals mean to a member; anything else is -1 (semantics.md 3.6).
+# What the journal's refusals mean to a member; anything else is -1.
 JOURNAL_ERRORS = {
     ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -287,7 +287,7 @@ class LoadedPartition:
             raise mapped from error
 
     def _change_anyway(self, changes: Sequence[AnyChange]) -> None:
-        """Kafka's rule for locks that end by themselves: a failed write does not undo it (semantics.md 3.6)."""
+        """Kafka's rule for locks that end by themselves: a failed write does not undo it."""
         if not changes:
             self._arm()
             return

@@ -5,7 +5,7 @@ Theory of operation. Each share-partition has a key in one partition of the topi
 again, with everything merged. What has been merged is a snapshot behind, so records before the oldest snapshot that is
 still needed can be deleted (pruning.py). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
 
-State is written before an acknowledgement is answered and synced with the next group commit (design.md, decision 7):
+State is written before an acknowledgement is answered and synced with the next group commit:
 a power cut between the two redelivers, and loses nothing. The reverse can happen too: state was synced and the records
 that it speaks of were not (acks=1). Then the records at these offsets are other ones from now on, and the start cuts
 the state off where the log ends.
