@@ -128,7 +128,13 @@ class SettleMachine(RuleBasedStateMachine):
         if not is_logged:
             self.crash()
             return
-        offset = AcquiredOffset(self.ledger.sequence, "g", batch=batch, processed=self.ledger.processed)
+        offset = AcquiredOffset(
+            self.ledger.sequence,
+            "g",
+            batch=batch,
+            processed=self.ledger.processed,
+            accepted=self.ledger.accepted,
+        )
         self.log.append(json.loads(json.dumps(offset.to_json())))
         for _, run in batch:
             for at in range(run.first, run.last + 1):
@@ -156,7 +162,7 @@ class SettleMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.committed < len(self.log))
     @rule(chosen=OUTCOMES)
     def the_micro_batch_writes_outcomes(self, chosen: dict[int, AcknowledgeType]) -> None:
-        if self.mode is Acknowledge.COMMIT:
+        if not self.last().accepted:
             self.outcomes = chosen
 
     @precondition(lambda self: self.committed < len(self.log))
@@ -167,13 +173,19 @@ class SettleMachine(RuleBasedStateMachine):
             if entries and entries[-1][0] == self.committed:
                 entries[-1] = (self.committed, self.outcomes.get(offset, ACCEPT))
 
+    @rule(mode=st.sampled_from(Acknowledge), takes_ahead=st.booleans())
+    def comes_back_in_another_mode(self, mode: Acknowledge, takes_ahead: bool) -> None:
+        self.mode = mode
+        self.takes_ahead = takes_ahead and mode is Acknowledge.HANDOFF
+        self.crash()
+
     @rule()
     def crash(self) -> None:
         """The reader dies. If a logged micro-batch is not committed, Spark replays it before anything else."""
         self.life += 1
         self.ledger = self.new_ledger()
         is_replayed = self.committed < len(self.log)
-        if is_replayed or (self.takes_ahead and self.log):
+        if self.log and (is_replayed or self.takes_ahead or self.own):
             self.ledger.recover(self.last())
         self.ledger.recover_taken(self.own)
         if is_replayed:
@@ -191,7 +203,7 @@ class SettleMachine(RuleBasedStateMachine):
                 if not entries and self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])):
                     continue
                 assert entries, f"{offset} was settled and never logged"
-                assert self.mode is Acknowledge.HANDOFF or entries[-1][0] <= self.committed
+                assert entries[-1][0] <= self.committed or self.last().accepted
                 assert record.settled_as is entries[-1][1], (
                     f"{offset} was settled as {record.settled_as}, not {entries}"
                 )
@@ -280,7 +292,7 @@ SettleMachine.TestCase.settings = settings(max_examples=200, stateful_step_count
 TestSettle = SettleMachine.TestCase
 
 
-@pytest.mark.parametrize("mode", ["commit", "handoff", "ahead"])
+@pytest.mark.parametrize("mode", ["commit", "handoff", "ahead", "mixed"])
 def test_long_walks_keep_the_promises(mode: str) -> None:
     """The same machine, with more happening in each of its lives than Hypothesis likes to try."""
     for seed in range(WALKS):
@@ -297,10 +309,10 @@ def walk(chance: random.Random, mode: str) -> None:
 
     for _ in range(STEPS):
         some = {offset for offset in range(RECORDS) if chance.random() < 0.5} or {0}
-        step = chance.choices(range(10), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1))[0]
+        step = chance.choices(range(11), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1, 1 if mode == "mixed" else 0))[0]
         if step == 0:
             machine.deliver(some)
-        elif step == 1 and takes_ahead:
+        elif step == 1 and machine.takes_ahead:
             machine.take_ahead(chance.randint(1, RECORDS), likely(), likely())
         elif step == 2 and machine.committed == len(machine.log):
             machine.trigger(chance.randint(1, RECORDS), likely(), likely())
@@ -321,6 +333,8 @@ def walk(chance: random.Random, mode: str) -> None:
             machine.another_member_takes_it(chance.randrange(RECORDS), chance.random() < 0.5)
         elif step == 9:
             machine.start_offset_is_read()
+        elif step == 10:
+            machine.comes_back_in_another_mode(chance.choice(list(Acknowledge)), chance.random() < 0.5)
         machine.nothing_is_lost()
         machine.nothing_is_processed_twice()
     machine.teardown()

@@ -167,6 +167,25 @@ def test_a_release_of_what_was_handed_off_before_the_mode_changed_is_not_lost(
             second.latest(end, None)
 
 
+def test_what_was_released_comes_again_though_the_query_comes_back_with_handoff(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.partitions = 1
+    queue.send(10)
+    first = opened(checkpointLocation=tmp_path)
+    end = first.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", end["seq"], end)
+    first.log(end)
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [release(queue, 3)])
+    write_log(tmp_path, "commits", end["seq"], end)
+    wait_for(lambda: first._ledger.is_settled)
+    first.close()
+    second = opened(acknowledge="handoff", checkpointLocation=tmp_path, drain=True)
+    (again,) = drained(second, end, checkpoint=tmp_path)
+    assert again["b"][queue.topic]["0"] == [[3, 3, 2]]
+    assert queue.lag() == 0
+
+
 def test_an_outcome_counts_though_its_topic_is_not_subscribed_to_any_more(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:

@@ -41,7 +41,7 @@ from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
 from headrace.spark.runs import Place, RunSet
-from headrace.spark.settle import Acknowledge, Ledger, Limits
+from headrace.spark.settle import Ledger, Limits
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -80,8 +80,6 @@ class Driver:
         """The sequence of the offset that Spark called `commit` with last."""
         self._recovered = RunSet()
         """What an earlier life had processed, until the first new micro-batch is planned."""
-        self._accepted = Accepted.WHEN_COMMITTED
-        """Of the offset that was planned or recovered last."""
         self._is_alone = False
         """It is known that no source of this query has left records behind."""
 
@@ -198,7 +196,7 @@ class Driver:
         folder = self._options.outcomes_path
         if offset.sequence:
             self._ledger.recover(offset)
-            self._recovered, self._accepted = processed, offset.accepted
+            self._recovered = processed
         elif self._options.checkpoint_path is not None:
             require_own(self._options.checkpoint_path, offset.to_json())
         if folder is None:
@@ -273,7 +271,7 @@ class Driver:
             return []
         kept = log.kept(sequence)
         outcomes, is_copied = (self._decided(acquirer.delivery_limit), False) if kept is None else kept
-        if self._accepted:
+        if self._ledger.accepted:
             outcomes = [_without_release(each, topic) for each in outcomes]
         if outcomes and not is_copied:
             if topic is not None:
@@ -337,10 +335,6 @@ class Driver:
         if batch is None:
             return None
         processed = self._ledger.processed
-        if self._ledger.mode is Acknowledge.HANDOFF or self._ledger.is_from_taken:
-            self._accepted = Accepted.AHEAD if self._ledger.is_from_taken else Accepted.WHEN_LOGGED
-        else:
-            self._accepted = Accepted.WHEN_COMMITTED
         places = {*batch.places, *processed.places}
         topics = {topic for topic, _ in places}
         return AcquiredOffset(
@@ -351,7 +345,7 @@ class Driver:
             batch,
             processed,
             await acquirer.state_epochs(places),
-            self._accepted,
+            self._ledger.accepted,
         )
 
     def _limits(self, acquirer: Acquirer, records_max: int | None, bytes_max: int | None) -> Limits:

@@ -74,21 +74,22 @@ class OutcomeRules:
                 meant, others = match(joined, offset.batch)
                 unknown = unknown.within(others)
                 if meant:
-                    self._require_possible(offset.member, meant)
+                    self._require_possible(offset, meant)
             _require_none(unknown, batch_id)
         OutcomeLog(self.path).write(batch_id, joined)
 
-    def _require_possible(self, reader: str, outcomes: list[Outcome]) -> None:
-        mode, dead_letter_topic = OutcomeLog(self.path, reader=reader).described()
-        if mode is Acknowledge.COMMIT:
+    def _require_possible(self, offset: AcquiredOffset, outcomes: list[Outcome]) -> None:
+        """Not all outcomes are, of records that are accepted by now."""
+        mode, dead_letter_topic = OutcomeLog(self.path, reader=offset.member).described()
+        if not offset.accepted:
             return
         types = {each.type for each in outcomes}
-        if AcknowledgeType.RELEASE in types:
+        if AcknowledgeType.RELEASE in types and mode is Acknowledge.HANDOFF:
             raise OutcomeError(
                 "outcome release with acknowledge=handoff: the record was accepted when Spark logged the micro-batch, "
                 "so it cannot be given back. Use acknowledge=commit, or reject it into a dead-letter topic."
             )
-        if AcknowledgeType.REJECT in types and dead_letter_topic is None:
+        if dead_letter_topic is None:
             raise OutcomeError(
                 "outcome reject with acknowledge=handoff needs option deadLetterTopic: the record was accepted when "
                 "Spark logged the micro-batch, so all that can be done is to copy it there."

@@ -23,8 +23,12 @@ the locks. Records that are taken ahead enter it when our own log durably holds 
 then planned from those. A RELEASE gives the record back unprocessed: it never enters the journal, and if its lock was
 lost it has been given back already.
 
-`fresh` and `held` describe locks and are lost with the process; `planned` and `processed` are in the offset, so
-`recover` gets them back.
+Which of these holds for a micro-batch (`accepted`) is decided when it is planned, and is part of its offset. The mode
+of the query decides about the next one only: a query may come back in the other mode, and what it decided about the
+last micro-batch of its earlier life still counts.
+
+`fresh` and `held` describe locks and are lost with the process; `planned`, `processed` and `accepted` are in the
+offset, so `recover` gets them back.
 """
 
 from collections.abc import Mapping
@@ -32,7 +36,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.runs import Place, Run, RunSet
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
@@ -72,8 +76,8 @@ class Ledger:
         self.is_handed_off = False
         self.takes_ahead = False
         """Micro-batches are planned from what was taken ahead only."""
-        self.is_from_taken = False
-        """Whether the planned micro-batch is one of those."""
+        self.accepted = Accepted.WHEN_COMMITTED
+        """When the records of the planned micro-batch are accepted."""
         self.taken = RunSet()
         self.taking = RunSet()
         """The locks on what is being written to our own log."""
@@ -86,7 +90,9 @@ class Ledger:
         """Takes over a logged offset after a restart. What is held already stays held, for whom it concerns."""
         holding = self.fresh.replaced_by(self.held)
         self.sequence = offset.sequence
-        self.is_settled = self.is_handed_off = self.is_from_taken = False
+        self.is_settled = self.is_handed_off = False
+        # Spark's log holds what was accepted ahead, so our own need not any more.
+        self.accepted = Accepted.WHEN_LOGGED if offset.accepted else Accepted.WHEN_COMMITTED
         self.planned, self.processed = offset.batch, offset.processed
         self.fresh = self.held = RunSet()
         self._sort(holding)
@@ -110,11 +116,13 @@ class Ledger:
         self.sequence += 1
         self.is_settled = self.is_handed_off = False
         self.planned = taken
-        self.is_from_taken = self._plans_from_taken
-        if self.is_from_taken:
+        if self._plans_from_taken:
+            self.accepted = Accepted.AHEAD
             self.held = RunSet()
             self.taken = self.taken.minus(taken)
         else:
+            is_handoff = self.mode is Acknowledge.HANDOFF
+            self.accepted = Accepted.WHEN_LOGGED if is_handoff else Accepted.WHEN_COMMITTED
             self.held = taken
             self.fresh = self.fresh.minus(taken)
         return taken
@@ -152,7 +160,7 @@ class Ledger:
 
     def ahead(self) -> RunSet:
         """What our own log has to hold: what is taken, and what Spark has not logged yet."""
-        is_unlogged = self.is_from_taken and not self.is_handed_off and not self.is_settled
+        is_unlogged = self.accepted is Accepted.AHEAD and not self.is_handed_off and not self.is_settled
         return self.taken.replaced_by(self.planned) if is_unlogged else self.taken
 
     def recover_taken(self, runs: RunSet) -> None:
@@ -165,8 +173,7 @@ class Ledger:
         if self.is_handed_off or self.is_settled:
             return RunSet()
         self.is_handed_off = True
-        is_done = self.mode is Acknowledge.COMMIT or self.is_from_taken
-        return RunSet() if is_done else self._process(self.planned)
+        return self._process(self.planned) if self.accepted is Accepted.WHEN_LOGGED else RunSet()
 
     def settle(self, outcomes: RunSet) -> RunSet:
         """Spark has committed the planned micro-batch. `outcomes` are those that differ from ACCEPT.
@@ -175,11 +182,8 @@ class Ledger:
         """
         if self.is_settled:
             return RunSet()
-        self.is_settled = True
-        if self.mode is Acknowledge.HANDOFF:
-            is_done = self.is_handed_off or self.is_from_taken
-            owed = RunSet() if is_done else self._process(self.planned)
-            self.is_handed_off = True
+        if self.accepted:
+            owed = self.hand_off()
         else:
             decided = _decide(self.planned, outcomes)
             returned = decided.of_outcome(RELEASE)
@@ -188,6 +192,7 @@ class Ledger:
             released = same_delivery(held, returned)
             owed = owed.replaced_by(released.with_outcome(RELEASE))
             self.fresh = self.fresh.replaced_by(held.minus(released))
+        self.is_settled = self.is_handed_off = True
         self.planned = self.held = RunSet()
         return owed
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OptionError, OutcomeError
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.outcomes import Outcome, OutcomeLog
 from headrace.spark.processing import (
     OUTCOMES,
@@ -44,9 +44,18 @@ def schema(**other: DataType) -> StructType:
     return StructType([StructField(name, kind) for name, kind in types.items()])
 
 
-def offset(topic: str, group: str, *runs: tuple[int, int, int]) -> str:
+def offset(
+    topic: str,
+    group: str,
+    *runs: tuple[int, int, int],
+    accepted: Accepted = Accepted.WHEN_COMMITTED,
+    sequence: int = 1,
+) -> str:
     batch = RunSet.of([((topic, 0), Run(*run)) for run in runs])
-    return json.dumps(AcquiredOffset(1, group, f"reader-{group}", {topic: "id"}, batch).to_json())
+    ids = {topic: "id"}
+    return json.dumps(
+        AcquiredOffset(sequence, group, f"reader-{group}", ids, batch, accepted=accepted).to_json()
+    )
 
 
 def rules(tmp_path: Path, *lines: str, mode: Acknowledge = Acknowledge.COMMIT) -> OutcomeRules:
@@ -112,14 +121,24 @@ def test_without_sparks_log_outcomes_are_refused_with_the_cure(tmp_path: Path) -
 
 @pytest.mark.parametrize(("type", "cure"), [(RELEASE, "acknowledge=commit"), (REJECT, "deadLetterTopic")])
 def test_what_handoff_cannot_do_is_refused(tmp_path: Path, type: AcknowledgeType, cure: str) -> None:
-    given = rules(tmp_path, offset("orders", "g", (0, 9, 1)), mode=Acknowledge.HANDOFF)
+    logged = offset("orders", "g", (0, 9, 1), accepted=Accepted.WHEN_LOGGED)
+    given = rules(tmp_path, logged, mode=Acknowledge.HANDOFF)
     with pytest.raises(OutcomeError, match=cure):
         given.record(7, [reject(3)._replace(type=type)])
 
 
+def test_a_micro_batch_that_was_planned_with_commit_takes_releases_in_a_query_with_handoff(
+    tmp_path: Path,
+) -> None:
+    given = rules(tmp_path, offset("orders", "g", (0, 9, 1)), mode=Acknowledge.HANDOFF)
+    release = reject(3)._replace(type=RELEASE)
+    given.record(7, [release])
+    assert OutcomeLog(given.path).read() == [release]
+
+
 def test_each_source_of_a_query_has_a_mode_of_its_own(tmp_path: Path) -> None:
-    sources = [offset("orders", "g", (0, 9, 1)), offset("emails", "h", (0, 9, 1))]
-    given = rules(tmp_path, *sources, mode=Acknowledge.HANDOFF)
+    handed_off = offset("orders", "g", (0, 9, 1), accepted=Accepted.WHEN_LOGGED)
+    given = rules(tmp_path, handed_off, offset("emails", "h", (0, 9, 1)), mode=Acknowledge.HANDOFF)
     given.record(7, [reject(3, topic="emails")._replace(type=RELEASE)])
     with pytest.raises(OutcomeError, match="acknowledge=commit"):
         given.record(7, [reject(3, topic="orders")._replace(type=RELEASE)])

@@ -125,3 +125,24 @@ def test_limits_leave_the_rest_for_the_next_micro_batch() -> None:
     assert ledger.plan(Limits(records_max=4)) == runs((0, 3, 1))
     ledger.settle(RunSet())
     assert ledger.plan(Limits(records_max=4)) == runs((4, 7, 1))
+
+
+def test_a_release_counts_though_the_query_comes_back_with_handoff() -> None:
+    first = planned()
+    offset = AcquiredOffset(first.sequence, "g", batch=first.planned, accepted=first.accepted)
+    second = Ledger(Acknowledge.HANDOFF)
+    second.recover(offset)
+    second.settle(runs((3, 3, 1, RELEASE)))
+    assert second.processed == runs((0, 2, 1), (4, 9, 1))
+    assert second.acquired(runs((3, 3, 2))) == RunSet()
+    assert second.plan(Limits()) == runs((3, 3, 2))
+
+
+def test_a_micro_batch_that_was_planned_with_commit_is_not_accepted_before_its_commit_with_handoff() -> None:
+    first = planned()
+    offset = AcquiredOffset(first.sequence, "g", batch=first.planned, accepted=first.accepted)
+    second = Ledger(Acknowledge.HANDOFF)
+    second.recover(offset)
+    second.acquired(runs((0, 9, 2)))
+    assert second.hand_off() == RunSet()
+    assert second.settle(RunSet()) == runs((0, 9, 1))
