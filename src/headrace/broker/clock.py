@@ -28,7 +28,9 @@ class ExpiryClock:
     """The wall clock for what is deleted by age: a jump forward counts only when it has lasted for an hour.
 
     A wall clock that is set wrong for a moment must not make everything look old: records, offsets, producers. A step
-    back is followed at once, because it only keeps things longer. Ask it now and then: a jump is dated when it is seen.
+    back is followed at once, because it only keeps things longer. A jump is dated when it is seen, so every time that
+    something is stamped with has to be shown to it (`StampingClock`): whatever was stamped while the clock was behind
+    would look old as soon as the clock is right again.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -38,8 +40,12 @@ class ExpiryClock:
         self._jumped_ms: int | None = None
 
     def wall_ms(self) -> int:
+        return self.see(self._clock.wall_ms())
+
+    def see(self, wall_ms: int) -> int:
+        """The wall clock shows this now. Returns what counts for things that expire."""
         now_ms = self._clock.monotonic_ms()
-        ahead_ms = self._clock.wall_ms() - now_ms
+        ahead_ms = wall_ms - now_ms
         if ahead_ms <= self._ahead_ms + DRIFT_MS:
             self._ahead_ms, self._jumped_ms = ahead_ms, None
         elif self._jumped_ms is None:
@@ -47,6 +53,22 @@ class ExpiryClock:
         elif now_ms - self._jumped_ms >= BELIEVED_AFTER_MS:
             self._ahead_ms, self._jumped_ms = ahead_ms, None
         return now_ms + self._ahead_ms
+
+
+class StampingClock:
+    """The broker's own clock: the expiry clock sees every time that it tells."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self.expiry = ExpiryClock(clock)
+
+    def monotonic_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        now_ms = self._clock.wall_ms()
+        self.expiry.see(now_ms)
+        return now_ms
 
 
 class ManualClock:

@@ -14,7 +14,7 @@ from typing import Any
 
 from headrace.broker.backups import Backups
 from headrace.broker.call import Call, CloseConnection
-from headrace.broker.clock import Clock, ExpiryClock
+from headrace.broker.clock import Clock, StampingClock
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_commit import GroupCommit, sync_each
 from headrace.broker.groups.coordinator import GroupCoordinator
@@ -75,9 +75,9 @@ class BrokerCore:
         on_failure: Callable[[Exception], None],
     ) -> None:
         self.settings = settings
-        self.clock = clock
-        self.expiry_clock = ExpiryClock(clock)
-        self.progress = Progress(clock)
+        self.clock = StampingClock(clock)
+        self.expiry_clock = self.clock.expiry
+        self.progress = Progress(self.clock)
         self.timers = Timers()
         self.parked = Parked()
         self.slices = Slices()
@@ -95,7 +95,7 @@ class BrokerCore:
         self._on_failure = on_failure
         self._loud_again_ms = 0
         reserve_bytes = 0 if disk.is_volatile else settings.int("headrace.disk.reserve.bytes")
-        self.logs = LogManager(disk, now_ms=clock.wall_ms(), reserve_bytes=reserve_bytes)
+        self.logs = LogManager(disk, now_ms=self.clock.wall_ms(), reserve_bytes=reserve_bytes)
         try:
             self.metadata = MetadataStore(metadata_path or ":memory:")
             try:

@@ -1,6 +1,6 @@
 """The clock for what is deleted by age: it follows the wall clock, but not into a future that may be a mistake."""
 
-from headrace.broker.clock import BELIEVED_AFTER_MS, DRIFT_MS, ExpiryClock
+from headrace.broker.clock import BELIEVED_AFTER_MS, DRIFT_MS, ExpiryClock, StampingClock
 
 DAY_MS = 86_400_000
 
@@ -62,3 +62,14 @@ def test_a_minute_is_a_jump_too() -> None:
     expiry = ExpiryClock(clocks)
     clocks.wall += 60_000
     assert expiry.wall_ms() == clocks.wall_ms() - 60_000
+
+
+def test_what_is_stamped_while_the_clock_is_behind_is_not_old_when_it_is_right_again() -> None:
+    clocks = Clocks()
+    clock = StampingClock(clocks)
+    clocks.wall -= DAY_MS
+    stamped_ms = clock.wall_ms()
+    clocks.wall += DAY_MS
+    clocks.pass_ms(1_000)
+    assert clock.expiry.wall_ms() - stamped_ms == 1_000
+    assert clock.wall_ms() == clocks.wall_ms()

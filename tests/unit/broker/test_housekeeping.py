@@ -83,12 +83,28 @@ def test_a_wall_clock_that_jumps_ahead_for_a_moment_deletes_nothing(
 ) -> None:
     log = log_of(broker, retention_ms="60000", segment_bytes="1048576")
     append(broker, log, b"k", bytes(300_000), count=10)
-    wall_ms = broker.core.clock.wall_ms
-    monkeypatch.setattr(broker.core.clock, "wall_ms", lambda: wall_ms() + 365 * 86_400_000)
+    wall_ms = broker._clock.wall_ms
+    monkeypatch.setattr(broker._clock, "wall_ms", lambda: wall_ms() + 365 * 86_400_000)
     broker.advance(30)
     monkeypatch.undo()
     broker.advance(20)
     assert broker.call(lambda: (log.start_offset, log.end_offset)) == (0, 10)
+
+
+def test_a_producer_seen_while_the_wall_clock_was_behind_is_not_forgotten_when_it_is_right_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(**{"producer.id.expiration.ms": 600_000})
+    log = bench.core.topics.create("orders", partitions=1, configs={}).partitions[0].log
+    batch = build_batch([NewRecord(b"k", b"v")], producer_id=7, producer_epoch=0, base_sequence=0)
+    wall_ms = bench.clock.wall_ms
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.clock, "wall_ms", lambda: wall_ms() - 3_600_000)
+        log.append(batch, now_ms=bench.core.clock.wall_ms())
+    bench.advance(60)  # housekeeping has not looked at the clock in between
+    again = log.append(batch, now_ms=bench.core.clock.wall_ms())
+    assert again.is_duplicate
+    assert log.end_offset == 1
 
 
 def test_a_silent_producer_is_forgotten_at_the_interval_of_its_setting() -> None:
