@@ -73,14 +73,23 @@ class Producer(Actor):
             acks=acks, timeout_ms=TIMEOUT_MS, transactional_id=transactional_id, topic_data=[topic]
         )
 
-    def produce(self, batch: Batch, acks: int, transactional_id: str | None = None) -> Pending:
-        """Sends it; the model hears of the answer when it arrives."""
+    def produce(
+        self,
+        batch: Batch,
+        acks: int,
+        transactional_id: str | None = None,
+        *,
+        told: list[bytes] | None = None,
+    ) -> Pending:
+        """Sends it; the model hears of the answer when it arrives, and `told` gets the values if it is a good one."""
         is_quiet = acks == NONE
         request = self.request(batch, acks, transactional_id)
         pending = self.post(request, self.version, timeout_ms=TIMEOUT_MS, is_quiet=is_quiet)
 
         def answered(pending: Pending) -> None:
             result = pending.response.responses[0].partition_responses[0]
+            if result.error_code == ErrorCode.NONE and told is not None:
+                told.extend(batch.values)
             if result.error_code == ErrorCode.NONE and len(batch.values) == batch.records:
                 self.logs.acknowledged(batch.values, batch.partition, result.base_offset, acks=acks)
 

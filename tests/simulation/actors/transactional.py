@@ -21,7 +21,7 @@ from headrace.wire.records import build_batch
 from tests.simulation.actor import Ask, Life
 from tests.simulation.actors.producers import ALL, CODECS, Batch, Producer, error_of
 from tests.simulation.models.groups import Commit, Groups, Place
-from tests.simulation.models.transactions import TransactionModel, Transactions, Wish
+from tests.simulation.models.transactions import TIMEOUT_MS_MAX, TransactionModel, Transactions, Wish
 from tests.simulation.network import Pending
 from tests.simulation.scenario import TOPICS
 
@@ -42,7 +42,7 @@ class TransactionalProducer(Producer):
         self.version = world.rng.choice((12, 13)) if self.is_second else world.rng.choice((9, 11))
         self.transactional_id = f"t-{name}"
         self.group_id = f"g-{name}"
-        self.timeout_ms = world.rng.choice((5_000, 60_000))
+        self.timeout_ms = world.rng.choice((5_000, TIMEOUT_MS_MAX))
         self.producer_id = self.epoch = -1
         self.sequences: dict[tuple[bytes, int], int] = {}
         self.topic_ids: dict[str, bytes] = {}
@@ -127,14 +127,13 @@ class TransactionalProducer(Producer):
         if not self.is_second and not (yield from self.add_partition(batch)):
             return False
         for _ in range(RETRIES_MAX):
-            pending = self.produce(batch, ALL, self.transactional_id)
+            pending = self.produce(batch, ALL, self.transactional_id, told=transaction.acknowledged)
             self.world.transmit(self._link)
             yield pending
             if pending.is_lost:
                 continue
             code = error_of(pending)
             if code == ErrorCode.NONE:
-                transaction.acknowledged += batch.values
                 return True
             if code not in AGAIN and code != ErrorCode.NOT_ENOUGH_REPLICAS:
                 return False
@@ -202,7 +201,7 @@ class TransactionalProducer(Producer):
 
     def end(self, transaction: TransactionModel, *, commit: bool, offsets: list[tuple[Place, Commit]]) -> Ask:
         transaction.wish = Wish.COMMIT if commit else Wish.ABORT
-        sent = [(place, self.groups.sent(place, one.offset)) for place, one in offsets] if commit else []
+        sent = self.groups.sent_end(offsets) if commit else []
         request = EndTxnRequest(
             transactional_id=self.transactional_id,
             producer_id=self.producer_id,

@@ -49,6 +49,10 @@ class Commit:
     """None: a deletion."""
     is_done: bool = False
     """Answered, or its connection lost: nothing more will come of it."""
+    is_certain: bool = True
+    """False for an offset in a transaction that a power loss may have taken out of it, where nothing is synced."""
+    may_come: bool = False
+    """Its EndTxn is sent again until somebody answers, after a restart too."""
 
 
 @dataclass(slots=True)
@@ -86,12 +90,21 @@ class Groups(Model):
         self.committed.setdefault(place, Committed()).candidates.append(commit)
         return commit
 
+    def sent_end(self, offsets: list[tuple[Place, Commit]]) -> list[tuple[Place, Commit]]:
+        """A producer asks to commit the transaction that it has sent these offsets to."""
+        sent = [(place, self.sent(place, one.offset)) for place, one in offsets]
+        for (_, commit), (_, one) in zip(sent, offsets, strict=True):
+            commit.is_certain, commit.may_come = one.is_certain, True
+        return sent
+
     def told(self, place: Place, commit: Commit) -> None:
         """It counts: what was over before it was sent does not any more."""
-        commit.is_done = True
+        commit.is_done, commit.may_come = True, False
         committed = self.committed.get(place)
         if committed is None or commit not in committed.candidates:
             return  # the topic was deleted meanwhile
+        if not commit.is_certain:
+            return
         committed.is_unknown = False
         committed.candidates = [
             other
@@ -105,7 +118,7 @@ class Groups(Model):
             committed.candidates.remove(commit)
 
     def lost(self, commit: Commit) -> None:
-        commit.is_done = True
+        commit.is_done, commit.may_come = True, False
 
     def will_delete_group(self, group_id: str) -> list[tuple[Place, Commit]]:
         return [(place, self.sent(place, None)) for place in list(self.committed) if place[0] == group_id]
@@ -198,6 +211,10 @@ class Groups(Model):
         for committed in self.committed.values():
             for commit in committed.candidates:
                 commit.is_done = True
+        if how is End.POWER and not self.world.scenario.is_fsync:
+            sent = [one for committed in self.committed.values() for one in committed.candidates]
+            for commit in (*sent, *(commit for _, commit in self._all_pending())):
+                commit.is_certain = False
         self._snapshot = self._state() if how is End.CLEAN and not self.is_damaged else None
 
     def _state(self) -> dict[str, object]:
@@ -298,7 +315,8 @@ class Groups(Model):
         if self.is_damaged or self._is_log_damaged(place):
             return
         if committed.is_unknown:
-            committed.candidates = [Commit(next(self._numbers), offset, is_done=True)]
+            coming = [commit for commit in committed.candidates if commit.may_come]
+            committed.candidates = [Commit(next(self._numbers), offset, is_done=True), *coming]
             committed.is_unknown = False
         if offset not in committed.offsets():
             raise Violation(

@@ -18,6 +18,11 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+TIMEOUT_MS_MAX = 60_000
+"""Of the transactions of all actors."""
+ROUND_MS = 5_000
+
+
 class Wish(Enum):
     NONE = "nothing asked"
     COMMIT = "commit asked"
@@ -90,6 +95,7 @@ class Transactions(Model):
             self.committed.clear()
             for transaction in self.by_value.values():
                 transaction.wish, transaction.outcome = Wish.COMMIT, None  # anything may have become of it
+                transaction.acknowledged.clear()
 
     def after_start(self, how: End) -> None:
         self._check_committed(is_final=False)
@@ -97,6 +103,21 @@ class Transactions(Model):
     def at_rest(self) -> None:
         self._check_committed(is_final=True)
         self.committed = self.committed[-20:]
+
+    def at_end(self) -> None:
+        """Transactions that their producers have left alone end: nobody waits for them for ever."""
+        world = self.world
+        for _ in range(TIMEOUT_MS_MAX // ROUND_MS + 2):
+            world.advance(ROUND_MS)
+            world.settle()
+            if world.failure is not None:
+                return
+        for topic in self.core.topics if not self.is_damaged else ():
+            for partition in topic.partitions if not topic.is_internal else ():
+                model = self.logs.of(partition.log)
+                still_open = partition.log.producer_states.open_transactions
+                if still_open and not (model is not None and model.is_damaged):
+                    raise Violation("transaction never ends", f"{partition.log.name}: {still_open}")
 
     def _check_committed(self, *, is_final: bool) -> None:
         """All that was acknowledged in a committed transaction is there, and readers are shown it."""
@@ -108,5 +129,7 @@ class Transactions(Model):
                     entry = model.entries.get(offset)
                     if not is_there or entry is None or model.is_damaged:
                         continue
+                    if not entry.is_transactional:
+                        continue  # a dead letter: a copy that belongs to no transaction
                     if entry.is_committed is False or (is_final and entry.is_committed is None):
                         raise Violation("committed transaction not shown", f"{model.name}: {entry}")
