@@ -70,7 +70,7 @@ class OutcomeRules:
         joined = join(outcomes)
         if joined:
             unknown = to_runs(joined)
-            for offset in logged_offsets(self.path.parent, batch_id):
+            for offset in brought_offsets(self.path.parent, batch_id):
                 meant, others = match(joined, offset.batch)
                 unknown = unknown.within(others)
                 if meant:
@@ -110,6 +110,17 @@ def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
     """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
     path = checkpoint / "offsets" / str(batch_id)
     try:
+def brought_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
+    """The offsets of the kafka-share sources that brought records to a micro-batch.
+
+    Spark's log also names the others: in a micro-batch without data (a watermark's), and where another source of the
+    query had some, a source has the offset of the micro-batch before. That one is committed and its records are settled.
+    """
+    before = checkpoint / "offsets" / str(batch_id - 1)
+    settled = logged_offsets(checkpoint, batch_id - 1) if before.exists() else []
+    return [offset for offset in logged_offsets(checkpoint, batch_id) if offset not in settled]
+
+
         lines = path.read_text("utf-8").splitlines()
     except FileNotFoundError:
         raise OutcomeError(

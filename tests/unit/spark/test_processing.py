@@ -95,6 +95,27 @@ def test_what_names_no_delivery_of_the_micro_batch_is_refused_and_nothing_is_wri
     assert OutcomeLog(given.path).read() == []
 
 
+@pytest.mark.parametrize(
+    "others", [(), (("emails", 1, (0, 9, 1)),)], ids=["no data", "another source's data"]
+)
+def test_an_outcome_of_a_record_that_the_micro_batch_before_had_is_refused(
+    tmp_path: Path, others: tuple[tuple[str, int, tuple[int, int, int]], ...]
+) -> None:
+    """Its source has the same offset in both logs: what it brought is committed, and settled."""
+    orders = offset("orders", "g", (0, 9, 1))
+    emails = [offset(topic, "h", run, sequence=sequence) for topic, sequence, run in others]
+    given = rules(tmp_path, orders, *emails)
+    (tmp_path / "offsets" / "6").write_text(
+        "\n".join(["v1", "{}", orders, *(offset("emails", "h", sequence=0) for _ in others)])
+    )
+    with pytest.raises(OutcomeError, match=r"offset 3.*decide in the micro-batch that brings the record"):
+        given.record(7, [reject(3)])
+    assert OutcomeLog(given.path).read() == []
+    for _ in others:
+        given.record(7, [reject(3, topic="emails")])
+        assert OutcomeLog(given.path).read() == [reject(3, topic="emails")]
+
+
 def test_a_query_may_have_several_sources_also_of_one_topic_and_of_other_kinds(tmp_path: Path) -> None:
     sources = [
         offset("orders", "g", (0, 9, 1)),
