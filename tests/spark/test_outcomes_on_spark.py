@@ -1,6 +1,7 @@
 """What becomes of single records: release, reject with a reason, dead letters, values that cannot be read."""
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812
 
 from headrace.spark import parse_avro, parse_json, process
+from headrace.spark.errors import OptionError
 from tests.spark.conftest import Effects, Queue, finish
 
 pytestmark = pytest.mark.timeout(180)
@@ -121,6 +123,75 @@ def test_a_release_with_handoff_fails_the_query_with_the_reason(spark: SparkSess
     writer = process(queue.stream(spark, acknowledge="handoff"), lambda batch, _: judge(batch))
     with pytest.raises(StreamingQueryException, match="it cannot be given back"):
         run(writer)
+
+
+def test_an_outcome_in_a_micro_batch_without_data_fails_the_query(spark: SparkSession, queue: Queue) -> None:
+    """A window's rows come out when the watermark has passed: the micro-batch that brought them is settled by then."""
+    queue.partitions = 1
+    for at in (0, 1, 60_000):
+        queue.send(1, lambda _, at=at: b"%d" % at)  # type: ignore[misc]
+    letters = make_letters(queue)
+    times = queue.stream(spark, deadLetterTopic=letters).withColumn(
+        "at", F.timestamp_seconds(F.col("value").cast("string").cast("int"))
+    )
+    windows = times.withWatermark("at", "1 second").groupBy(F.window("at", "1 minute"))
+    held = windows.agg(F.collect_list(F.struct(*KEYS)).alias("held"))
+    rows = held.select(F.explode("held").alias("row")).select("row.*")
+
+    def reject(batch: DataFrame, _: int) -> DataFrame:
+        return batch.withColumn("outcome", F.lit("reject")).withColumn("reason", F.lit("bad window"))
+
+    writer = process(rows, reject, checkpoint_location=queue.checkpoint)
+    with pytest.raises(StreamingQueryException, match="decide in the micro-batch that brings the record"):
+        run(writer.outputMode("append"))
+    assert read_letters(queue, letters) == []
+
+
+@pytest.mark.parametrize(
+    ("without_duplicates", "cure"),
+    [
+        (lambda stream: stream.dropDuplicates(["value"]), r'dropDuplicates\(\[..., "deliveryCount"\]\)'),
+        (lambda stream: stream.select("value", *KEYS[:3]).distinct(), "inside the function"),
+        (
+            lambda stream: stream.withWatermark("timestamp", "1 second").dropDuplicates(
+                ["value", "deliveryCount"]
+            ),
+            "inside the function",
+        ),
+        (
+            lambda stream: stream.withWatermark("timestamp", "1 second").dropDuplicatesWithinWatermark(
+                ["key"]
+            ),
+            "inside the function",
+        ),
+    ],
+    ids=["columns", "distinct", "watermark", "within watermark"],
+)
+def test_operators_that_would_drop_a_released_record_are_refused(
+    spark: SparkSession, queue: Queue, without_duplicates: Callable[[DataFrame], DataFrame], cure: str
+) -> None:
+    with pytest.raises(OptionError, match=f"is released and comes again is dropped there.*{cure}"):
+        process(
+            without_duplicates(queue.stream(spark)), lambda *_: None, checkpoint_location=queue.checkpoint
+        )
+
+
+def test_a_released_record_passes_drop_duplicates_with_its_delivery_count(
+    spark: SparkSession, queue: Queue, effects: Effects
+) -> None:
+    queue.send(10)
+    queue.sent = 0
+    queue.send(10)
+
+    def handle(batch: DataFrame, batch_id: int) -> DataFrame:
+        effects(batch, batch_id)
+        return judge(batch)
+
+    run(process(queue.stream(spark).dropDuplicates(["value", "deliveryCount"]), handle))
+    assert effects.numbers == sorted([*range(10), 7])
+    assert queue.lag() == 0
+    # With handoff nothing is released.
+    process(queue.stream(spark, acknowledge="handoff").dropDuplicates(["value"]), lambda *_: None)
 
 
 def test_values_that_cannot_be_read_are_rejected_and_the_rest_goes_on(

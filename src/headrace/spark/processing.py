@@ -37,11 +37,15 @@ from headrace.spark.matching import match
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import OUTCOMES_FOLDER, local_path
 from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_runs
+from headrace.spark.plan import require_redeliveries_pass
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Acknowledge
 
 OUTCOMES = "headrace.outcomes"
 """Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
+
+MODE = "headrace.acknowledge"
+"""And beside it: in which mode."""
 
 KEYS = ("topic", "partition", "offset", "deliveryCount")
 COLUMNS = {
@@ -106,21 +110,21 @@ def _require_none(unknown: RunSet, batch_id: int) -> None:
         )
 
 
-def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
-    """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
-    path = checkpoint / "offsets" / str(batch_id)
-    try:
 def brought_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
     """The offsets of the kafka-share sources that brought records to a micro-batch.
 
     Spark's log also names the others: in a micro-batch without data (a watermark's), and where another source of the
-    query had some, a source has the offset of the micro-batch before. That one is committed and its records are settled.
+    query had some, a source has the offset of the micro-batch before, which is committed and settled.
     """
     before = checkpoint / "offsets" / str(batch_id - 1)
     settled = logged_offsets(checkpoint, batch_id - 1) if before.exists() else []
     return [offset for offset in logged_offsets(checkpoint, batch_id) if offset not in settled]
 
 
+def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
+    """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
+    path = checkpoint / "offsets" / str(batch_id)
+    try:
         lines = path.read_text("utf-8").splitlines()
     except FileNotFoundError:
         raise OutcomeError(
@@ -149,18 +153,25 @@ def process(
     The function returns None, or a DataFrame with the columns topic, partition, offset, deliveryCount, outcome
     ("accept", "release" or "reject") and, if you like, reason. If `df` itself has a column `outcome` (as `parse_json`
     adds it), rows that are not accepted there keep that outcome and never reach the function. `checkpoint_location` is
-    needed only where `df` no longer has the source's column deliveryCount.
+    needed only where `df` no longer has the source's column deliveryCount. With acknowledge=commit, dropDuplicates
+    before it must have deliveryCount among its columns.
     """
     rules = find_rules(df.schema, checkpoint_location)
+    if source_metadata(df.schema).get(MODE) != Acknowledge.HANDOFF:
+        require_redeliveries_pass(df, OUTCOMES)
     # With the scheme, or Spark would look in its default file system; not as_uri, since Spark does not unquote.
     location = f"file://{rules.path.parent}"
     return df.writeStream.foreachBatch(_Recording(function, rules)).option("checkpointLocation", location)
 
 
+def source_metadata(schema: StructType) -> dict[str, str]:
+    """What the source left on deliveryCount, where the column is still there."""
+    return schema["deliveryCount"].metadata if "deliveryCount" in schema.names else {}
+
+
 def find_rules(schema: StructType, checkpoint_location: str | None = None) -> OutcomeRules:
     """From what the source left on deliveryCount, or from the checkpoint's place."""
-    metadata = schema["deliveryCount"].metadata if "deliveryCount" in schema.names else {}
-    known = metadata.get(OUTCOMES)
+    known = source_metadata(schema).get(OUTCOMES)
     given = None if checkpoint_location is None else str(local_path(checkpoint_location) / OUTCOMES_FOLDER)
     if not known and (given is None or known is not None):
         raise OptionError(

@@ -26,7 +26,7 @@ from pyspark.sql.types import (
 
 from headrace.spark.errors import OptionError
 from headrace.spark.options import SourceOptions
-from headrace.spark.processing import OUTCOMES, KafkaShareAckSink
+from headrace.spark.processing import MODE, OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
 
 
@@ -40,7 +40,8 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source, in its order, and ours after them."""
         options = SourceOptions.parse(self.options)
-        metadata = {OUTCOMES: "" if options.outcomes_path is None else str(options.outcomes_path)}
+        place = "" if options.outcomes_path is None else str(options.outcomes_path)
+        metadata = {OUTCOMES: place, MODE: str(options.acknowledge)}
         columns = [
             StructField("key", BinaryType()),
             StructField("value", BinaryType()),
