@@ -1,9 +1,9 @@
 """The share client's core against a model cluster: every delivery is settled exactly once, or lost and reported.
 
 Method: two brokers, three partitions, one member. Hypothesis decides what the user does (take, take and be interrupted,
-answer, send, commit), what the network does (responses, responses that are late or lost after the broker acted,
-requests that never arrive), what brokers do (drop sessions, miscount epochs, move partitions, fail to write, fence the
-member) and how time goes. The model refuses what no client may do: two requests in flight, wrong epochs,
+answer, release later, send, commit), what the network does (responses, responses that are late or lost after the broker
+acted, requests that never arrive), what brokers do (drop sessions, miscount epochs, move partitions, fail to write,
+fence the member) and how time goes. The model refuses what no client may do: two requests in flight, wrong epochs,
 acknowledgements for an acquisition that is over. The client must never count a lock as longer than the broker does. At
 the end the network is kept well, everything is acknowledged, and it must all drain.
 
@@ -85,6 +85,8 @@ class ClientMachine(RuleBasedStateMachine):
         self.answers: dict[tuple[int, int], list[Any]] = {}
         self.answered: set[tuple[int, int]] = set()
         """Renewed or acknowledged at some time."""
+        self.delayed: dict[tuple[AcquiredRange, int], int] = {}
+        """When what the user releases later is due."""
         self.losses: set[tuple[int, int]] = set()
         self.sent: dict[tuple[int, int], int] = {}
         self.refused: dict[tuple[int, int], int] = {}
@@ -101,6 +103,7 @@ class ClientMachine(RuleBasedStateMachine):
         return self.cluster.now_ms
 
     def pump(self) -> None:
+        self.pumped_ms = self.now_ms
         commands = self.core.commands(now_ms=self.now_ms)
         for node, request in commands.sends:
             assert node not in self.flights, "two requests in flight to one broker"
@@ -112,6 +115,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.collect(commands)
         if commands.refresh is not None:
             self.learn()
+        self.core.deadline_ms(now_ms=self.now_ms)
 
     def note_sent(self, node: int) -> None:
         for ack in self.core.holdings.in_flight(node):
@@ -261,6 +265,16 @@ class ClientMachine(RuleBasedStateMachine):
         self.decide(acquired, first, last, kind)
         if is_sent:
             self.send()
+
+    @precondition(lambda self: self.taken)
+    @rule(data=st.data(), after_ms=st.sampled_from([1, 400, LOCK_MS, 5 * LOCK_MS]))
+    def release_later(self, data: st.DataObject, after_ms: int) -> None:
+        acquired = data.draw(st.sampled_from(self.taken[-6:]))
+        offset = data.draw(st.integers(acquired.first, acquired.last))
+        if self.core.holdings.release_later(acquired, offset, self.now_ms + after_ms):
+            self.chosen[self.ids[id(acquired)], offset] = RELEASE
+            self.delayed[acquired, offset] = self.now_ms + after_ms
+        self.pump()
 
     @rule(index=partitions, kind=kinds, is_second=st.booleans())
     def acknowledge_late_and_poll(self, index: int, kind: int, is_second: bool) -> None:
@@ -420,6 +434,13 @@ class ClientMachine(RuleBasedStateMachine):
                 assert self.core.holdings.outstanding <= self.capacity
 
     @invariant()
+    def nothing_is_kept_past_its_time(self) -> None:
+        if hasattr(self, "core"):
+            for (acquired, offset), due_ms in self.delayed.items():
+                is_kept = acquired.state_of(offset) is RangeState.DELAYED
+                assert not is_kept or self.pumped_ms < due_ms, f"{acquired} {offset} was due at {due_ms}"
+
+    @invariant()
     def what_is_held_is_counted(self) -> None:
         if hasattr(self, "core"):
             held = sum(acquired.count_of(UNSETTLED) for acquired in self.known)
@@ -454,7 +475,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.take()
         self.stop_asking()
         self.answer_all()
-        self.drain(lambda: not self.has_acks())
+        self.drain(lambda: not self.has_acks() and not self.is_delaying())
         assert not self.chosen, f"never settled: {self.chosen}"
         assert all(commit.is_done for commit in self.commits)
         self.everything_taken_has_an_end()
@@ -476,6 +497,10 @@ class ClientMachine(RuleBasedStateMachine):
     def has_acks(self) -> bool:
         holdings = self.core.holdings
         return any(holdings.waiting(node) or holdings.in_flight(node) for node in self.core.sessions)
+
+    def is_delaying(self) -> bool:
+        kept = (RangeState.DELAYED, RangeState.RENEWING_DELAYED)
+        return any(acquired.state_of(offset) in kept for acquired, offset in self.delayed)
 
     def everything_taken_has_an_end(self) -> None:
         for acquired in self.taken:

@@ -68,6 +68,7 @@ class AsyncShareConsumer:
             on_deserialization_error=on_deserialization_error,
             on_lost=on_lost,
             wake=member.send_soon,
+            look=member.pump_soon,
         )
         member.listen(self._consumption.settled, self._consumption.lost)
         # The same method without a call in between, which every record would pay for.

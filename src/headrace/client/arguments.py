@@ -1,6 +1,7 @@
 """What the consumers' methods are given, checked."""
 
 from collections.abc import Collection
+from datetime import timedelta
 from numbers import Real
 
 POLL_S = 1.0
@@ -33,3 +34,16 @@ def topic_names(topics: Collection[str]) -> frozenset[str]:
         if not isinstance(topic, str) or not topic.strip():
             raise ValueError(f"{topic!r} is no topic name; topics are text and not empty")
     return frozenset(topics)
+
+
+def delay_seconds(after: float | timedelta, longest_s: float) -> float:
+    """How long a record is to be kept before it is released, checked."""
+    after_s = after.total_seconds() if isinstance(after, timedelta) else after
+    if isinstance(after_s, bool) or not isinstance(after_s, (float, int, Real)):
+        raise TypeError(f"release(after={after!r}) is not possible; give seconds, as a number or a timedelta")
+    if not 0 <= after_s <= longest_s:
+        raise ValueError(
+            f"release(after={after!r}) is not possible; give 0 to {longest_s:g} seconds. The upper end is "
+            "auto.renew.max.ms: a record that is kept for longer holds up its partition; send it to a topic of its own."
+        )
+    return float(after_s)

@@ -21,14 +21,17 @@ when the poll after that begins, so that the application can say otherwise until
 """
 
 import logging
+import math
 import os
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from typing import Any
 from weakref import WeakSet
 
+from headrace.client.arguments import delay_seconds
 from headrace.client.core.acknowledgements import Lost, Settled
 from headrace.client.core.holdings import HANDED, Arrival
 from headrace.client.core.member import MemberCore
@@ -88,8 +91,10 @@ class Consumption:
         on_deserialization_error: AcknowledgeType = AcknowledgeType.RELEASE,
         on_lost: LostCallback | None = None,
         wake: Callable[[], None] | None = None,
+        look: Callable[[], None] | None = None,
     ) -> None:
-        """`wake` is called when there are answers to be sent, where records may be held over several polls."""
+        """`wake` is called when there are answers to be sent, where records may be held over several polls; `look`
+        when something has to be done at a time that the member does not know of yet."""
         if on_deserialization_error == RENEW:
             raise ValueError("on_deserialization_error=RENEW; choose ACCEPT, RELEASE or REJECT")
         self.callback: CommitCallback | None = None
@@ -108,6 +113,7 @@ class Consumption:
         self._is_held_over = settings.max_unacknowledged > 0
         """Records may stay unacknowledged over polls, so a poll asks nothing of them and returns none again."""
         self._wake = wake if self._is_held_over else None
+        self._look = look
         self._key_deserializer = key_deserializer
         self._value_deserializer = value_deserializer
         self._is_plain = key_deserializer is None and value_deserializer is None
@@ -237,6 +243,19 @@ class Consumption:
             self._give_answer(acquired, delivery.offset, type)
         if is_first and self._wake is not None:
             self._wake()
+
+    def release_later(self, delivery: Delivery, after: float | timedelta) -> None:
+        """The same: it is released after that time, and kept until then."""
+        if self._is_barred:
+            self._refuse(AcknowledgeType.RELEASE)
+        after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
+        due_ms = math.ceil((time.monotonic() + after_s) * 1000)
+        with self._lock:
+            is_legal = self._holdings.release_later(delivery._grant.acquired, delivery.offset, due_ms)
+        if not is_legal:
+            raise IllegalStateError(NOT_IN_FLIGHT)
+        if self._look is not None:
+            self._look()
 
     def _give_answer(self, acquired: AcquiredRange, offset: int, type: int) -> None:
         if type == RENEW:

@@ -5,6 +5,7 @@ read from that range when it is asked for, and Python's collector of cycles is s
 """
 
 from collections.abc import Sequence
+from datetime import timedelta
 from enum import IntEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -35,6 +36,8 @@ class Keeper(Protocol):
     """Whoever has handed deliveries out, and takes their answers."""
 
     def acknowledge(self, delivery: "Delivery", type: int) -> None: ...
+
+    def release_later(self, delivery: "Delivery", after: float | timedelta) -> None: ...
 
     def lock_deadline(self, delivery: "Delivery") -> float: ...
 
@@ -106,8 +109,17 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def accept(self) -> None:
         self._grant.keeper.acknowledge(self, 1)
 
-    def release(self) -> None:
-        self._grant.keeper.acknowledge(self, 2)
+    def release(self, *, after: float | timedelta = 0) -> None:
+        """Gives the record back: at once, or `after` so many seconds (at most auto.renew.max.ms, one hour).
+
+        Until then this consumer keeps the lock, and renews it in the background, so that waiting costs no deliveries.
+        The record counts as answered: the next `poll` does not ask for it, and until its time another answer replaces
+        this one. `close` releases it at once; and where the lock cannot be renewed it is released before that ends.
+        """
+        if after:
+            self._grant.keeper.release_later(self, after)
+        else:
+            self._grant.keeper.acknowledge(self, 2)
 
     def reject(self, reason: str | None = None) -> None:
         """`reason` stays on this delivery; see the field."""

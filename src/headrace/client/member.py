@@ -328,6 +328,12 @@ class AsyncShareMember:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self.send)
 
+    def pump_soon(self) -> None:
+        """Looks at what is due, from any thread."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self.pump)
+
     def drop(self) -> None:
         """Nobody knows it any more, and it was not closed. From any thread: it leaves its group as soon as it can."""
         loop = self._loop

@@ -100,6 +100,7 @@ class ShareConsumer:
             on_deserialization_error=on_deserialization_error,
             on_lost=on_lost,
             wake=member.send_soon,
+            look=member.pump_soon,
         )
         member.listen(consumption.settled, consumption.lost)
         # The same method without a call in between, which every record would pay for.

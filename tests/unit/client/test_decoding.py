@@ -1,5 +1,7 @@
 """Records out of arrivals: only ours, gaps for the rest, and damaged bytes."""
 
+from datetime import timedelta
+
 import pytest
 
 from headrace.client import decoding
@@ -16,6 +18,9 @@ class Nobody:
     """A keeper that nobody asks."""
 
     def acknowledge(self, delivery: Delivery, type: int) -> None:
+        raise AssertionError
+
+    def release_later(self, delivery: Delivery, after: float | timedelta) -> None:
         raise AssertionError
 
     def lock_deadline(self, delivery: Delivery) -> float:

@@ -10,7 +10,8 @@ once: what was acknowledged as `Settled`, what was not as `Lost`. What was never
 Locks: what waits in the buffer, and with auto.renew what the application works on, is renewed when half of its lock has
 passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost. A record that
 waits behind an application which does not poll for half a lock goes back to the group for others to take, once: a
-record that was delivered before is renewed, so that waiting in buffers never uses up its deliveries.
+record that was delivered before is renewed, so that waiting in buffers never uses up its deliveries. What is to be
+released later is renewed until then; where that is not possible it is released in time, before its lock ends.
 
 A poll can be broken off anywhere by an exception from a signal handler. `take` therefore notes what it takes before
 anything changes, and a `take` that finds such a note puts it back: `put_back` may itself be broken off and repeated.
@@ -23,6 +24,7 @@ from itertools import islice
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
 from headrace.client.core.ranges import (
+    DELAYED,
     REFUSED,
     RENEWALS,
     STRICT,
@@ -326,6 +328,22 @@ class Holdings:
         self._renewed_by_hand[acquired] = None
         return self.answer(acquired, offset, S.RENEW)
 
+    def release_later(self, acquired: AcquiredRange, offset: int, due_ms: int) -> bool:
+        """The application's answer: the offset is released at that time, and kept locked until then."""
+        self._note_answer(acquired)
+        if not acquired.delay(offset, due_ms):
+            return False
+        half_ms = acquired.lock_until_ms_of(offset) - acquired.lock_ms // 2
+        self._due(self._lane(acquired.node_id), min(due_ms, half_ms))
+        return True
+
+    def release_delayed(self) -> None:
+        """What is to be released later is released now."""
+        for lane in self._lanes.values():
+            for acquired in list(lane.acquired()):
+                if acquired.fall_due():
+                    self._note_answer(acquired)
+
     def answer_all(self, acquired: AcquiredRange, first: int, last: int, type: int) -> bool:
         """The same for a range of offsets; nothing changes unless all of them may."""
         self._note_answer(acquired)
@@ -375,10 +393,12 @@ class Holdings:
             self._send_answers(acquired)
         return self._settled[known:]
 
-    def _send_answers(self, acquired: AcquiredRange) -> list[Ack]:
+    def _send_answers(
+        self, acquired: AcquiredRange, first: int | None = None, last: int | None = None
+    ) -> list[Ack]:
         lane = self._lane(acquired.node_id)
         acks = []
-        for span in acquired.apply(SEND):
+        for span in acquired.apply(SEND, first, last):
             if span.state == LATE:
                 self._settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
                 continue
@@ -456,7 +476,7 @@ class Holdings:
         if ack.is_own:
             acquired.is_renewing = self._has_own(lane, acquired)
             if error is None:
-                self._extend(lane, acquired, sent_ms)
+                self._extend(lane, acquired, sent_ms, first, last)
             else:
                 self._not_renewed(ack, error)
             return
@@ -524,13 +544,13 @@ class Holdings:
     def _check_lock(
         self, lane: _Lane, acquired: AcquiredRange, can_renew: bool, is_out: bool, is_idle: bool, now_ms: int
     ) -> None:
-        until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
-        if now_ms >= until_ms:
+        if now_ms >= acquired.lock_until_ms:
             for first, last in acquired.expire(now_ms):
                 self._lose(acquired, _expired(acquired), first, last)
-            if acquired.lock_until_ms > now_ms:
-                self._due(lane, acquired.lock_until_ms)
-            return
+            if now_ms >= acquired.lock_until_ms:
+                return
+        self._release_due(lane, acquired, now_ms)
+        until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
         held = list(acquired.spans(of=UNSENT))
         if not held:
             return
@@ -553,6 +573,40 @@ class Holdings:
             for span in held:
                 lane.waiting.append(Ack(acquired, span.first, span.last, S.RENEW, self._number, is_own=True))
             self._due(lane, until_ms)
+        if acquired.has(S.DELAYED):
+            self._keep_delayed(lane, acquired, can_renew, now_ms)
+
+    def _release_due(self, lane: _Lane, acquired: AcquiredRange, now_ms: int) -> None:
+        """Sends what was to be released by now, and none of the other answers."""
+        for span in acquired.fall_due(now_ms):
+            if span.state == S.DELAYED:
+                self._send_answers(acquired, span.first, span.last)
+        due_ms = acquired.next_due_ms
+        if due_ms is not None:
+            self._due(lane, due_ms)
+
+    def _keep_delayed(self, lane: _Lane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
+        """What is to be released later keeps its lock, whatever becomes of its neighbors."""
+        lock_ms, is_renewing = acquired.lock_ms, acquired.is_renewing
+        for first, last, until_ms in acquired.locks(of=DELAYED):
+            renew_ms, release_ms = until_ms - lock_ms // 2, until_ms - lock_ms // 10
+            if is_renewing:
+                self._due(lane, until_ms)
+            elif not can_renew and now_ms >= release_ms:
+                self._release_now(acquired, first, last)
+            elif not can_renew:
+                self._due(lane, release_ms)
+            elif now_ms < renew_ms - lock_ms // 8:
+                self._due(lane, renew_ms)
+            else:
+                acquired.is_renewing = True
+                lane.waiting.append(Ack(acquired, first, last, S.RENEW, self._number, is_own=True))
+                self._due(lane, until_ms)
+
+    def _release_now(self, acquired: AcquiredRange, first: int, last: int) -> None:
+        """What was to be released later cannot be kept."""
+        for span in acquired.apply(C.FALL_DUE, first, last):
+            self._send_answers(acquired, span.first, span.last)
 
     def _may_renew(self, acquired: AcquiredRange, is_out: bool, now_ms: int) -> bool:
         if acquired.taken_ms is None:
@@ -569,16 +623,19 @@ class Holdings:
     ) -> None:
         if sent_ms is not None:
             acquired.lock_ms = self._lock_ms or acquired.lock_ms
-            acquired.extend(sent_ms + acquired.lock_ms, first, last)
-            self._due(lane, acquired.lock_until_ms - acquired.lock_ms // 2)
+            until_ms = sent_ms + acquired.lock_ms
+            acquired.extend(until_ms, first, last)
+            self._due(lane, until_ms - acquired.lock_ms // 2)
 
     def _not_renewed(self, ack: Ack, error: KafkaError) -> None:
         acquired = ack.acquired
-        if acquired.taken_ms is None and error.code is ErrorCode.INVALID_RECORD_STATE:
+        if error.code is ErrorCode.INVALID_RECORD_STATE:
             # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
-            self._give_back(acquired)
-        else:
-            self._lose(acquired, error, ack.first, ack.last)
+            if acquired.taken_ms is None:
+                self._give_back(acquired)
+                return
+            self._release_now(acquired, ack.first, ack.last)
+        self._lose(acquired, error, ack.first, ack.last)
 
     def note_lock_ms(self, lock_ms: int) -> None:
         """How long locks last, as a response says; 0 where it does not."""

@@ -313,6 +313,7 @@ class MemberCore:
         """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
         self._is_closing = True
         self._asked_until_ms = None
+        self._holdings.release_delayed()
         self._holdings.send_answers()
         for node_id, session in self._sessions.items():
             self._holdings.fail_renewals(node_id, _closed())

@@ -8,8 +8,10 @@ name is not legal: nothing becomes legal by falling through. The usual life is
 
 An answer may be replaced by another one until it is sent. From then on nothing brings it back, so no acquisition is
 ever acknowledged twice. A record that is answered while its renewal is on its way (RENEWING_ACCEPT and the like) is
-acknowledged as soon as the broker has answered the renewal. What is on its way is left alone when the lock is lost: its
-response, or that there is none, decides. An answer for a lost record is LATE: it is not sent, but reported as failed.
+acknowledged as soon as the broker has answered the renewal. A record that is to be released later (DELAYED) is held
+and renewed until its time, falls due and is released like any other. What is on its way is left alone when the lock is
+lost: its response, or that there is none, decides. An answer for a lost record is LATE: it is not sent, but reported as
+failed.
 
 The table is compiled to byte tables: while all offsets of a range agree, their state is one number, and accepting a
 million records costs as much as accepting one. Otherwise there is one byte for each offset.
@@ -40,7 +42,7 @@ class RangeState(IntEnum):
     SENT = 8
     """Its acknowledgement is with the broker, or waits for a request to go with."""
     RENEWING = 9
-    """The same for a renewal. The next three: answered meanwhile."""
+    """The same for a renewal. The next three, and RENEWING_DELAYED: answered meanwhile."""
     RENEWING_ACCEPT = 10
     RENEWING_RELEASE = 11
     RENEWING_REJECT = 12
@@ -50,6 +52,9 @@ class RangeState(IntEnum):
     """The lock is gone."""
     LATE = 15
     """Answered after the lock was gone: to be reported."""
+    DELAYED = 16
+    """To be released at a later time, and kept locked until then."""
+    RENEWING_DELAYED = 17
 
 
 class RangeCause(IntEnum):
@@ -57,6 +62,8 @@ class RangeCause(IntEnum):
     RELEASE = 2
     REJECT = 3
     RENEW = 4
+    DELAY = auto()  # the application's answer as well: release it later
+    FALL_DUE = auto()  # the time of a delayed release has come
     TAKE = auto()
     HAND_OUT = auto()
     PUT_BACK = auto()  # the poll that took it was broken off
@@ -69,12 +76,19 @@ class RangeCause(IntEnum):
 
 
 S, C = RangeState, RangeCause
-_ANSWERS = (C.ACCEPT, C.RELEASE, C.REJECT, C.RENEW)
+_ANSWERS = {
+    C.ACCEPT: S.ACCEPT,
+    C.RELEASE: S.RELEASE,
+    C.REJECT: S.REJECT,
+    C.RENEW: S.RENEW,
+    C.DELAY: S.DELAYED,
+}
 _WHILE_RENEWING = {
     C.ACCEPT: S.RENEWING_ACCEPT,
     C.RELEASE: S.RENEWING_RELEASE,
     C.REJECT: S.RENEWING_REJECT,
     C.RENEW: S.RENEWING,
+    C.DELAY: S.RENEWING_DELAYED,
 }
 
 TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
@@ -87,16 +101,18 @@ TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
     (S.HANDED, C.GIVE_BACK): S.RELEASE,
     # answers
     **{
-        (state, answer): S(answer)
-        for state in (S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW)
-        for answer in _ANSWERS
+        (state, answer): after
+        for state in (S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW, S.DELAYED)
+        for answer, after in _ANSWERS.items()
     },
     **{
-        (state, answer): _WHILE_RENEWING[answer]
-        for state in (S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT)
-        for answer in _ANSWERS
+        (state, answer): after
+        for state in _WHILE_RENEWING.values()
+        for answer, after in _WHILE_RENEWING.items()
     },
     **{(state, answer): S.LATE for state in (S.LOST, S.LATE) for answer in _ANSWERS},
+    (S.DELAYED, C.FALL_DUE): S.RELEASE,
+    (S.RENEWING_DELAYED, C.FALL_DUE): S.RENEWING_RELEASE,
     # on the way
     (S.ACCEPT, C.SEND): S.SENT,
     (S.RELEASE, C.SEND): S.SENT,
@@ -109,11 +125,13 @@ TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
     (S.RENEWING_ACCEPT, C.CONFIRM): S.ACCEPT,
     (S.RENEWING_RELEASE, C.CONFIRM): S.RELEASE,
     (S.RENEWING_REJECT, C.CONFIRM): S.REJECT,
+    (S.RENEWING_DELAYED, C.CONFIRM): S.DELAYED,
     (S.SENT, C.REFUSE): S.DONE,
     (S.RENEWING, C.REFUSE): S.LOST,
     (S.RENEWING_ACCEPT, C.REFUSE): S.LATE,
     (S.RENEWING_RELEASE, C.REFUSE): S.LATE,
     (S.RENEWING_REJECT, C.REFUSE): S.LATE,
+    (S.RENEWING_DELAYED, C.REFUSE): S.LATE,
     # the lock
     (S.BUFFERED, C.LOSE): S.LOST,
     (S.TAKEN, C.LOSE): S.LOST,
@@ -122,6 +140,7 @@ TRANSITIONS: dict[tuple[RangeState, RangeCause], RangeState] = {
     (S.RELEASE, C.LOSE): S.LATE,
     (S.REJECT, C.LOSE): S.LATE,
     (S.RENEW, C.LOSE): S.LATE,
+    (S.DELAYED, C.LOSE): S.LATE,
     (S.GAP, C.LOSE): S.DONE,
 }
 
@@ -144,15 +163,19 @@ LENIENT: Final = (bytes(range(256)), *map(_table, C))
 """By cause. Where it is not legal, nothing changes."""
 STRICT: Final = (
     bytes([REFUSED] * 256),
-    *(_table(C(each), otherwise=REFUSED) for each in range(1, 5)),
+    *(_table(answer, otherwise=REFUSED) for answer in _ANSWERS),
 )
-"""Of the four answers, by acknowledge type."""
+"""Of the answers: by acknowledge type, and DELAY."""
 _RUN = re.compile(rb"(.)\1*", re.DOTALL)
 FINISHED: Final = bytes([S.DONE, S.LOST])
-UNSENT: Final = bytes([S.BUFFERED, S.TAKEN, S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW, S.GAP])
-UNSETTLED: Final = UNSENT + bytes([S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT])
+UNSENT: Final = bytes(
+    [S.BUFFERED, S.TAKEN, S.HANDED, S.ACCEPT, S.RELEASE, S.REJECT, S.RENEW, S.GAP, S.DELAYED]
+)
+_RENEWING = bytes(_WHILE_RENEWING.values())
+UNSETTLED: Final = UNSENT + _RENEWING
 """What counts against the number of records that a member may hold."""
-RENEWALS: Final = bytes([S.RENEW, S.RENEWING, S.RENEWING_ACCEPT, S.RENEWING_RELEASE, S.RENEWING_REJECT])
+RENEWALS: Final = bytes([S.RENEW]) + _RENEWING
+DELAYED: Final = bytes([S.DELAYED])
 
 
 class Span(NamedTuple):
@@ -171,6 +194,7 @@ class AcquiredRange:
     """Offsets that this member has locked. `Holdings` alone changes it; everybody may read."""
 
     __slots__ = (
+        "_due_ms",
         "_later",
         "_state",
         "_states",
@@ -216,6 +240,8 @@ class AcquiredRange:
         """A renewal of the member's own, of which the application knows nothing, is on its way."""
         self._later: list[tuple[int, int, int]] = []
         """Parts that were renewed separately (first, last, until when)."""
+        self._due_ms: dict[int, int] | None = None
+        """When delayed offsets are to be released. Where one is answered otherwise, its time means nothing any more."""
         self._state: int = S.BUFFERED
         self._states: bytearray | None = None
         """The states one by one, where they differ; else None, and `_state` is the state of all."""
@@ -279,6 +305,28 @@ class AcquiredRange:
             (until for first, last, until in self._later if first <= offset <= last), self.lock_until_ms
         )
 
+    def locks(self, *, of: bytes) -> list[tuple[int, int, int]]:
+        """When the locks end of the offsets that are in one of these states: (first, last, until when)."""
+        found: list[tuple[int, int, int]] = []
+        for span in self.spans(of=of):
+            following = span.first
+            for first, last, until_ms in sorted(self._later):
+                low, high = max(first, following), min(last, span.last)
+                if low > high:
+                    continue
+                if low > following:
+                    found.append((following, low - 1, self.lock_until_ms))
+                found.append((low, high, until_ms))
+                following = high + 1
+            if following <= span.last:
+                found.append((following, span.last, self.lock_until_ms))
+        return found
+
+    @property
+    def next_due_ms(self) -> int | None:
+        """When the next delayed offset is to be released; perhaps it is answered otherwise by now."""
+        return min(self._due_ms.values()) if self._due_ms else None
+
     # Changing: for `Holdings`
 
     def apply(self, cause: RangeCause, first: int | None = None, last: int | None = None) -> list[Span]:
@@ -321,16 +369,40 @@ class AcquiredRange:
         self.apply(RangeCause(type), first, last)
         return True
 
+    def delay(self, offset: int, due_ms: int) -> bool:
+        """The application's answer: to be released at that time; False when it may not answer (any more)."""
+        if not self.answer_all(offset, offset, C.DELAY):
+            return False
+        if self._due_ms is None:
+            self._due_ms = {}
+        self._due_ms[offset] = due_ms
+        return True
+
+    def fall_due(self, now_ms: int | None = None) -> list[Span]:
+        """The delayed offsets whose time has come (None: all) are released; returns what changed, as it was."""
+        if not self._due_ms:
+            return []
+        due = sorted(each for each, due_ms in self._due_ms.items() if now_ms is None or due_ms <= now_ms)
+        for offset in due:
+            del self._due_ms[offset]
+        return [span for offset in due for span in self.apply(C.FALL_DUE, offset, offset)]
+
     def extend(self, until_ms: int, first: int | None = None, last: int | None = None) -> None:
         """The lock of all that is held lives on, or of a part of it."""
         low = self.first if first is None else first
         high = self.last if last is None else last
-        if any(span.first < low or span.last > high for span in self.spans(of=UNSENT)):
-            self._later = [one for one in self._later if one[1] < low or one[0] > high]
-            self._later.append((low, high, until_ms))
-            return
-        self._later.clear()
-        self.lock_until_ms = max(self.lock_until_ms, until_ms)
+        kept = []
+        for begin, end, until in self._later:  # but for the part that is extended
+            if begin < low:
+                kept.append((begin, min(end, low - 1), until))
+            if end > high:
+                kept.append((max(begin, high + 1), end, until))
+        self._later = [*(one for one in kept if one[0] <= one[1]), (low, high, until_ms)]
+        first_ms = min((until for _, _, until in self.locks(of=UNSETTLED)), default=until_ms)
+        self.lock_until_ms = max(
+            self.lock_until_ms, first_ms
+        )  # later than before when every part was extended
+        self._later = [one for one in self._later if one[2] > self.lock_until_ms]
 
     def expire(self, now_ms: int) -> list[tuple[int, int]]:
         """Ranges whose locks have ended; the next lock to end, if there is one, becomes `lock_until_ms`."""

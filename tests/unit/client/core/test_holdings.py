@@ -1,7 +1,7 @@
 """The buffer and the locks: taken, given back, renewed, released, expired."""
 
 from headrace.client.core.acknowledgements import Ack
-from headrace.client.core.ranges import RangeState
+from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.errors import error_for
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -182,3 +182,114 @@ def test_a_renewal_that_is_sent_again_leaves_out_what_was_answered_meanwhile() -
     answer(driver, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms=502)
     found = {(ack.first, ack.last, ack.state) for ack in driver.core.holdings.waiting(1)}
     assert found == {(0, 1, RENEW), (3, 4, RENEW), (2, 2, ACCEPT)}
+
+
+def released_later(due_ms: int, **settings: object) -> tuple[Driver, AcquiredRange]:
+    """Offset 2 of 0 to 4 is to be released at that time."""
+    driver = filled((0, 4), **settings)
+    ((arrival),) = driver.take(100, now_ms=0)
+    (acquired,) = arrival.acquired
+    assert driver.core.holdings.release_later(acquired, 2, due_ms)
+    return driver, acquired
+
+
+def sent_types(driver: Driver, now_ms: int) -> list[tuple[int, int, int]]:
+    driver.sends(now_ms)
+    return [(ack.first, ack.last, ack.state) for ack in driver.core.holdings.in_flight(1)]
+
+
+def test_a_record_that_is_released_later_is_kept_and_renewed_until_then_without_auto_renew() -> None:
+    driver, acquired = released_later(2_000)
+    assert driver.core.deadline_ms(now_ms=0) == LOCK_MS // 2
+    assert sent_types(driver, 500) == [(2, 2, RENEW)]
+    answer(driver, now_ms=510)
+    assert acquired.lock_until_ms_of(2) == 1_500
+    driver.sends(1_000)  # the lock of the others ends
+    assert [(one.first, one.last) for one in driver.lost] == [(0, 1), (3, 4)]
+    assert acquired.state_of(2) is RangeState.DELAYED
+    answer(driver, now_ms=1_010)
+    assert acquired.lock_until_ms_of(2) == 2_000
+    assert sent_types(driver, 1_500) == [(2, 2, RENEW)]
+    answer(driver, now_ms=1_510)
+    assert driver.core.deadline_ms(now_ms=1_510) == 2_000
+    assert sent_types(driver, 2_000) == [(2, 2, RELEASE)]
+    answer(driver, now_ms=2_010)
+    assert acquired.state_of(2) is RangeState.DONE
+    assert driver.core.holdings.outstanding == 0
+
+
+def test_a_release_that_falls_due_sends_no_other_answer_early() -> None:
+    driver, acquired = released_later(100)
+    driver.core.holdings.answer_all(acquired, 0, 1, ACCEPT)
+    driver.core.holdings.answer_all(acquired, 3, 4, ACCEPT)
+    assert sent_types(driver, 100) == [(2, 2, RELEASE)]
+    assert acquired.state_of(0) is ACCEPT
+
+
+def test_another_answer_replaces_a_release_that_is_not_due_and_its_time_means_nothing() -> None:
+    driver, acquired = released_later(100)
+    driver.core.holdings.answer_all(acquired, 0, 4, ACCEPT)
+    driver.core.send_answers()
+    assert sent_types(driver, 100) == [(0, 4, ACCEPT)]
+
+
+def test_a_second_delay_replaces_the_first() -> None:
+    driver, acquired = released_later(100)
+    driver.core.holdings.release_later(acquired, 2, 300)
+    assert sent_types(driver, 100) == []
+    assert sent_types(driver, 300) == [(2, 2, RELEASE)]
+
+
+def test_a_delay_during_a_renewal_waits_for_it() -> None:
+    driver = filled((0, 0))
+    ((arrival),) = driver.take(100, now_ms=0)
+    (acquired,) = arrival.acquired
+    holdings = driver.core.holdings
+    holdings.renew(acquired, 0)
+    driver.core.send_answers()
+    assert sent_types(driver, 10) == [(0, 0, RENEW)]
+    assert holdings.release_later(acquired, 0, 400)
+    answer(driver, now_ms=20)
+    assert sent_types(driver, 30) == []
+    assert sent_types(driver, 400) == [(0, 0, RELEASE)]
+
+
+def test_a_delayed_release_whose_lock_is_lost_is_reported_as_an_answer_that_came_too_late() -> None:
+    driver, acquired = released_later(2_000)
+    error = error_for(ErrorCode.NETWORK_EXCEPTION)
+    driver.core.failed(1, error, now_ms=10)
+    driver.core.send_answers()
+    driver.sends(10)
+    assert [(one.first, one.last, one.type) for one in driver.settled] == [(2, 2, -1)]
+    assert [(one.first, one.last) for one in driver.lost] == [(0, 1), (3, 4)]
+    assert acquired.is_finished
+
+
+def test_where_renewals_are_refused_a_delayed_release_is_made_at_once() -> None:
+    driver, _ = released_later(2_000)
+    assert sent_types(driver, 500) == [(2, 2, RENEW)]
+    answer(driver, ErrorCode.INVALID_RECORD_STATE, now_ms=510)
+    assert sent_types(driver, 510) == [(2, 2, RELEASE)]
+
+
+def test_a_broker_without_renewals_gets_a_delayed_record_back_before_the_lock_ends() -> None:
+    driver, _ = released_later(2_000)
+    driver.core.connected(1, is_old=True)
+    assert sent_types(driver, 500) == []
+    assert driver.core.deadline_ms(now_ms=500) == LOCK_MS - LOCK_MS // 10
+    assert sent_types(driver, 900) == [(2, 2, RELEASE)]
+
+
+def test_closing_releases_what_was_to_be_released_later() -> None:
+    driver, _ = released_later(2_000)
+    driver.core.close()
+    assert sent_types(driver, 10) == [(2, 2, RELEASE)]
+
+
+def test_a_record_that_is_released_later_counts_as_held() -> None:
+    driver, acquired = released_later(2_000)
+    driver.core.holdings.answer_all(acquired, 0, 1, ACCEPT)
+    driver.core.holdings.answer_all(acquired, 3, 4, ACCEPT)
+    driver.core.send_answers()
+    driver.sends(10)
+    assert driver.core.holdings.outstanding == 1

@@ -46,7 +46,7 @@ def test_the_compiled_tables_say_what_the_law_says() -> None:
         for cause in C:
             lawful = TRANSITIONS.get((state, cause))
             assert LENIENT[cause][state] == (state if lawful is None else lawful)
-            if cause <= C.RENEW:
+            if cause <= C.DELAY:
                 assert STRICT[cause][state] == (REFUSED if lawful is None else lawful)
 
 
@@ -206,3 +206,15 @@ def test_renewing_all_that_is_held_renews_the_range() -> None:
     one.apply(C.SEND)
     one.extend(5_000, 16, 19)
     assert one.lock_until_ms == 5_000
+
+
+def test_renewing_the_parts_one_by_one_renews_the_range() -> None:
+    one = acquired()
+    one.extend(5_000, 10, 14)
+    assert one.lock_until_ms == 1_000
+    one.extend(6_000, 15, 19)
+    assert one.lock_until_ms == 5_000
+    assert one.lock_until_ms_of(15) == 6_000
+    one.extend(7_000, 13, 16)
+    assert [one.lock_until_ms_of(offset) for offset in (12, 13, 16, 17)] == [5_000, 7_000, 7_000, 6_000]
+    assert one.expire(5_000) == [(10, 12)]
