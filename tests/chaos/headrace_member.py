@@ -8,8 +8,10 @@ record was given must be confirmed or refused exactly once by the time the consu
 import asyncio
 import contextlib
 import random
+import sys
 import threading
 import time
+import traceback
 from collections import deque
 from collections.abc import Sequence
 from enum import Enum
@@ -220,9 +222,25 @@ class HeadraceMember(threading.Thread):
         self._is_async = is_async
         self._pause_s = pause_s
         self._stopping = threading.Event()
+        self._consumer: ShareConsumer | AsyncShareConsumer | None = None
 
     def stop(self) -> None:
         self._stopping.set()
+
+    def state(self) -> str:
+        """Where its thread stands, and what its consumer knows: for a failure's report."""
+        frame = sys._current_frames().get(self.ident or 0)
+        core = None if self._consumer is None else self._consumer._member.core
+        lines = [] if frame is None else traceback.format_stack(frame)
+        if core is not None:
+            lines += [
+                f"membership {vars(core.membership)}\n",
+                f"placement {vars(core.placement)}\n",
+                *(f"session {vars(session)}\n" for session in core.sessions.values()),
+                f"core {vars(core)}\n",
+                f"holdings {vars(core.holdings)}\n",
+            ]
+        return f"{self.name}, confirmed {self.book.confirmed}:\n{''.join(lines)}"
 
     def run(self) -> None:
         try:
@@ -240,6 +258,7 @@ class HeadraceMember(threading.Thread):
         book = self.book
         consumer = ShareConsumer(self._settings_by_name(), on_lost=book.lost)
         book.watch(consumer)
+        self._consumer = consumer
         consumer.subscribe([self._topic])
         try:
             while not self._stopping.is_set():
@@ -256,6 +275,7 @@ class HeadraceMember(threading.Thread):
         book = self.book
         consumer = AsyncShareConsumer(self._settings_by_name(), on_lost=book.lost)
         book.watch(consumer)
+        self._consumer = consumer
         consumer.subscribe([self._topic])
         try:
             while not self._stopping.is_set():

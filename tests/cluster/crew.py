@@ -80,6 +80,9 @@ class Crew:
             wait_until("every member and partition is at work", lambda: not idle())
         except AssertionError as error:
             error.add_note(f"idle are {idle()}")
+            for member in self.members:
+                if member.name in idle():
+                    error.add_note(member.state())
             raise
 
     def finish(self) -> None:

@@ -11,7 +11,8 @@ from headrace.client.admin.results import OffsetSpec
 from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
-from headrace.client.member import Arrival, AsyncShareMember
+from headrace.client.member import Arrival, AsyncShareMember, now_ms
+from headrace.spark.acquirer import IDLE_S
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -126,6 +127,25 @@ def test_draining_leaves_what_came_later(opened: Open, queue: Queue) -> None:
     offsets = [end, *drained(driver, end, 60)]
     assert sum(map(records, offsets)) == 100
     assert queue.lag() == 100
+
+
+def test_draining_goes_on_when_records_come_while_the_broker_is_asked_for_the_lag(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Apache Kafka may take two seconds to answer that question: long enough to look idle since they came."""
+    queue.send(10)
+    driver = opened(drain=True)
+    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    look = acquirer._look
+
+    async def look_slowly() -> Any:
+        found = await look()
+        while acquirer._member.idle_ms(acquirer._arrived_ms) <= 1000 * IDLE_S:
+            await acquirer._member.wait_for_change(now_ms() + 1000)
+        return found
+
+    monkeypatch.setattr(acquirer, "_look", look_slowly)
+    assert sum(map(records, drained(driver, initial(queue)))) == 10
 
 
 def test_an_empty_queue_gives_the_same_offset_back(opened: Open, queue: Queue) -> None:

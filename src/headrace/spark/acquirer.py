@@ -467,12 +467,14 @@ class Acquirer:
         `began_ms` is when we started to wait: what we did before, such as a release, may still bring records.
         """
         assert limits.ends is not None
-        if self.ledger.is_taking(limits):
-            return False
+        is_settled = False
         with contextlib.suppress(KafkaError):
             offsets = await self._look()
-            if all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items()):
-                return True
+            is_settled = all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items())
+        if self.ledger.waiting(limits) or self.ledger.is_taking(limits):
+            return False  # records have come while the broker was asked
+        if is_settled:
+            return True
         since_ms = max(began_ms, self._arrived_ms)
         if self._member.idle_ms(since_ms) > 1000 * IDLE_S:
             return True
