@@ -281,6 +281,8 @@ class Holdings:
                 one.taken_ms = now_ms
         for _ in picked:
             self._buffer.popleft()
+        if not taken:
+            self._taken = ()  # nothing of what was picked is ours any more: nobody will call `decoded`
         return taken
 
     def put_back(self) -> None:

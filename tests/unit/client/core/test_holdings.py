@@ -64,6 +64,13 @@ def test_putting_back_may_be_broken_off_and_done_again() -> None:
     assert taken[0].acquired[0].taken_ms == 0
 
 
+def test_records_that_were_lost_in_the_buffer_do_not_keep_polls_from_fetching() -> None:
+    driver = filled((0, 4))
+    driver.core.failed(1, error_for(ErrorCode.NETWORK_EXCEPTION, about="broker 1"), now_ms=0)
+    assert driver.core.take(100, now_ms=5_000) == []
+    assert 1 in driver.poll(5_000)
+
+
 def test_what_waits_of_topics_nobody_wants_any_more_is_released() -> None:
     driver = filled((0, 4))
     driver.core.subscribe(["other"], now_ms=0)
