@@ -6,6 +6,7 @@ segments, so that they roll, are compacted and pruned within a short life; buffe
 at times; appends are shown to the models.
 """
 
+import dataclasses
 import logging
 import random
 import secrets
@@ -114,6 +115,9 @@ def _watch_appends() -> None:
 
     def watched_append(self: PartitionLog, data: bytes, **options: Any) -> Appended:
         watcher = _watchers[0]
+        if self.topic in topics_module.INTERNAL and len(data) > self.config.segment_bytes:
+            # Only here is a journal's segment smaller than a record of it can be.
+            self.config = dataclasses.replace(self.config, segment_bytes=len(data))
         watcher.appending(self, data)
         try:
             appended = append(self, data, **options)

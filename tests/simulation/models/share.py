@@ -408,7 +408,9 @@ class Share(Model, share_watching.ShareWatcher):
             elif one.state is S.ACKNOWLEDGED:
                 is_right = state is S.ACKNOWLEDGED
             else:
-                is_right = state is one.state or state is S.AVAILABLE
+                # That its dead letter is safe could not be written: after a restart the letter is written again.
+                is_again = shadow.is_behind and one.state is S.ARCHIVED and state is S.ARCHIVING
+                is_right = state is one.state or state is S.AVAILABLE or is_again
             if not is_right:
                 raise Violation(
                     "share: not as written down", f"{shadow.key} {offset}: {one}, written {state} {count}"
@@ -757,8 +759,18 @@ class Share(Model, share_watching.ShareWatcher):
                 and not shadow.loaded._is_closed
                 and not shadow.loaded.is_fenced
                 and shadow.loaded.readable_bytes(1)
+                and self._has_records(shadow)
             ):
                 raise Violation("share: not woken", f"{key}, start {shadow.start}: {request}")
+
+    def _has_records(self, shadow: Shadow) -> bool:
+        """There is something to deliver. When retention empties a log, there is only a start to be moved: the next
+        records, or the end of the waiting time, see to that.
+        """
+        log = shadow.loaded.partition.log
+        offset = max(shadow.engine.next_fetch_offset(), log.start_offset)
+        is_committed_only = self.rules(shadow.key.group_id).is_committed_only
+        return log.bytes_from(offset, limit=1, committed=is_committed_only) > 0
 
     def at_end(self) -> None:
         if self.is_blind:
