@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from tests.simulation.actor import Actor
 from tests.simulation.actors.admins import Admin
 from tests.simulation.actors.consumers import ClassicConsumer, ModernConsumer
+from tests.simulation.actors.flooders import Flooder
 from tests.simulation.actors.group_admins import GroupAdmin
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
@@ -40,6 +41,7 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "growing": (GrowingProducer, 0, 0),
     "sharer": (ShareMember, 0, 3),
     "share admin": (ShareAdmin, 0, 1),
+    "flooder": (Flooder, 0, 1),
 }
 
 MODELS: "dict[str, Callable[[World], Model]]" = {

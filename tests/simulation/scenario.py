@@ -16,7 +16,7 @@ CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     {
         "groupadmin": (0, 0), "plain": (1, 1), "bulk": (0, 1), "growing": (0, 1), "idempotent": (0, 1),
         "transactional": (0, 2), "modern": (0, 0), "classic": (0, 0), "reader": (0, 0), "sharer": (2, 4),
-        "share admin": (1, 1),
+        "share admin": (1, 1), "flooder": (0, 0),
     },
     {"sharer": (0, 0), "share admin": (0, 0)},
 )  # fmt: skip
@@ -31,6 +31,8 @@ class Scenario:
     step_weights: list[int] = field(default_factory=list)
     crowd: dict[str, tuple[int, int]] = field(default_factory=dict)
     """How many of an actor there are, at least and at most, where that differs from the registry."""
+    loners: float = 0.4
+    """How many of those who read in share groups are no members. While all are, offsets can be set anew any time."""
 
     @property
     def producer_expiration_ms(self) -> int:
@@ -82,6 +84,7 @@ def scenario(rng: Random) -> Scenario:
         step_names=list(steps.TABLE),
         step_weights=list(accumulate(weights)),
         crowd=rng.choice(CROWDS),
+        loners=rng.choice((0.3, 0.3, 1)),
     )
 
 

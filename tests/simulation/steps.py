@@ -97,6 +97,12 @@ def lose_power_soon(world: "World") -> None:
     world.disk.fail_at(world.rng.randint(1, 40))
 
 
+def lose_power_at_marker(world: "World") -> None:
+    """Right after the next marker of a transaction: its decision must be safe by then."""
+    world.stats.faults["power loss at a marker"] += 1
+    world.is_power_lost_at_marker = True
+
+
 def fill_disk(world: "World") -> None:
     rng = world.rng
     world.stats.faults["ENOSPC"] += 1
@@ -190,6 +196,7 @@ TABLE: dict[str, Step] = {
     "kill soon": Step(5, kill_soon, is_fault=True),
     "lose power": Step(8, lose_power, is_fault=True),
     "lose power soon": Step(5, lose_power_soon, is_fault=True),
+    "lose power at marker": Step(4, lose_power_at_marker, is_fault=True),
     "fill disk": Step(6, fill_disk, is_fault=True),
     "fail write": Step(2, fail_write, is_fault=True),
     "fail sync": Step(2, fail_sync, is_fault=True),

@@ -80,6 +80,8 @@ class World(environment.AppendWatcher):
         self._link_numbers = 0
         self.crash_kind = End.KILL
         """What the next crash is, when a disk operation brings it."""
+        self.is_power_lost_at_marker = False
+        """Power will be lost after the next marker of a transaction."""
         self.failure: Exception | None = None
         """Why the broker wants to stop."""
         self.is_starting = False
@@ -385,6 +387,10 @@ class World(environment.AppendWatcher):
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         for model in self.models:
             model.marked(log, producer_id, commit, appended)
+        if self.is_power_lost_at_marker and not self.is_starting and not self.is_calm:
+            self.is_power_lost_at_marker = False
+            self.crash_kind = End.POWER
+            self.disk.fail_at(self.rng.randint(1, 3))
 
     def decided(self, log: LogModel, values: list[bytes | None], commit: bool) -> None:
         for model in self.models:

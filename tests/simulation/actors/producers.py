@@ -21,6 +21,13 @@ ALL, ONE, NONE = -1, 1, 0
 KEYS = (b"a", b"b", b"c")
 CODECS = (Compression.NONE,) * 8 + (Compression.GZIP, Compression.LZ4)
 RETRIES_MAX = 6
+TAKEN_FOR_WRONG = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
 TIMEOUT_MS = 30_000
 
 
@@ -92,6 +99,8 @@ class Producer(Actor):
                 told.extend(batch.values)
             if result.error_code == ErrorCode.NONE and len(batch.values) == batch.records:
                 self.logs.acknowledged(batch.values, batch.partition, result.base_offset, acks=acks)
+            elif result.error_code in TAKEN_FOR_WRONG:
+                self.logs.refused_retry(batch.values, batch.topic_id, result.error_code)
 
         pending.on_answer = answered
         return pending

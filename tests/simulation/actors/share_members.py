@@ -93,7 +93,7 @@ class ShareMember(Actor):
         self.opener: Link | None = None
         self.until_ms = 0
         """When the first of its locks ends."""
-        self.is_loner = world.rng.random() < 0.4
+        self.is_loner = world.rng.random() < world.scenario.loners
         """Reads without being a member: the broker does not mind, and the group stays empty."""
         self._habits = [world.rng.choice((0, 1, 1, 2)) for _ in ACTIONS]
         super().__init__(world, name)

@@ -221,6 +221,8 @@ class TransactionalProducer(Producer):
             self.world.transmit(self._link)
             yield pending
             if pending.is_lost:
+                if self.rng.random() < 0.3:
+                    break  # dies before it can ask again: what becomes of the transaction, it never knows
                 continue
             code = pending.response.error_code
             if code == ErrorCode.NONE:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.topics import INTERNAL, Topic
 from headrace.log.config import LogConfig
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.log.producers import BATCHES_KEPT
 from headrace.wire.batches import BatchHeader, is_intact, split
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_marker, read_records
@@ -165,6 +166,8 @@ class Logs(Model):
         """Ids of topics that a client was told are gone."""
         self.may_repeat_epochs = False
         """Power was lost where nothing is synced: an epoch may be given out again whose records are in a log."""
+        self.started_ms = 0
+        """When this process started, by the clock that producers expire by."""
         self.asked_to_delete: set[bytes] = set()
         self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
         """Where each value was appended. Values are unique."""
@@ -307,6 +310,28 @@ class Logs(Model):
                         "appended twice",
                         f"{model.name}: {entry.value!r} of producer {entry.producer_id} at {offset} and {entry.offset}",
                     )
+
+    def refused_retry(self, values: list[bytes], topic_id: bytes, code: int) -> None:
+        """A client was told that its sequence numbers are wrong. Not for one of the last batches that it has in the
+        log: that is a retry, and answered like the first time. Which those are need not outlive the process.
+        """
+        places = [place for value in values[:1] for place in self.places.get(value, ())]
+        for model, offset in places:
+            known = model.entries.get(offset)
+            if known is None or known.is_uncertain or known.appended_ms <= self.started_ms:
+                continue
+            if model.topic_id != topic_id or self.topics.get(model.topic) != topic_id:
+                continue
+            if model.is_damaged or model.was_compacted:
+                continue
+            later = {
+                entry.base_offset
+                for entry in model.entries.values()
+                if entry.producer_id == known.producer_id and entry.base_offset > known.base_offset
+            }
+            is_known = self._longest_silence(model, known) < self.world.scenario.producer_expiration_ms
+            if is_known and len(later) < BATCHES_KEPT:
+                raise Violation("retry refused", f"{model.name}: {known} came again and got error {code}")
 
     def _longest_silence(self, model: LogModel, known: Entry) -> int:
         """Of its producer from that record until now. A producer that was forgotten in it starts as one that was
@@ -478,6 +503,7 @@ class Logs(Model):
 
     def after_start(self, how: End) -> None:
         self._listen()
+        self.started_ms = self.now_ms
         self._check_topics(how)
         for topic in self.core.topics:
             if not topic.is_internal:

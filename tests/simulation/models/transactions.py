@@ -39,6 +39,8 @@ class TransactionModel:
     """As its first marker says."""
     acknowledged: list[bytes] = field(default_factory=list)
     """Values that the producer was told are appended."""
+    is_void: bool = False
+    """Power was lost where nothing is synced: anything may have become of it, and of a part of it."""
 
 
 class Transactions(Model):
@@ -63,7 +65,7 @@ class Transactions(Model):
     def told(self, transaction: TransactionModel, wish: Wish) -> None:
         """A producer was told how its transaction ended."""
         transaction.wish = wish
-        if self.is_damaged:
+        if self.is_damaged or transaction.is_void:
             return
         expected = wish is Wish.COMMITTED
         if transaction.outcome is not None and transaction.outcome is not expected:
@@ -77,7 +79,7 @@ class Transactions(Model):
         """A marker has ended the transaction that wrote these values."""
         for value in values if not self.is_damaged else ():
             transaction = self.by_value.get(value) if value is not None else None
-            if transaction is None:
+            if transaction is None or transaction.is_void:
                 continue
             if transaction.outcome is not None and transaction.outcome is not commit:
                 raise Violation("half a transaction", f"{transaction} in {model.name}, now commit={commit}")
@@ -94,8 +96,7 @@ class Transactions(Model):
         if how is End.POWER and not self.world.scenario.is_fsync:
             self.committed.clear()
             for transaction in self.by_value.values():
-                transaction.wish, transaction.outcome = Wish.COMMIT, None  # anything may have become of it
-                transaction.acknowledged.clear()
+                transaction.is_void = True
 
     def after_start(self, how: End) -> None:
         self._check_committed(is_final=False)
