@@ -62,11 +62,11 @@ def test_fresh_seeds_break_no_promise() -> None:
 def test_a_failure_is_shrunk_to_a_trail_that_fails_in_the_same_way() -> None:
     """With a bug that is planted: acks=all is answered before the sync."""
     with planting.planted("o02-acknowledged-before-sync") as sources:
-        done = simulate("--seeds", "1", "--steps", "300", "--jobs", "1", "--shrink-s", "10", sources=sources)
+        done = simulate("--seeds", "10", "--steps", "300", "--jobs", "1", "--shrink-s", "10", sources=sources)
         assert done.returncode == 1, done.stdout + done.stderr
         (kept, all_steps) = re.findall(r"shrunk to (\d+) of (\d+) steps", done.stdout)[0]
-        (only,) = re.findall(r"--only ([\d,-]+)", done.stdout)
-        again = simulate("--replay", "1", "--steps", "300", "--only", only, sources=sources)
+        ((seed, only),) = re.findall(r"--replay (\d+) .*--only ([\d,-]+)", done.stdout)
+        again = simulate("--replay", seed, "--steps", "300", "--only", only, sources=sources)
     assert int(kept) < int(all_steps)
     assert re.findall(r"^VIOLATION ([^:]+)", done.stdout, re.MULTILINE) == re.findall(
         r"^VIOLATION ([^:]+)", again.stdout, re.MULTILINE
