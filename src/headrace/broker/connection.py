@@ -186,7 +186,10 @@ class Connection(asyncio.Protocol):
         if not self._slots:
             return True
         is_produce = self._waiting[0].startswith(PRODUCE_KEY)
-        return is_produce and self._only_produces_wait and len(self._slots) < IN_FLIGHT_MAX
+        if not is_produce or not self._only_produces_wait or len(self._slots) >= IN_FLIGHT_MAX:
+            return False
+        last = self._slots[-1].later
+        return last is None or last.is_done or not last.is_exclusive
 
     def _steer_reading(self) -> None:
         should_read = self._waiting_bytes < WAITING_BYTES_MAX
@@ -238,7 +241,8 @@ class Connection(asyncio.Protocol):
             return
         slot = Slot()
         slot.later = later
-        self._only_produces_wait = header.api_key == PRODUCE and not later.is_exclusive
+        self._only_produces_wait = header.api_key == PRODUCE
+        later.on_shared = self._pump
         self._slots.append(slot)
 
         def done(response: Message | None) -> None:

@@ -188,7 +188,9 @@ class BrokerCore:
         self.metrics.forget(topic=topic.name)
 
     def failed(self, request: Message, call: Call, error: Exception) -> Message:
-        """The answer to a request that failed as a whole."""
+        """The answer to a request that failed as a whole; raises CloseConnection where there is none."""
+        if isinstance(error, CloseConnection):
+            raise error
         if request.API_KEY in FAILURES:
             self.metrics.count(FAILURES[request.API_KEY])
         code, text = ErrorCode.UNKNOWN_SERVER_ERROR, None

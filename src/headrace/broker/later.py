@@ -18,12 +18,23 @@ U = TypeVar("U")
 
 
 class Later(Generic[T]):
-    __slots__ = ("_callbacks", "_failed", "_failure", "_value", "is_done", "is_exclusive", "on_abandon")
+    __slots__ = (
+        "_callbacks",
+        "_failed",
+        "_failure",
+        "_value",
+        "is_done",
+        "is_exclusive",
+        "on_abandon",
+        "on_shared",
+    )
 
     def __init__(self) -> None:
         self.is_done = False
         self.is_exclusive = False
         """The connection's next request may not start before this one is answered, not even a produce."""
+        self.on_shared: Callable[[], None] | None = None
+        """Called when it is not exclusive any more."""
         self._failure: Exception | None = None
         self._callbacks: list[Callable[[T], None]] = []
         self._failed: list[Callable[[Exception], None]] = []
@@ -75,9 +86,19 @@ class Later(Generic[T]):
         self.then(lambda value: result.settle(lambda: function(value)), result.fail)
         return result
 
+    def share(self) -> None:
+        """Lets the connection's next produce requests start although this one is not answered."""
+        self.is_exclusive = False
+        if self.on_shared is not None:
+            self.on_shared()
+
     def abandon(self) -> None:
         if not self.is_done and self.on_abandon is not None:
             self.on_abandon()
+
+    def now(self) -> "T | Later[T]":
+        """The answer if it is there already, raising what it failed with; else this Later of it."""
+        return self.value if self.is_done else self
 
     @property
     def value(self) -> T:

@@ -15,16 +15,19 @@ from collections.abc import Callable, Hashable, Iterable
 logger = logging.getLogger("headrace.broker")
 
 ATTEMPTS_PER_TURN = 100
+KEYS_PER_ATTEMPT = 100
+"""An attempt looks at all its keys: one of very many counts for several."""
 
 
 class ParkedRequest:
-    __slots__ = ("attempt", "keys", "lines")
+    __slots__ = ("attempt", "cost", "keys", "lines")
 
     def __init__(
         self, keys: tuple[Hashable, ...], attempt: Callable[[], None], lines: "tuple[Line, ...]" = ()
     ) -> None:
         self.keys = keys
         self.lines = lines
+        self.cost = 1 + (len(keys) + len(lines)) // KEYS_PER_ATTEMPT
         self.attempt: Callable[[], None] | None = attempt
         """None once it was removed. It refers back to this request as a rule; left here, each request that ever
         waited would be garbage that only a collection finds, and a collection stops everybody."""
@@ -69,8 +72,9 @@ class Line:
             if not self._has_more():
                 self._round.clear()
                 break
-            self._round.popleft().wake()
-            attempts += 1
+            request = self._round.popleft()
+            request.wake()
+            attempts += request.cost
         return attempts
 
     def _has_more(self) -> bool:
@@ -151,6 +155,7 @@ class Parked:
             left -= 1
             if isinstance(member, ParkedRequest):
                 member.wake()
+                left -= member.cost - 1
                 continue
             left -= member.wake(left)
             if member.is_due:

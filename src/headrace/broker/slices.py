@@ -30,16 +30,29 @@ class Slices:
         if _step(steps, failed):
             self._waiting.append((steps, failed))
 
-    def each(self, items: Sequence[T], function: Callable[[T], U], *, per_step: int) -> Later[list[U]]:
-        """What the function returns for each of the items, so many of them a turn."""
+    def each(
+        self,
+        items: Sequence[T],
+        function: Callable[[T], U],
+        *,
+        per_step: int,
+        cost: Callable[[T], int] | None = None,
+    ) -> Later[list[U]]:
+        """What the function returns for each of the items, so many of them a turn; `cost`: as many as it counts for."""
         answer: Later[list[U]] = Later()
+        if cost is None and len(items) <= per_step:
+            answer.settle(lambda: [function(item) for item in items])
+            return answer
 
         def steps() -> Steps:
             results: list[U] = []
-            for begin in range(0, len(items), per_step):
-                if begin:
+            spent = 0
+            for item in items:
+                spent += 1 if cost is None else cost(item)
+                if spent > per_step and results:
                     yield
-                results += [function(item) for item in items[begin : begin + per_step]]
+                    spent = 1 if cost is None else cost(item)
+                results.append(function(item))
             answer.resolve(results)
 
         self.run(steps(), answer.fail)

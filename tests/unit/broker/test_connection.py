@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.broker.call import Call
+from headrace.broker.call import Call, CloseConnection
 from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
 from headrace.broker.later import Later
 from headrace.broker.outgoing import Outgoing
@@ -84,6 +84,8 @@ class Core:
         return self.produced[-1]
 
     def failed(self, request: Message, call: Call, error: Exception) -> Message:
+        if isinstance(error, CloseConnection):
+            raise error
         return ProduceResponse(throttle_time_ms=1)
 
     def settle(self) -> None: ...
@@ -280,3 +282,30 @@ def test_a_produce_that_wants_no_answer_gets_none_later_either(client: Client) -
     later.resolve(None)
     client.send(HeartbeatRequest())
     assert client.answered[-1] == [2]
+
+
+def test_the_next_produce_starts_once_the_one_before_it_may_be_overtaken(client: Client) -> None:
+    exclusive: Later[Message] = Later()
+    exclusive.is_exclusive = True
+    handle = client.core.handle
+    client.core.handle = lambda request, call: exclusive  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    client.core.handle = handle  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    assert client.core.produced == []
+    exclusive.share()
+    assert len(client.core.produced) == 1
+    client.core.produced[0].resolve(ProduceResponse())
+    exclusive.resolve(ProduceResponse())
+    client.server.settle()
+    assert client.answered == [[1, 2]]
+
+
+def test_a_connection_is_closed_where_a_request_that_took_several_turns_asks_for_it(client: Client) -> None:
+    later: Later[Message] = Later()
+    handle = client.core.handle
+    client.core.handle = lambda request, call: later  # type: ignore[method-assign]
+    client.send(PRODUCE)
+    client.core.handle = handle  # type: ignore[method-assign]
+    later.fail(CloseConnection("refused"))
+    assert client.transport.is_closed

@@ -5,7 +5,7 @@ import random
 import weakref
 from collections.abc import Sequence
 
-from headrace.broker.parked import ATTEMPTS_PER_TURN, Parked
+from headrace.broker.parked import ATTEMPTS_PER_TURN, KEYS_PER_ATTEMPT, Parked
 
 
 def test_a_touch_wakes_who_waits_on_that_key_and_nobody_else() -> None:
@@ -246,3 +246,15 @@ def test_a_line_that_nobody_waits_in_is_forgotten() -> None:
     assert len(parked) == 0
     parked.touch("log")
     assert not parked.is_pending
+
+
+def test_an_attempt_that_looks_at_very_many_keys_counts_for_several() -> None:
+    parked, woken = Parked(), list[int]()
+    for number in range(3):
+        keys = [(number, key) for key in range(KEYS_PER_ATTEMPT * ATTEMPTS_PER_TURN)]
+        parked.park([*keys, "all"], lambda number=number: woken.append(number))  # type: ignore[misc]
+    parked.touch("all")
+    parked.run_woken()
+    assert woken == [0]
+    parked.run_woken()
+    assert woken == [0, 1]

@@ -86,3 +86,23 @@ def test_whoever_waits_for_all_items_is_told_when_one_fails() -> None:
     answer = slices.each([1], fail, per_step=3)
     with pytest.raises(KeyError):
         _ = answer.value
+
+
+def test_an_item_that_costs_more_leaves_room_for_fewer_others_in_its_turn() -> None:
+    slices, called = Slices(), list[int]()
+    answer = slices.each([1, 1, 5, 1, 9, 1], called.append, per_step=5, cost=lambda item: item)
+    turns = [len(called)]
+    while slices.is_pending:
+        slices.step()
+        turns.append(len(called))
+    assert turns == [2, 3, 4, 5, 6]
+    assert answer.is_done
+
+
+def test_an_answer_that_is_there_is_given_at_once_and_raises_what_it_failed_with() -> None:
+    slices = Slices()
+    assert slices.each([1, 2], str, per_step=2).now() == ["1", "2"]
+    later = slices.each([1, 2], str, per_step=1)
+    assert later.now() is later
+    with pytest.raises(ValueError, match="invalid literal"):
+        slices.each(["x"], int, per_step=1).now()

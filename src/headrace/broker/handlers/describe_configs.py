@@ -29,10 +29,10 @@ RESOURCES_PER_STEP = 50
 def handle(
     core: "BrokerCore", request: DescribeConfigsRequest, call: Call
 ) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
-    answer = core.slices.each(
+    described = core.slices.each(
         request.resources, lambda resource: _describe(core, request, resource), per_step=RESOURCES_PER_STEP
-    ).map(lambda results: DescribeConfigsResponse(results=results))
-    return answer.value if answer.is_done else answer
+    )
+    return described.map(lambda results: DescribeConfigsResponse(results=results)).now()
 
 
 def _describe(

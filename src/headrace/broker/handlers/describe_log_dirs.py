@@ -78,7 +78,8 @@ def _topics(core: "BrokerCore", request: DescribeLogDirsRequest) -> list[Describ
 
 
 def _describe(partition: Partition) -> DescribeLogDirsPartition:
-    return DescribeLogDirsPartition(partition_index=partition.index, partition_size=partition.log.size)
+    log = partition.opened_log  # one that was never opened was never written
+    return DescribeLogDirsPartition(partition_index=partition.index, partition_size=log.size if log else 0)
 
 
 def error_response(

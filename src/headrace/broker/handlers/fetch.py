@@ -32,6 +32,8 @@ VERSIONS = (4, 18)
 TOPIC_IDS_SINCE = 13
 LEADER_HINTS_SINCE = 16
 READ_COMMITTED = 1
+PARTITIONS_PER_STEP = 500
+"""Partitions that are read in one turn of the loop."""
 UNKNOWN_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
@@ -105,6 +107,12 @@ class _Fetch:
         self.is_first_of_session = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self.wanted = wanted
         self.committed = request.isolation_level == READ_COMMITTED
+        self.left = 0
+        """Bytes that the answer still has room for."""
+        self.is_first = True
+        """No partition has given records yet."""
+        self.needs_leader = False
+        self.topics: dict[tuple[str, bytes], list[PartitionData]] = {}
 
     def partition(self, wanted: WantedPartition) -> "Partition":
         if self.call.api_version >= TOPIC_IDS_SINCE:
@@ -139,7 +147,15 @@ class _Fetch:
 
         def finish() -> None:
             leave()
-            later.settle(self.read)
+            try:
+                response = self.read()
+            except Exception as error:
+                later.fail(error)
+                return
+            if isinstance(response, Later):
+                response.then(later.resolve, later.fail)
+            else:
+                later.resolve(response)
 
         def attempt() -> None:
             try:
@@ -158,34 +174,43 @@ class _Fetch:
         later.on_abandon = leave
         return later
 
-    def read(self) -> FetchResponse:
-        left = min(
+    def read(self) -> FetchResponse | Later[FetchResponse]:
+        """The answer; of very many partitions it takes several turns of the loop."""
+        self.left = min(
             self.request.max_bytes,
             self.core.settings.int("fetch.max.bytes"),
             self.core.outgoing.allowance(),
         )
-        is_first = True
-        topics: dict[tuple[str, bytes], list[PartitionData]] = {}
-        needs_leader = False
+        if len(self.wanted) > PARTITIONS_PER_STEP:
+            read = self.core.slices.each(self.wanted, self.read_next, per_step=PARTITIONS_PER_STEP)
+            return read.map(lambda _: self.response())
         for wanted in self.wanted:
-            data = self.read_partition(wanted, left, is_first)
-            size = len(data.records or b"")
-            left -= size
-            is_first = is_first and not size
-            needs_leader = needs_leader or data.error_code in LEADER_ERRORS
-            if self.is_news(wanted, data):
-                topics.setdefault((wanted.topic_name, wanted.topic_id), []).append(data)
-            if size and self.session is not None:
+            self.read_next(wanted)
+        return self.response()
+
+    def read_next(self, wanted: WantedPartition) -> None:
+        data = self.read_partition(wanted, self.left, self.is_first)
+        size = len(data.records or b"")
+        if size:
+            self.left -= size
+            self.is_first = False
+            if self.session is not None:
                 self.session.move_to_end(wanted)
+        if data.error_code in LEADER_ERRORS:
+            self.needs_leader = True
+        if self.is_news(wanted, data):
+            self.topics.setdefault((wanted.topic_name, wanted.topic_id), []).append(data)
+
+    def response(self) -> FetchResponse:
         core = self.core
         return FetchResponse(
             session_id=self.session.id if self.session is not None else 0,
             responses=[
                 FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions)
-                for (name, topic_id), partitions in topics.items()
+                for (name, topic_id), partitions in self.topics.items()
             ],
             node_endpoints=[NodeEndpoint(node_id=core.node_id, host=core.host, port=core.port)]
-            if needs_leader and self.call.api_version >= LEADER_HINTS_SINCE
+            if self.needs_leader and self.call.api_version >= LEADER_HINTS_SINCE
             else (),
         )
 

@@ -6,10 +6,12 @@ here: -4 is the earliest offset, -5 and -6 answer "none".
 """
 
 from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
+from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from headrace.wire.messages.list_offsets_response import (
@@ -34,24 +36,44 @@ LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 NONE = (-1, -1)
 READ_COMMITTED = 1
+PARTITIONS_PER_STEP = 1_000
+"""Partitions that are answered in one turn of the loop."""
+SEARCH_COST = 10
+"""A search by time reads the log: it counts for so many partitions."""
 
 
-def handle(core: "BrokerCore", request: ListOffsetsRequest, call: Call) -> ListOffsetsResponse:
+def handle(
+    core: "BrokerCore", request: ListOffsetsRequest, call: Call
+) -> ListOffsetsResponse | Later[ListOffsetsResponse]:
     committed = request.isolation_level == READ_COMMITTED
-    topics = []
-    for topic in request.topics:
-        asked = Counter(partition.partition_index for partition in topic.partitions)
-        partitions = []
-        for partition in topic.partitions:
-            if asked[partition.partition_index] > 1:
-                partitions.append(_refused(partition.partition_index, ErrorCode.INVALID_REQUEST))
-                continue
-            try:
-                partitions.append(_find(core, topic.name, partition, committed, call.api_version))
-            except KafkaError as error:
-                partitions.append(_refused(partition.partition_index, error.code))
-        topics.append(ListOffsetsTopicResponse(name=topic.name, partitions=partitions))
-    return ListOffsetsResponse(topics=topics)
+    asked = [
+        (place, partition) for place, topic in enumerate(request.topics) for partition in topic.partitions
+    ]
+    times = Counter((place, partition.partition_index) for place, partition in asked)
+
+    def find(one: tuple[int, ListOffsetsPartition]) -> ListOffsetsPartitionResponse:
+        place, partition = one
+        if times[place, partition.partition_index] > 1:
+            return _refused(partition.partition_index, ErrorCode.INVALID_REQUEST)
+        try:
+            return _find(core, request.topics[place].name, partition, committed, call.api_version)
+        except KafkaError as error:
+            return _refused(partition.partition_index, error.code)
+
+    def respond(found: list[ListOffsetsPartitionResponse]) -> ListOffsetsResponse:
+        rest = iter(found)
+        return ListOffsetsResponse(
+            topics=[
+                ListOffsetsTopicResponse(name=topic.name, partitions=[*islice(rest, len(topic.partitions))])
+                for topic in request.topics
+            ]
+        )
+
+    return core.slices.each(asked, find, per_step=PARTITIONS_PER_STEP, cost=_cost).map(respond).now()
+
+
+def _cost(asked: tuple[int, ListOffsetsPartition]) -> int:
+    return SEARCH_COST if asked[1].timestamp >= 0 or asked[1].timestamp == MAX_TIMESTAMP else 1
 
 
 def _find(

@@ -85,6 +85,7 @@ def _create(core: "BrokerCore", name: str, may_create: bool) -> "Topic":
 
 
 def _describe(core: "BrokerCore", topic: "Topic", include_operations: bool) -> MetadataResponseTopic:
+    leader_epoch = core.logs.store.leader_epoch  # of all logs; asking each would open those not in use
     return MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -93,7 +94,7 @@ def _describe(core: "BrokerCore", topic: "Topic", include_operations: bool) -> M
             MetadataResponsePartition(
                 partition_index=partition.index,
                 leader_id=core.node_id,
-                leader_epoch=partition.log.leader_epoch,
+                leader_epoch=leader_epoch,
                 replica_nodes=[core.node_id],
                 isr_nodes=[core.node_id],
             )

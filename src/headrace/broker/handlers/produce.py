@@ -5,10 +5,12 @@ failure then closes the connection, so that the client looks at its metadata aga
 checked with the transaction coordinator first; from v12 on that also adds the partition (transaction.version 2).
 
 Most batches are written as they come. Those whose records have to be opened (compacted topics, `compression.type`,
-limits on the age of records) are prepared first: small ones at once, large ones on a worker thread, one request at a
-time; the connection's next requests wait for that, so that nothing overtakes.
+limits on the age of records) are prepared first: a few small ones at once, the others on a worker thread, one request
+at a time. A request for many partitions is written over several turns of the loop. The connection's next requests wait
+for that, so that nothing overtakes.
 """
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call, CloseConnection
@@ -51,6 +53,12 @@ IMPLICIT_ADD_SINCE = 12
 ABORTABLE_SINCE = 11
 ZSTD_SINCE = 7
 ALL, NONE = -1, 0
+PARTITIONS_PER_STEP = 50
+"""Partitions that are written to in one turn of the loop."""
+FIRST_WRITE_COST = 3
+"""The first write to a partition makes its files: it counts for so many."""
+OPENED_AT_ONCE_MAX = 10
+"""Batches that are opened in one turn of the loop."""
 FLAGS_AT = ATTRIBUTES_AT + 1
 ADMIN_CLIENT_ID = "__admin_client"
 """Kafka's tools give themselves this client id; it alone may write to internal topics."""
@@ -62,9 +70,10 @@ def handle(
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use -1 (all), 0 or 1")
     core.require_working()
-    ready, large = _prepare(core, request, call)
-    if not large:
-        return _write(core, request, call, ready)
+    produce = _Produce(core, request, call)
+    large = produce.prepare()
+    if not large and len(produce.sent) * FIRST_WRITE_COST <= PARTITIONS_PER_STEP:
+        return produce.answer([produce.append(one) for one in produce.sent])
     answer: Later[ProduceResponse] = Later()
     answer.is_exclusive = True
 
@@ -72,22 +81,31 @@ def handle(
         for one in large:
             one.prepare(at_leisure=True)
 
-    def done(error: Exception | None) -> None:
+    def write(error: Exception | None) -> None:
         if error is not None:
             answer.fail(error)
             return
+        core.slices.each(produce.sent, produce.append, per_step=PARTITIONS_PER_STEP, cost=produce.cost).then(
+            written, answer.fail
+        )
+
+    def written(results: list[PartitionProduceResponse]) -> None:
         try:
-            response = _write(core, request, call, ready)
+            response = produce.answer(results)
         except Exception as refusal:
             answer.fail(refusal)
             return
         if isinstance(response, Later):
             response.then(answer.resolve, answer.fail)
+            answer.share()
         else:
             answer.resolve(response)  # type: ignore[arg-type]  # None: with acks=0 nobody waits for it
 
-    core.opening.run(work, done)
-    return answer
+    if large:
+        core.opening.run(work, write)
+    else:
+        write(None)
+    return answer.now()
 
 
 class _Opening:
@@ -113,46 +131,112 @@ class _Opening:
             self.error = error
 
 
-Ready = dict[int, _Opening]
-"""By the identity of the request's partition data."""
+Sent = tuple[TopicProduceData, PartitionProduceData]
 
 
-def _prepare(core: "BrokerCore", request: ProduceRequest, call: Call) -> tuple[Ready, list[_Opening]]:
-    """What is prepared, and what of it still needs a worker."""
-    ready: Ready = {}
-    large: list[_Opening] = []
-    now_ms = core.clock.wall_ms()
-    for topic in request.topic_data:
-        for data in topic.partition_data:
-            try:
-                log = _find(core, topic, data.index, call).log
-                if not opens_records(log.config, Origin.CLIENT):
-                    continue
-                opening = ready[id(data)] = _Opening(
-                    _one_batch(data.records, call.api_version), log.config, now_ms
+class _Produce:
+    """One request on its way to its answer."""
+
+    def __init__(self, core: "BrokerCore", request: ProduceRequest, call: Call) -> None:
+        self._core = core
+        self._request = request
+        self._call = call
+        self.sent: list[Sent] = [
+            (topic, data) for topic in request.topic_data for data in topic.partition_data
+        ]
+        self._opened: dict[int, _Opening] = {}
+        """By the identity of the request's partition data."""
+        self._written: list[PartitionLog] = []
+
+    def prepare(self) -> list[_Opening]:
+        """Opens what has to be opened; returns what of it still needs a worker."""
+        large: list[_Opening] = []
+        now_ms = self._core.clock.wall_ms()
+        for topic in self._request.topic_data:
+            config: LogConfig | None = None
+            for data in topic.partition_data:
+                try:
+                    if config is None:  # the same for all partitions of a topic
+                        config = self._find(topic, data.index).log.config
+                    if not opens_records(config, Origin.CLIENT):
+                        break
+                    opening = self._opened[id(data)] = _Opening(
+                        _one_batch(data.records, self._call.api_version), config, now_ms
+                    )
+                except (KafkaError, OSError):
+                    continue  # whoever writes it tells
+                if not self._prepare_at_once(opening):
+                    large.append(opening)
+        return large
+
+    def _prepare_at_once(self, opening: _Opening) -> bool:
+        """False: a worker has to do it."""
+        if len(self._opened) > OPENED_AT_ONCE_MAX:
+            return False
+        try:
+            opening.prepare(at_leisure=False)
+        except TooMuch:
+            return False
+        return True
+
+    def append(self, one: Sent) -> PartitionProduceResponse:
+        topic, data = one
+        try:
+            if self._core.failure is not None:
+                self._core.require_working()
+            partition = self._find(topic, data.index)
+            response = _append(
+                self._core, partition, data, self._request, self._call, self._opened.get(id(data))
+            )
+            self._written.append(partition.log)
+            return response
+        except KafkaError as error:
+            self._core.note_refused_write(error)
+            return _refused(data.index, error)
+        except OSError as error:
+            self._core.fail(error)
+            return _refused(data.index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+
+    def cost(self, one: Sent) -> int:
+        topic, data = one
+        try:
+            log = self._find(topic, data.index).opened_log
+        except KafkaError:
+            return 1
+        return 1 if log is not None and log.segments else FIRST_WRITE_COST
+
+    def answer(
+        self, results: list[PartitionProduceResponse]
+    ) -> ProduceResponse | Later[ProduceResponse] | None:
+        """Once everything has been appended or refused."""
+        rest = iter(results)
+        response = ProduceResponse(
+            responses=[
+                TopicProduceResponse(
+                    name=topic.name,
+                    topic_id=topic.topic_id,
+                    partition_responses=[*islice(rest, len(topic.partition_data))],
                 )
-            except (KafkaError, OSError):
-                continue  # whoever writes it tells
-            try:
-                opening.prepare(at_leisure=False)
-            except TooMuch:
-                large.append(opening)
-    return ready, large
+                for topic in self._request.topic_data
+            ]
+        )
+        if self._request.acks == NONE:
+            _close_if_refused(response)
+            return None
+        if self._request.acks == ALL and self._written:
+            return self._core.durable(self._written).map(lambda _: response)
+        return response
 
-
-def _write(
-    core: "BrokerCore", request: ProduceRequest, call: Call, ready: Ready
-) -> ProduceResponse | Later[ProduceResponse] | None:
-    written: list[PartitionLog] = []
-    response = ProduceResponse(
-        responses=[_append_topic(core, topic, request, call, ready, written) for topic in request.topic_data]
-    )
-    if request.acks == NONE:
-        _close_if_refused(response)
-        return None
-    if request.acks == ALL and written:
-        return core.durable(written).map(lambda _: response)
-    return response
+    def _find(self, topic: TopicProduceData, index: int) -> "Partition":
+        topics = self._core.topics
+        if self._call.api_version < TOPIC_IDS_SINCE:
+            return topics.require(topic.name, index)
+        found = topics.by_id(topic.topic_id)
+        if found is None:
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
+        if not 0 <= index < len(found.partitions):
+            raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return found.partitions[index]
 
 
 def _close_if_refused(response: ProduceResponse) -> None:
@@ -164,40 +248,6 @@ def _close_if_refused(response: ProduceResponse) -> None:
                     f"records for {name}-{partition.index} sent with acks=0 were refused: "
                     f"{ErrorCode(partition.error_code).name} {partition.error_message or ''}".rstrip()
                 )
-
-
-def _append_topic(
-    core: "BrokerCore",
-    topic: TopicProduceData,
-    request: ProduceRequest,
-    call: Call,
-    ready: Ready,
-    written: "list[PartitionLog]",
-) -> TopicProduceResponse:
-    partitions = []
-    for data in topic.partition_data:
-        try:
-            partition = _find(core, topic, data.index, call)
-            partitions.append(_append(core, partition, data, request, call, ready.get(id(data))))
-            written.append(partition.log)
-        except KafkaError as error:
-            core.note_refused_write(error)
-            partitions.append(_refused(data.index, error))
-        except OSError as error:
-            core.fail(error)
-            partitions.append(_refused(data.index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error))))
-    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
-
-
-def _find(core: "BrokerCore", topic: TopicProduceData, index: int, call: Call) -> "Partition":
-    if call.api_version < TOPIC_IDS_SINCE:
-        return core.topics.require(topic.name, index)
-    found = core.topics.by_id(topic.topic_id)
-    if found is None:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-    if not 0 <= index < len(found.partitions):
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return found.partitions[index]
 
 
 def _append(

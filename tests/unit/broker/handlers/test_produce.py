@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.call import Call
+from headrace.broker.handlers.produce import OPENED_AT_ONCE_MAX
 from headrace.broker.later import Later
 from headrace.broker.runner import Done, OneAtATime, Work
 from headrace.log import validation
@@ -203,3 +204,28 @@ def test_a_search_by_time_answers_with_the_beginning_of_a_batch_that_is_too_larg
     )
     assert log.offset_for_time(now_ms + 5) == (now_ms + 5, 1)
     assert log.max_timestamp() == (now_ms + 5, 2)
+
+
+def test_of_many_small_batches_only_a_few_are_opened_on_the_loop(
+    bench: Bench, runner: WhenTold, unpacked: list[int | None]
+) -> None:
+    names = [f"c{number}" for number in range(OPENED_AT_ONCE_MAX + 3)]
+    for name in names:
+        make(bench, name, COMPACTED)
+    answer = produce(bench, {name: batch(bench, b"x") for name in names})
+    assert len(unpacked) == OPENED_AT_ONCE_MAX
+    runner.run_all()
+    assert [result.error_code for result in results(answer)] == [0] * len(names)
+
+
+def test_a_partition_that_is_not_there_does_not_have_the_others_opened_on_the_loop(
+    bench: Bench, runner: WhenTold, unpacked: list[int | None]
+) -> None:
+    make(bench, "c", COMPACTED)
+    large = batch(bench, bytes(3_000_000))
+    partitions = [PartitionProduceData(index=index, records=large) for index in (7, 0)]
+    request = ProduceRequest(acks=1, topic_data=[TopicProduceData(name="c", partition_data=partitions)])
+    answer = bench.core.handle(request, Call(api_version=12, connection_id=1))
+    assert unpacked == [validation.AT_ONCE_BYTES_MAX]
+    runner.run_all()
+    assert [one.error_code for one in results(answer)] == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0]

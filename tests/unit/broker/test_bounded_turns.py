@@ -1,0 +1,176 @@
+"""Requests for very many partitions: no turn of the loop does more than a bounded piece of them, and the answer is the
+one that many small requests would get."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headrace.broker.call import Call
+from headrace.broker.handlers import fetch, list_offsets, produce
+from headrace.broker.later import Later
+from headrace.broker.topics import Topic
+from headrace.wire.errors import ErrorCode
+from headrace.wire.message import Message
+from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.list_offsets_request import (
+    ListOffsetsPartition,
+    ListOffsetsRequest,
+    ListOffsetsTopic,
+)
+from headrace.wire.messages.metadata_request import MetadataRequest
+from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.records import NewRecord, build_batch
+from tests.unit.broker.share.bench import Bench
+from tests.unit.work import operations
+
+EVERYTHING = 1 << 30
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def topic_of(bench: Bench, partitions: int) -> Topic:
+    return bench.core.topics.create("t", partitions=partitions, configs={})
+
+
+def turns(bench: Bench, request: Message, version: int) -> tuple[Any, list[int]]:
+    """The response, and the operations of each turn until it was there."""
+    answers: list[Any] = []
+    counts = [operations(lambda: answers.append(bench.core.handle(request, Call(api_version=version))))]
+    (answer,) = answers
+    while isinstance(answer, Later) and not answer.is_done:
+        counts.append(operations(bench.core.settle))
+    return answer.value if isinstance(answer, Later) else answer, counts
+
+
+def produce_to(indexes: range, *, acks: int = 1, name: str = "t") -> ProduceRequest:
+    batch = build_batch([NewRecord(None, b"v", (), 0)])
+    return ProduceRequest(
+        acks=acks,
+        topic_data=[
+            TopicProduceData(
+                name=name,
+                partition_data=[PartitionProduceData(index=index, records=batch) for index in indexes],
+            )
+        ],
+    )
+
+
+def fetch_from(indexes: range, *, wait_ms: int = 0) -> FetchRequest:
+    return FetchRequest(
+        max_wait_ms=wait_ms,
+        min_bytes=1,
+        max_bytes=EVERYTHING,
+        session_epoch=-1,
+        topics=[
+            FetchTopic(
+                topic="t",
+                partitions=[
+                    FetchPartition(partition=index, fetch_offset=0, partition_max_bytes=EVERYTHING)
+                    for index in indexes
+                ],
+            )
+        ],
+    )
+
+
+def list_offsets_of(indexes: range, timestamp: int = -1) -> ListOffsetsRequest:
+    partitions = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in indexes]
+    return ListOffsetsRequest(topics=[ListOffsetsTopic(name="t", partitions=partitions)])
+
+
+@pytest.mark.parametrize(
+    ("request_for", "version", "per_step"),
+    [
+        (produce_to, 12, produce.PARTITIONS_PER_STEP),
+        (fetch_from, 12, fetch.PARTITIONS_PER_STEP),
+        (list_offsets_of, 7, list_offsets.PARTITIONS_PER_STEP),
+    ],
+)
+def test_twice_as_many_partitions_take_more_turns_and_not_longer_ones(
+    request_for: Callable[[range], Message], version: int, per_step: int
+) -> None:
+    longest: list[int] = []
+    for steps in (3, 6):
+        bench = Bench()
+        topic_of(bench, steps * per_step)
+        response, counts = turns(bench, request_for(range(steps * per_step)), version)
+        assert len(counts) >= steps
+        longest.append(max(counts))
+        (answered,) = response.topics if hasattr(response, "topics") else response.responses
+        partitions = getattr(answered, "partition_responses", None) or answered.partitions
+        assert [getattr(one, "index", getattr(one, "partition_index", None)) for one in partitions] == [
+            *range(steps * per_step)
+        ]
+        assert not any(one.error_code for one in partitions)
+    assert longest[1] < 1.5 * longest[0]
+
+
+def test_searches_by_time_count_for_more_than_looking_at_an_offset(bench: Bench) -> None:
+    partitions = list_offsets.PARTITIONS_PER_STEP
+    topic_of(bench, partitions)
+    assert len(turns(bench, list_offsets_of(range(partitions)), 7)[1]) == 1
+    assert len(turns(bench, list_offsets_of(range(partitions), 0), 7)[1]) == list_offsets.SEARCH_COST
+
+
+def test_a_parked_fetch_of_many_partitions_is_answered_over_several_turns(bench: Bench) -> None:
+    partitions = 3 * fetch.PARTITIONS_PER_STEP
+    topic_of(bench, partitions)
+    later = bench.core.handle(fetch_from(range(partitions), wait_ms=60_000), Call(api_version=12))
+    assert isinstance(later, Later)
+    bench.core.handle(produce_to(range(partitions - 1, partitions)), Call(api_version=12))
+    bench.core.settle()
+    assert not later.is_done
+    while bench.core.slices.is_pending:
+        bench.core.settle()
+    (answered,) = later.value.responses  # type: ignore[attr-defined]
+    assert [one.partition_index for one in answered.partitions if one.records] == [partitions - 1]
+
+
+def test_first_writes_make_files_and_so_fewer_of_them_go_into_a_turn(bench: Bench) -> None:
+    partitions = produce.PARTITIONS_PER_STEP
+    topic_of(bench, partitions)
+    assert len(turns(bench, produce_to(range(partitions)), 12)[1]) > 2
+    assert len(turns(bench, produce_to(range(partitions)), 12)[1]) == 1
+
+
+def test_partitions_that_are_not_there_are_refused_in_their_place(bench: Bench) -> None:
+    partitions = 2 * produce.PARTITIONS_PER_STEP
+    topic_of(bench, partitions)
+    response, _ = turns(bench, produce_to(range(partitions + 1)), 12)
+    codes = [one.error_code for one in response.responses[0].partition_responses]
+    assert codes == [0] * partitions + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+
+
+def test_a_topic_deleted_between_two_turns_takes_no_more_records(bench: Bench) -> None:
+    partitions = 3 * produce.PARTITIONS_PER_STEP
+    topic = topic_of(bench, partitions)
+    later = bench.core.handle(produce_to(range(partitions)), Call(api_version=12))
+    assert isinstance(later, Later)
+    bench.core.topics.delete("t")
+    while not later.is_done:
+        bench.core.settle()
+    codes = [one.error_code for one in later.value.responses[0].partition_responses]  # type: ignore[attr-defined]
+    written = [
+        partition.index for partition in topic.partitions if partition.opened_log and partition.log.size
+    ]
+    assert 0 < len(written) < partitions
+    assert codes == [0] * len(written) + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * (partitions - len(written))
+
+
+def test_produce_without_acks_to_many_partitions_is_written_and_not_answered(bench: Bench) -> None:
+    partitions = 2 * produce.PARTITIONS_PER_STEP
+    topic = topic_of(bench, partitions)
+    response, _ = turns(bench, produce_to(range(partitions), acks=0), 12)
+    assert response is None
+    assert all(partition.log.end_offset == 1 for partition in topic.partitions)
+
+
+def test_metadata_opens_no_logs(bench: Bench) -> None:
+    topic = topic_of(bench, 3)
+    response, _ = turns(bench, MetadataRequest(topics=None), 12)
+    assert [len(described.partitions) for described in response.topics] == [3]
+    assert not any(partition.opened_log for partition in topic.partitions)
