@@ -1,6 +1,7 @@
 """The driver's half of the source, with Spark's calls made by hand: restarts, lost locks, wrong checkpoints."""
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from headrace.spark.outcomes import Outcome, OutcomeLog
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Limits
 from headrace.wire.errors import ErrorCode
-from tests.spark.conftest import Queue, make_queue, wait_for
+from tests.spark.conftest import WAIT_S, Queue, make_queue, wait_for
 from tests.spark.test_outcomes_on_spark import read_letters
 
 Open = Callable[..., Driver]
@@ -152,6 +153,49 @@ def test_an_empty_queue_gives_the_same_offset_back(opened: Open, queue: Queue) -
     start = initial(queue)
     end = opened(pollTimeoutMs=50).latest(start, None)
     assert json.dumps(end) == json.dumps(start)
+
+
+def test_partitions_that_are_added_are_read_from_their_beginning_though_the_group_starts_at_latest(
+    opened: Open, queue: Queue
+) -> None:
+    queue.send(10)
+    driver = opened(startingOffsets="latest", pollTimeoutMs=100)
+    start = initial(queue)
+    assert driver.latest(start, None) == start
+    with queue.admin() as admin:
+        admin.create_partitions(queue.topic, 4)
+    queue.partitions = 4
+    queue.send(40)  # before the group can have seen the new partitions
+    found: list[int] = []
+    deadline = time.monotonic() + WAIT_S
+    while len(found) < 40 and time.monotonic() < deadline:
+        end = driver.latest(start, None)
+        if end != start:
+            driver.log(end)
+            found += [at for _, run in AcquiredOffset.from_json(end).batch for at in range(run.size)]
+        start = end
+    assert len(found) == 40
+
+
+def test_what_latest_means_is_decided_once_for_each_topic(opened: Open, queue: Queue, tmp_path: Path) -> None:
+    """Records from before are passed over, also of a topic that a later start adds; none that come after."""
+    other = make_queue(queue.bootstrap_servers, f"{queue.topic}-2", tmp_path / "other")
+    queue.send(10)
+    first = opened(startingOffsets="latest", pollTimeoutMs=100)
+    assert first.latest(initial(queue), None) == initial(queue)
+    queue.send(4)  # while the query is down, or before its first micro-batch
+    first.close()
+    second = opened(startingOffsets="latest", drain=True)
+    (end,) = drained(second, initial(queue))
+    assert records(end) == 4
+    second.close()
+    other.send(10)
+    third = opened(startingOffsets="latest", subscribe=f"{queue.topic},{other.topic}", pollTimeoutMs=100)
+    assert third.latest(end, None) == end
+    other.send(6)
+    third.close()
+    fourth = opened(startingOffsets="latest", subscribe=f"{queue.topic},{other.topic}", drain=True)
+    assert [records(each) for each in drained(fourth, end)] == [6]
 
 
 def reset(admin: Admin, group: str) -> None:

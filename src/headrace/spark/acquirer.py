@@ -31,6 +31,7 @@ from headrace.spark.options import RECORDS_MAX, SourceOptions
 from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits, before
+from headrace.spark.starting import RESET, start_group
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -415,10 +416,11 @@ class Acquirer:
         limit = config.get(DELIVERIES)
         self.delivery_limit = int(limit) if limit else None
         self._member.configure(auto_renew=config.get(RENEWS) != "false")
-        wanted = self._options.starting_offsets
-        if is_new and wanted is not None and config.get("share.auto.offset.reset") != wanted:
-            await self._admin.set_group_config(group, {"share.auto.offset.reset": wanted})
         described = await self._admin.describe_topics(self._options.topics)
+        wanted = self._options.starting_offsets
+        await start_group(
+            self._admin, group, described, found=config.get(RESET), wanted=wanted, is_new=is_new
+        )
         partitions = sum(len(topic.partitions) for topic in described.values())
         for sentence in advise(config, self._options, partitions=partitions):
             logger.warning("%s", sentence)

@@ -48,8 +48,8 @@ class SourceOptions:
     starting_offsets: str | None = option(
         "startingOffsets",
         None,
-        "`earliest` or `latest`: where the group starts in partitions it has not read yet. Sets the group's "
-        "share.auto.offset.reset when the query starts without a checkpoint.",
+        "`earliest` or `latest`: where the group starts in topics that it has not read yet. `latest` is the end that "
+        "their partitions have when the query starts; partitions that are added later are read from their beginning.",
     )
     records_per_trigger: int | None = option(
         "maxRecordsPerTrigger", None, "The most records of one micro-batch.", minimum=1, maximum=LONG_MAX
