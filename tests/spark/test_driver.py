@@ -13,7 +13,8 @@ from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
 from headrace.client.member import Arrival, AsyncShareMember, now_ms
-from headrace.spark.acquirer import IDLE_S
+from headrace.spark import checkpoint
+from headrace.spark.acquirer import IDLE_S, Acquirer
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -196,6 +197,36 @@ def test_what_latest_means_is_decided_once_for_each_topic(opened: Open, queue: Q
     third.close()
     fourth = opened(startingOffsets="latest", subscribe=f"{queue.topic},{other.topic}", drain=True)
     assert [records(each) for each in drained(fourth, end)] == [6]
+
+
+@pytest.mark.parametrize("mode", ["commit", "handoff"])
+def test_what_spark_has_logged_is_on_disk_before_its_records_are_accepted(
+    opened: Open, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    queue.send(10)
+    done: list[str] = []
+    sync_path, acknowledge = checkpoint.sync_path, Acquirer.acknowledge
+
+    def note_sync(path: Path) -> None:
+        sync_path(path)
+        done.append(str(path.relative_to(tmp_path)) if path.is_relative_to(tmp_path) else "above")
+
+    def note_acknowledge(self: Acquirer, owed: RunSet) -> None:
+        acknowledge(self, owed)
+        done.extend(["accepted"] if owed else [])
+
+    monkeypatch.setattr(checkpoint, "sync_path", note_sync)
+    monkeypatch.setattr(Acquirer, "acknowledge", note_acknowledge)
+    driver = opened(acknowledge=mode, checkpointLocation=tmp_path)
+    end = driver.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    driver.log(end)
+    assert ("accepted" in done) == (mode == "handoff")
+    write_log(tmp_path, "commits", 0, end)
+    wait_for(lambda: driver._ledger.is_settled)
+    assert done.count("accepted") == 1
+    synced = done[: done.index("accepted")]
+    assert synced.index("offsets/0") < synced.index("offsets") < synced.index(".")
 
 
 def reset(admin: Admin, group: str) -> None:

@@ -18,7 +18,7 @@ from typing import IO
 
 from headrace.spark import checkpoint
 from headrace.spark.acquirer import Acquirer
-from headrace.spark.checkpoint import ahead_path, lock_file
+from headrace.spark.checkpoint import ahead_path, lock_file, sync_folders
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
@@ -56,6 +56,7 @@ class Ahead:
         except OSError as error:
             logger.warning("%s cannot be locked (%s): do not start this query twice.", path, error)
         self._path = path
+        sync_folders(folder)
         if path.exists():
             return AcquiredOffset.from_json(json.loads(path.read_text("utf-8")))
         if before.accepted is Accepted.AHEAD and self._options.fails_on_data_loss:

@@ -4,8 +4,13 @@ Spark asks `latestOffset(start)` only after it has committed the micro-batch tha
 after it has logged its end; acknowledging there rests on it. With asynchronous progress tracking it asks earlier. Then
 a crash would forget which records a micro-batch held, after they were accepted. And a checkpoint may be another
 query's. So before it acknowledges, the reader looks.
+
+On a local file system Spark leaves its logs to the page cache: a power cut may take what it has "durably" logged. The
+records of a lost log entry would be accepted at the broker and known to nobody, and its batch id would be given to
+other records, which a repeatable sink takes for the same. So the entry is synced before its records are accepted.
 """
 
+import errno
 import json
 import logging
 import os
@@ -24,6 +29,8 @@ MEMBER_ID_LENGTH = 22
 OLD_READER_S = 30.0
 """How long a new reader waits for the old one of the same query to close."""
 MOUNT_S = 2.0
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
+"""What a file system says that has no such thing."""
 CURE = (
     "Give readStream and writeStream the same checkpointLocation, and each query one of its own; and leave "
     "asyncProgressTrackingEnabled out of writeStream: with asynchronous progress tracking records would be lost in a "
@@ -57,22 +64,86 @@ def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
 
 
 def require_logged(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
-    """Spark's offset log ends with this offset. Returns the file that will be there when it is committed."""
+    """Spark's offset log ends with this offset. Returns its file there."""
     if not _soon(lambda: is_logged(checkpoint, offset)):
         raise CheckpointError(
             f"Spark runs micro-batch {offset.get('seq')}, which the offset log in {checkpoint} does not hold. {CURE}"
         )
     newest = _newest(checkpoint / "offsets")
     assert newest is not None
-    return checkpoint / "commits" / newest.name
+    return newest
 
 
-def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> None:
+def commit_of(logged: Path) -> Path:
+    """The file that is there when the micro-batch of an entry of the offset log is committed."""
+    return logged.parent.parent / "commits" / logged.name
+
+
+def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
+    """Spark's offset log ends with this offset, and it is committed. Returns its file in the offset log."""
     if not _soon(lambda: is_committed(checkpoint, offset)):
         raise CheckpointError(
             f"Spark asks for records beyond micro-batch {offset.get('seq')}, which {checkpoint} does not show as "
             f"committed. {CURE}"
         )
+    newest = _newest(checkpoint / "offsets")
+    assert newest is not None
+    return newest
+
+
+class LogSync:
+    """Makes entries of Spark's offset log safe from a power cut."""
+
+    def __init__(self) -> None:
+        self._synced: Path | None = None
+        self._is_possible = True
+
+    def sync(self, logged: Path) -> None:
+        """An entry and the folders that lead to it are on disk when it returns; CheckpointError when they cannot be."""
+        if logged == self._synced or not self._is_possible:
+            return
+        checkpoint = logged.parent.parent
+        files = [logged, logged.with_name(f".{logged.name}.crc")]
+        if self._synced is None:
+            files += [checkpoint / "metadata", checkpoint / ".metadata.crc"]
+        try:
+            for file in files:
+                if file.exists():
+                    sync_path(file)
+            sync_path(logged.parent)
+            if self._synced is None:
+                sync_folders(checkpoint)
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise CheckpointError(
+                    f"{logged}, Spark's log of a micro-batch, cannot be synced to disk ({error}), so its records are "
+                    "not accepted. Look at the disk, then start the query again."
+                ) from error
+            self._is_possible = False
+            logger.warning(
+                "The file system of %s cannot sync files (%s): a power cut may lose micro-batches that Spark has "
+                "logged, with records that were accepted.",
+                *(checkpoint, error),
+            )
+        self._synced = logged
+
+
+def sync_folders(folder: Path) -> None:
+    """A folder and those above it, as far as we may: they may be new."""
+    for each in (folder, *folder.parents):
+        try:
+            sync_path(each)
+        except PermissionError:
+            return
+
+
+def sync_path(path: Path) -> None:
+    """A file's bytes, or a folder's entries, whoever wrote them."""
+    file = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(file)
+    finally:
+        os.close(file)
 
 
 def claim(folder: Path, name: str, *, is_alone: bool) -> tuple[IO[str] | None, str | None]:

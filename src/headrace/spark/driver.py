@@ -29,7 +29,9 @@ from headrace.spark.acquirer import Acquirer
 from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import (
     CURE,
+    LogSync,
     claim,
+    commit_of,
     is_committed,
     require_committed,
     require_logged,
@@ -76,6 +78,9 @@ class Driver:
         """The offset that was given to Spark last, until Spark has logged it."""
         self._logged: dict[str, Any] | None = None
         """The offset that Spark has logged last, as far as we were told."""
+        self._log_file: Path | None = None
+        """The entry of Spark's offset log that holds the ledger's micro-batch, where the checkpoint is known."""
+        self._log_sync = LogSync()
         self._committed = 0
         """The sequence of the offset that Spark called `commit` with last."""
         self._recovered = RunSet()
@@ -98,7 +103,7 @@ class Driver:
             )
         if not self._ledger.is_settled:
             if self._options.checkpoint_path is not None:
-                require_committed(self._options.checkpoint_path, start)
+                self._log_file = require_committed(self._options.checkpoint_path, start)
             self._run(self._settle(acquirer))
         if self._is_drained:
             return dict(start)
@@ -125,7 +130,7 @@ class Driver:
         acquirer = self._open(offset, processed=offset.processed)
         if self._logged is None or self._logged["seq"] != offset.sequence:
             checkpoint = self._options.checkpoint_path
-            batch = None if checkpoint is None else require_logged(checkpoint, end)
+            log_file = None if checkpoint is None else require_logged(checkpoint, end)
             if checkpoint is None and self._planned is not None and self._committed < offset.sequence - 1:
                 logger.warning("Spark runs a micro-batch before it has committed the last one. %s", CURE)
             if self._planned is not None and not self._is_alone and self._options.outcomes_path is not None:
@@ -136,7 +141,8 @@ class Driver:
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
                 self._outcomes.clear()
             if offset.sequence == self._ledger.sequence:
-                self._run(self._hand_off(acquirer, batch))
+                self._log_file = log_file
+                self._run(self._hand_off(acquirer))
         return offset
 
     def commit(self, end: Mapping[str, Any]) -> None:
@@ -202,7 +208,8 @@ class Driver:
         if folder is None:
             logger.warning(
                 "readStream has no checkpointLocation, so a commit is learned of by the next trigger only: the last "
-                "micro-batch of a query that is stopped may go to other members, too. Give readStream the "
+                "micro-batch of a query that is stopped may go to other members, too; and Spark's logs are not synced "
+                "to disk before records are accepted, so a power cut may lose some. Give readStream the "
                 "checkpointLocation of writeStream."
             )
         member_id = offset.member or self._first_member_id()
@@ -262,7 +269,14 @@ class Driver:
         async with self._settling:
             if self._ledger.is_settled:
                 return
-            acquirer.acknowledge(self._ledger.settle(to_runs(await self._carry_out(acquirer))))
+            outcomes = to_runs(await self._carry_out(acquirer))
+            await self._sync_log()
+            acquirer.acknowledge(self._ledger.settle(outcomes))
+
+    async def _sync_log(self) -> None:
+        """What Spark has logged is safe from a power cut, before its records are accepted."""
+        if self._log_file is not None:
+            await asyncio.to_thread(self._log_sync.sync, self._log_file)
 
     async def _carry_out(self, acquirer: Acquirer) -> list[Outcome]:
         """Copies what was rejected, and returns all outcomes but ACCEPT."""
@@ -315,13 +329,15 @@ class Driver:
         if is_committed(checkpoint, self._logged):
             self._run(self._settle(acquirer))
 
-    async def _hand_off(self, acquirer: Acquirer, batch: Path | None) -> None:
+    async def _hand_off(self, acquirer: Acquirer) -> None:
+        if self._ledger.accepted:
+            await self._sync_log()
         acquirer.acknowledge(self._ledger.hand_off())
         await self._ahead.logged(acquirer)
         if self._look is not None:
             self._look.cancel()
-        if batch is not None:
-            look = self._settle_when_committed(acquirer, batch, self._ledger.sequence)
+        if self._log_file is not None:
+            look = self._settle_when_committed(acquirer, commit_of(self._log_file), self._ledger.sequence)
             self._look = asyncio.create_task(look)
 
     async def _forget_what_was_reset(self, acquirer: Acquirer) -> None:

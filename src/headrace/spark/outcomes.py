@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.client.delivery import AcknowledgeType
+from headrace.spark.checkpoint import sync_path
 from headrace.spark.errors import OutcomeError
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Acknowledge
@@ -158,7 +159,7 @@ def write_durably(path: Path, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(path)
-    _sync_folder(path.parent)
+    sync_path(path.parent)
 
 
 def _outcome(
@@ -171,11 +172,3 @@ def _outcome(
 
 def _alike(each: Outcome) -> tuple[Any, ...]:
     return each.topic, each.partition, each.delivery_count, each.type, each.reason
-
-
-def _sync_folder(path: Path) -> None:
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -1,12 +1,13 @@
 """Reading Spark's logs: committed or not, whatever their layout."""
 
+import errno
 import json
 from pathlib import Path
 
 import pytest
 
 from headrace.spark import checkpoint
-from headrace.spark.checkpoint import is_committed, require_committed
+from headrace.spark.checkpoint import LogSync, is_committed, require_committed, require_logged
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 
@@ -56,3 +57,59 @@ def test_running_ahead_of_the_commit_log_is_refused_with_the_cure(tmp_path: Path
     write(tmp_path, 0, json.dumps(AcquiredOffset(1, "g").to_json()), committed=True)
     with pytest.raises(CheckpointError, match=r"micro-batch 3.*asyncProgressTrackingEnabled"):
         require_committed(tmp_path, OFFSET)
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """What is synced, in order."""
+    paths: list[Path] = []
+    monkeypatch.setattr(checkpoint, "sync_path", paths.append)
+    return paths
+
+
+def test_an_entry_is_synced_with_all_that_leads_to_it(tmp_path: Path, synced: list[Path]) -> None:
+    write(tmp_path, 0, json.dumps(OFFSET), committed=False)
+    for name in ("metadata", ".metadata.crc", "offsets/.0.crc"):
+        (tmp_path / name).write_text("")
+    sync = LogSync()
+    sync.sync(require_logged(tmp_path, OFFSET))
+    offsets = tmp_path / "offsets"
+    files = [offsets / "0", offsets / ".0.crc", tmp_path / "metadata", tmp_path / ".metadata.crc"]
+    assert synced == [*files, offsets, tmp_path, *tmp_path.parents]
+    synced.clear()
+    sync.sync(offsets / "0")
+    assert synced == []
+    write(tmp_path, 1, json.dumps(OFFSET), committed=False)
+    sync.sync(offsets / "1")
+    assert synced == [offsets / "1", offsets]
+
+
+def test_a_disk_that_fails_keeps_records_from_being_accepted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(path: Path) -> None:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(checkpoint, "sync_path", fail)
+    write(tmp_path, 0, json.dumps(OFFSET), committed=False)
+    sync = LogSync()
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match="not accepted"):
+            sync.sync(tmp_path / "offsets" / "0")
+
+
+def test_a_file_system_that_cannot_sync_is_told_of_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: Path) -> None:
+        raise OSError(errno.EINVAL, "Invalid argument")
+
+    monkeypatch.setattr(checkpoint, "sync_path", refuse)
+    sync = LogSync()
+    for batch in range(3):
+        write(tmp_path, batch, json.dumps(OFFSET), committed=False)
+        sync.sync(tmp_path / "offsets" / str(batch))
+    assert [record.message for record in caplog.records if "cannot sync" in record.message] == [
+        f"The file system of {tmp_path} cannot sync files ([Errno 22] Invalid argument): a power cut may lose "
+        "micro-batches that Spark has logged, with records that were accepted."
+    ]
