@@ -40,7 +40,7 @@ class TransactionModel:
     acknowledged: list[bytes] = field(default_factory=list)
     """Values that the producer was told are appended."""
     is_void: bool = False
-    """Power was lost where nothing is synced: anything may have become of it, and of a part of it."""
+    """Power was lost in it where nothing is synced: what it did before has come to any end, apart from the rest."""
 
 
 class Transactions(Model):
@@ -65,10 +65,14 @@ class Transactions(Model):
     def told(self, transaction: TransactionModel, wish: Wish) -> None:
         """A producer was told how its transaction ended."""
         transaction.wish = wish
-        if self.is_damaged or transaction.is_void:
+        if self.is_damaged:
             return
         expected = wish is Wish.COMMITTED
-        if transaction.outcome is not None and transaction.outcome is not expected:
+        if (
+            transaction.outcome is not None
+            and transaction.outcome is not expected
+            and not transaction.is_void
+        ):
             raise Violation(
                 "told the wrong end", f"{transaction.transactional_id}: {wish.value}, markers say else"
             )
@@ -97,6 +101,7 @@ class Transactions(Model):
             self.committed.clear()
             for transaction in self.by_value.values():
                 transaction.is_void = True
+                transaction.acknowledged.clear()
 
     def after_start(self, how: End) -> None:
         self._check_committed(is_final=False)

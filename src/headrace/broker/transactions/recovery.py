@@ -4,7 +4,9 @@ A producer of transaction.version 2 adds a partition by writing to it, and the j
 may reach the disk after the records themselves. Nothing that was answered depends on it (the answer waits for
 both), but left alone such records would hold back readers of committed data for ever. One node sees
 everything, so it can tell at start: where the transactional id still stands at the epoch of the open records,
-the partition is put back into its transaction; where nothing claims them, they are aborted.
+the partition is put back into its transaction; where nothing claims them, they are aborted. With headrace.flush=os the
+journal may have lost more: where it only knows an epoch before that of the open records, its markers would be refused,
+and the records are aborted, too.
 """
 
 import logging
@@ -57,8 +59,12 @@ def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, no
     result = Repair({}, [])
     for each in found:
         transaction = by_producer.get(each.producer_id)
-        if transaction is not None and each.place in transaction.partitions:
-            continue
+        if (
+            transaction is not None
+            and each.place in transaction.partitions
+            and each.producer_epoch <= transaction.producer_epoch
+        ):
+            continue  # it ends with its transaction
         if (
             transaction is None
             or transaction.state in PREPARED

@@ -92,6 +92,16 @@ def test_records_of_a_past_epoch_are_aborted(core: FakeCore) -> None:
     assert after.markers(*P0) == [Marker(*old, commit=False, coordinator_epoch=0)]
 
 
+def test_records_of_an_epoch_that_the_journal_has_lost_are_aborted(core: FakeCore) -> None:
+    """With headrace.flush=os: the journal's own markers would be refused, and readers would wait for ever."""
+    producer = start(core)
+    write(core, producer, P0)
+    core.write((producer.producer_id, 2), *P0)
+    after = restarted(core)
+    after.advance(60_000)
+    assert after.markers(*P0) == [Marker(producer.producer_id, 2, commit=False, coordinator_epoch=0)]
+
+
 def test_pending_offsets_that_nobody_claims_are_dropped(core: FakeCore) -> None:
     core.topics.internal("__consumer_offsets")
     core.write((77, 3), "__consumer_offsets", 5)
