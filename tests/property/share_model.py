@@ -1,4 +1,4 @@
-"""A share-partition written without a thought of speed: one cell per offset, semantics.md line by line."""
+"""docs/concepts/share-semantics.md as simple code: a share-partition with one cell per offset."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

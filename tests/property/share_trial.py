@@ -1,8 +1,8 @@
 """A share-partition on trial: one engine, one naive model, one log, and everything that can happen to them.
 
 Each operation draws what it needs from a `Random`, so that both Hypothesis (which can shrink it) and long seeded walks
-can drive it. The checks are the invariants of semantics.md section 14; I7 and I10 belong to the broker and to the
-sessions.
+can drive it. The checks are the invariants in docs/concepts/share-semantics.md; I7 and I10 belong to the broker and
+to the sessions.
 """
 
 from collections import Counter

@@ -1,4 +1,5 @@
-"""A share-partition against a naive model with one cell per offset, and the invariants of semantics.md section 14.
+"""A share-partition against a naive model with one cell per offset, and the invariants of the rules
+(docs/concepts/share-semantics.md).
 
 Method: producing, fetching, answering, waiting, closing sessions, trimming and compacting the log and restarting the
 broker happen in any order; after every step engine and model must agree about every offset and the invariants must

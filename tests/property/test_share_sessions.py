@@ -1,4 +1,6 @@
-"""Share sessions against a model of dicts: epochs (I10), order, connections, the limit.
+"""Share sessions against a model of dicts: epochs, order, connections, the limit.
+
+The rule for epochs is I10 in docs/concepts/share-semantics.md.
 
 Method: members of two groups open, use and lose sessions over three connections in any order; there is room for four.
 """

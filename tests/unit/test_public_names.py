@@ -1,4 +1,4 @@
-"""What `from headrace import ...` offers (design.md, section 4)."""
+"""What `from headrace import ...` offers."""
 
 import pytest
 

@@ -6,9 +6,10 @@ Three rules make it more than that:
 
 - The window is bounded (`Limits.window_max`), but a full one still hands out again what came back.
 - What the log no longer has (the read began behind the offset asked for) is archived, so that the start can pass it.
-- Records that keep coming back are isolated (semantics 3.5): from `Limits.isolation_count` deliveries on, an in-flight
+- Records that keep coming back are isolated: from `Limits.isolation_count` deliveries on, an in-flight
   batch is handed out alone and in pieces that halve with every further delivery, and a record on its last delivery is
-  handed out alone, so that one bad record does not take its neighbours to the delivery limit with it.
+  handed out alone, so that one bad record does not take its neighbors to the delivery limit with it
+  ("Isolating bad records" in docs/concepts/share-semantics.md).
 """
 
 from bisect import bisect_left
@@ -123,7 +124,7 @@ def _is_tired(window: Window, batch: Span, first: int, last: int, limits: Limits
 def _take_isolated(
     window: Window, taking: "_Taking", batch: Span, first: int, last: int, limits: Limits
 ) -> None:
-    """Takes a part of one in-flight batch only; semantics 3.5."""
+    """Takes a part of one in-flight batch only: see "isolated" in the module's docstring."""
     part_max: int | None = None
     taken = 0
     for entry in window.ranges.available_over(first, min(last, batch[1])):

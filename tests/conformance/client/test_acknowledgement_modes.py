@@ -1,4 +1,4 @@
-"""Implicit and explicit acknowledgement by Java's rules (semantics.md sections 8 and 13, scenarios 66-70)."""
+"""Implicit and explicit acknowledgement by Java's rules (docs/concepts/share-semantics.md, scenarios 66 to 70)."""
 
 from typing import Any
 

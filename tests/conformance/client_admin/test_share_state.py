@@ -90,7 +90,7 @@ def test_the_records_themselves_are_shown(
 def test_more_updates_than_a_snapshot_takes_are_played_back(
     admin: Admin, wire: WireClient, member: NewMember, unique: str
 ) -> None:
-    """After 500 updates the coordinator folds them into a snapshot (semantics, section 6)."""
+    """After 500 updates the coordinator writes a snapshot (docs/concepts/share-semantics.md)."""
     answered = range(1, 1040, 2)
     alone = member(new_queue(wire, unique, *[260] * 4))
     alone.join(unique)

@@ -1,6 +1,7 @@
 """Acknowledgements: accept, release, reject, renew and gap, one by one and in one list, right and wrong.
 
 What was written down is read as a new leader would read it (ReadShareGroupState), so that "done" means durable.
+Scenario numbers are those of docs/concepts/share-semantics.md.
 """
 
 import time

@@ -1,6 +1,7 @@
 """What a fetch acquires: how many records, from which partition, when it waits and what wakes it.
 
 Batches matter more than records here: in the usual mode a batch is never cut, in record_limit (KIP-1206) it is.
+Scenario numbers are those of docs/concepts/share-semantics.md.
 """
 
 import time
@@ -59,7 +60,7 @@ def test_in_record_limit_not_one_record_too_many_is_acquired(
 def test_an_acquire_mode_that_does_not_exist(
     broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
 ) -> None:
-    """Section 2.3: the session's epoch is used up all the same."""
+    """It fails the request, and still uses up the session epoch."""
     alone = member(new_queue(wire, unique, 5))
     alone.fetch(0, max_records=0)
     assert alone.fetch(share_acquire_mode=7).error == either(
@@ -171,7 +172,7 @@ def test_a_parked_fetch_gets_what_another_member_gives_back(
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
     wire: WireClient, member: NewMember, unique: str
 ) -> None:
-    """Section 2.3: when the wait is over, it takes what there is."""
+    """When the wait is over, it takes what there is."""
     alone = member(new_queue(wire, unique, 1))
     started = time.monotonic()
     assert alone.fetch(0, min_bytes=100_000, max_wait_ms=500).acquired() == [(0, 0, 1)]

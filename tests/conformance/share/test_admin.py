@@ -1,6 +1,7 @@
 """What administrators ask and change: start offsets and lag, resets, deletions, configs of groups.
 
-The words of Kafka's refusals are asserted where its tools print them.
+The words of Kafka's refusals are asserted where its tools print them. Scenario numbers are those of
+docs/concepts/share-semantics.md.
 """
 
 import pytest
@@ -54,7 +55,7 @@ def test_version_0_knows_no_lag(wire: WireClient, member: NewMember, unique: str
 
 
 def test_whatever_is_not_known_has_no_offset_and_is_no_error(wire: WireClient, unique: str) -> None:
-    """Section 2.7."""
+    """DescribeShareGroupOffsets answers -1 for them."""
     new_queue(wire, unique)
     foreign = f"{unique}-foreign"
     foreign_id = new_topic(wire, foreign)
@@ -192,7 +193,7 @@ def test_a_config_out_of_its_bounds_is_refused(
 
 
 def test_configs_of_a_group_are_kept_before_there_is_a_group(wire: WireClient, unique: str) -> None:
-    """Section 7.2."""
+    """They are stored under the name of the group."""
     before = describe_configs(wire, GROUP, unique, "share.delivery.count.limit")
     assert before["share.delivery.count.limit"].value == "5"
     set_group(wire, unique, delivery_count_limit="7", isolation_level="read_committed")
@@ -207,7 +208,7 @@ def test_configs_of_a_group_are_kept_before_there_is_a_group(wire: WireClient, u
 
 
 def test_share_groups_are_listed_by_type_and_state(wire: WireClient, member: NewMember, unique: str) -> None:
-    """Section 5.2."""
+    """ListGroups filters by both."""
     alone = member(new_queue(wire, unique))
 
     def listed(**filters: list[str]) -> list[tuple[str, str, str]]:
@@ -224,7 +225,7 @@ def test_share_groups_are_listed_by_type_and_state(wire: WireClient, member: New
 
 
 def test_a_group_is_described_with_its_members(wire: WireClient, member: NewMember, unique: str) -> None:
-    """Section 2.2."""
+    """ShareGroupDescribe: state, epochs, assignor and every member's assignment."""
     topic_id = new_queue(wire, unique, partitions=2)
     alone = member(topic_id)
     alone.join(unique)
@@ -252,7 +253,7 @@ def test_a_group_is_described_with_its_members(wire: WireClient, member: NewMemb
 def test_only_share_groups_are_described(
     wire: WireClient, unique: str, name: str, code: int, words: str | None
 ) -> None:
-    """Section 2.2."""
+    """An empty ID is invalid; an unknown group and a consumer group are not found."""
     assert beat(wire, unique, "consumer", 0, topics=[unique]).error_code == 0
     answer = describe_share_group(wire, name.format(unique))
     assert (answer.error_code, answer.group_state) == (code, "")

@@ -1,6 +1,7 @@
 """Share consumers as their users know them: what Java's KafkaShareConsumer and librdkafka's make of a broker's answers.
 
 Every story is told once per client and broker. The wire is used only to set the scene.
+Scenario numbers are those of docs/concepts/share-semantics.md.
 """
 
 import time
@@ -180,7 +181,7 @@ def test_the_callback_tells_what_was_committed_and_what_was_not(
 def test_a_renewed_record_is_handed_out_again_with_the_same_count(
     wire: WireClient, open_java: OpenJava, unique: str
 ) -> None:
-    """Section 8 (KIP-1222)."""
+    """As KIP-1222 says."""
     new_queue(wire, unique, 2, **QUICK)
     client = open_java(**EXPLICIT)
     deliveries = take(client, 2)

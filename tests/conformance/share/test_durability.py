@@ -1,4 +1,7 @@
-"""What outlives a leader: what was answered with "done" and nothing more, and who may still write it down."""
+"""What outlives a leader: what was answered with "done" and nothing more, and who may still write it down.
+
+Scenario numbers are those of docs/concepts/share-semantics.md.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -239,7 +242,7 @@ def test_an_acknowledgement_whose_answer_was_lost_is_not_undone(
 
 
 def test_the_share_coordinator_keeps_what_leaders_write(wire: WireClient, unique: str) -> None:
-    """Section 6: initialise, write, read, summarise, delete; state before its time is refused."""
+    """Initialize, write, read, summarize, delete; state that is not initialized is refused."""
     topic_id = new_queue(wire, unique)
     epoch = read_state(wire, unique, topic_id, leader_epoch=-1).state_epoch
     batch = {"first_offset": 0, "last_offset": 4, "delivery_state": ACKNOWLEDGED, "delivery_count": 1}

@@ -1,6 +1,7 @@
 """Queues on logs that have holes: transactions, deleted records, compaction.
 
 Offsets without a record for the client (markers, compacted records) are acquired too; the client answers with a gap.
+Scenario numbers are those of docs/concepts/share-semantics.md.
 """
 
 import pytest

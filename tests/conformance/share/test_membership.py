@@ -1,7 +1,7 @@
 """Share group members (KIP-932, "Share group membership"): heartbeats, epochs, fencing, who gets which partition.
 
-The coordinator alone is asked here; it neither knows nor minds what members fetch. Numbers are those of the scenarios
-that were first seen on Apache Kafka 4.3.1.
+The coordinator alone is asked here; it neither knows nor minds what members fetch. Scenario numbers are
+those of docs/concepts/share-semantics.md.
 """
 
 import time

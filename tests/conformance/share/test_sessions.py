@@ -1,4 +1,7 @@
-"""Share sessions: the epochs of ShareFetch and ShareAcknowledge, what a session holds, and what ends with it."""
+"""Share sessions: the epochs of ShareFetch and ShareAcknowledge, what a session holds, and what ends with it.
+
+Scenario numbers are those of docs/concepts/share-semantics.md.
+"""
 
 import time
 from collections.abc import Callable
@@ -228,7 +231,7 @@ def test_a_topic_may_be_named_twice_in_one_fetch(wire: WireClient, member: NewMe
 def test_a_topic_id_that_nobody_knows(
     broker: BrokerUnderTest, wire: WireClient, member: NewMember, topic_id: bytes, unique: str
 ) -> None:
-    """Section 15: it concerns one partition, so the others are served."""
+    """It concerns one topic, so Headrace serves the others."""
     alone = member(topic_id)
     topics = [{"topic_id": one, "partitions": [{"partition_index": 0}]} for one in (uuid4().bytes, topic_id)]
     answer = alone.fetch(topics=topics)
@@ -243,7 +246,7 @@ def test_a_topic_id_that_nobody_knows(
 
 
 def test_a_partition_that_does_not_exist_is_an_error_of_its_own(member: NewMember, topic_id: bytes) -> None:
-    """Section 4."""
+    """It fails by itself."""
     alone = member(topic_id)
     answer = alone.fetch(0, 9)
     assert (answer.error, answer.partitions[9].error_code) == (0, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
@@ -252,14 +255,14 @@ def test_a_partition_that_does_not_exist_is_an_error_of_its_own(member: NewMembe
 
 @pytest.mark.parametrize("api", ["share_fetch", "share_acknowledge"])
 def test_requests_without_a_group_or_a_member_are_refused(wire: WireClient, unique: str, api: str) -> None:
-    """Section 4."""
+    """Both are needed to find a session."""
     for group, member_id in [(None, "member"), (unique, None), (unique, "")]:
         answer = wire.ask(api, 2, group_id=group, member_id=member_id)
         assert answer.error_code == ErrorCode.INVALID_REQUEST
 
 
 def test_the_empty_string_is_no_group(broker: BrokerUnderTest, wire: WireClient, topic_id: bytes) -> None:
-    """Section 15."""
+    """Kafka reports a server error; Headrace reports an invalid request."""
     topics = [{"topic_id": topic_id, "partitions": [{"partition_index": 0}]}]
     answer = wire.ask(
         "share_fetch",

@@ -31,7 +31,7 @@ NO_LEADER = {"leader_id": 0, "leader_epoch": 0}
 
 
 def test_the_versions_are_those_that_kafka_advertises(wire: WireClient) -> None:
-    """Section 1.1. librdkafka speaks version 1 of ShareFetch and ShareAcknowledge, Java version 2."""
+    """librdkafka speaks version 1 of ShareFetch and ShareAcknowledge, Java version 2."""
     ranges = {
         NAMES.get(api.api_key): (api.min_version, api.max_version)
         for api in wire.ask("api_versions", 0).api_keys
@@ -40,7 +40,7 @@ def test_the_versions_are_those_that_kafka_advertises(wire: WireClient) -> None:
 
 
 def test_share_groups_are_a_feature(broker: BrokerUnderTest, wire: WireClient) -> None:
-    """Section 1.2: clients and tools look at `share.version` before they try."""
+    """Clients and tools look at `share.version` before they try."""
     answer = wire.ask("api_versions", 4, **NAMED)
     supported = {one.name: range(one.min_version, one.max_version + 1) for one in answer.supported_features}
     finalized = {one.name: one.max_version_level for one in answer.finalized_features}

@@ -25,7 +25,7 @@ IN_PLAY = {
     *(121, 122, 123, 124, 133),
     *(1, 5, 7, 8, 13, 17, 33, 34, 36, 37, 38, 41, 44, 58, 75, 86, 103, 113, 129),
 }
-"""The table in semantics.md section 12, and what metadata, plain fetches, logins and topic admin add to it."""
+"""The codes that share groups use, and what metadata, plain fetches, logins and topic administration add to them."""
 
 
 @pytest.mark.parametrize("code", sorted(IN_PLAY))

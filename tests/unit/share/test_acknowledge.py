@@ -1,4 +1,4 @@
-"""Acknowledging: semantics.md 2.6 and scenarios 34 to 43, with Kafka's messages."""
+"""Acknowledging: scenarios 34 to 43 of docs/concepts/share-semantics.md, with Kafka's messages."""
 
 import pytest
 
@@ -134,7 +134,9 @@ def test_one_bad_batch_refuses_them_all_and_the_good_ones_can_be_sent_again() ->
     assert desk.partition.start_offset == 6
 
 
-def test_an_offset_at_the_seam_of_two_batches_is_answered_twice_and_so_refused() -> None:  # semantics 2.6
+def test_an_offset_at_the_seam_of_two_batches_is_answered_twice_and_so_refused() -> (
+    None
+):  # "Acknowledgement batches"
     desk = holding()
     assert isinstance(refused(desk, (0, 4, ACCEPT), (4, 9, ACCEPT)), InvalidRecordState)
     desk.acknowledge((0, 4, ACCEPT))

@@ -1,4 +1,4 @@
-"""Acquiring: every example that was observed on Apache Kafka 4.3.1 (semantics.md sections 3 and 13), and the edges.
+"""Acquiring: every example that was observed on Apache Kafka 4.3.1 (docs/concepts/share-semantics.md).
 
 Method: a Desk reads its log to the end from where the partition says; what a fetch acquires is (first, last, count).
 """
@@ -163,7 +163,7 @@ class TestIsolationOfBadRecords:
 
     def test_a_batch_that_is_always_released_shrinks_to_single_records(
         self,
-    ) -> None:  # scenario 41, semantics 3.5
+    ) -> None:  # scenario 41
         assert self.released_until_gone(Desk([(0, 19)])) == [
             [(0, 19, 1)],
             [(0, 19, 2)],
@@ -281,7 +281,7 @@ class TestTransactions:
 
     def test_aborted_records_are_counted_as_complete_but_never_written(
         self,
-    ) -> None:  # semantics 6, sample log
+    ) -> None:  # as Kafka writes it
         desk = Desk(self.LOG)
         desk.aborted = [(4, 6)]
         desk.fetch()

@@ -1,4 +1,4 @@
-"""The simple assignor: the examples of semantics.md 5.3, and balance over all small groups."""
+"""The simple assignor: the examples of docs/concepts/share-semantics.md, and balance over small groups."""
 
 from itertools import product
 

@@ -1,4 +1,4 @@
-"""Membership of a share group: semantics.md 5.1 and 5.2, and where we intend to differ from Kafka.
+"""Membership of a share group: "Membership and assignment" in docs/concepts/share-semantics.md.
 
 Method: `Office` plays the coordinator: it decides, keeps the journal, applies, and turns the clock.
 """

@@ -1,4 +1,4 @@
-"""What of a heartbeat no group could answer (scenario 7)."""
+"""Heartbeats that are malformed (scenario 7 of docs/concepts/share-semantics.md)."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Merging persisted state batches (semantics.md section 6): which of two wins, and the same one write at a time."""
+"""Merging persisted state batches ("Stored state" in docs/concepts/share-semantics.md)."""
 
 from headrace.share.changes import StateBatch
 from headrace.share.merge import PersistedState, merge

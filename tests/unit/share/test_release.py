@@ -1,4 +1,8 @@
-"""Holds that end without an answer: locks, sessions, and the log's start (semantics.md 3.7, 3.8, 3.10)."""
+"""Records released without an acknowledgement, by locks, sessions and the log start.
+
+The rules are under "Locks", "What releases records" and "When the log start moves" in
+docs/concepts/share-semantics.md.
+"""
 
 from headrace.share.states import RecordState as S
 from tests.unit.share.desk import ACCEPT, RELEASE, RENEW, Desk, batches_of
@@ -74,9 +78,7 @@ def test_closing_a_session_gives_back_what_its_member_holds_and_nothing_else() -
     assert desk.states()[5] == (S.ACQUIRED, 1)
 
 
-def test_the_delivery_count_is_not_given_back_with_the_records() -> (
-    None
-):  # semantics 3.1: dc 3, next delivery 4
+def test_the_delivery_count_is_not_given_back_with_the_records() -> None:  # count 3, then 4
     desk = Desk([(0, 0)])
     for _ in range(2):
         desk.fetch()

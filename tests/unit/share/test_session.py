@@ -1,4 +1,4 @@
-"""Share sessions: the table of epochs (semantics.md section 4, scenarios 14 to 23), order, and what must be listed."""
+"""Share sessions: epochs, order, and what must be listed (docs/concepts/share-semantics.md, scenarios 14 to 23)."""
 
 import pytest
 
@@ -130,7 +130,7 @@ class TestPartitions:
         assert session.partitions == [B, C, A]
         assert len(session) == 3
 
-    def test_new_partitions_and_former_errors_are_listed_without_news(self) -> None:  # semantics 2.4
+    def test_new_partitions_and_former_errors_are_listed_without_news(self) -> None:  # "ShareFetch"
         _, session = opened(A, B)
         assert session.must_list(A)
         session.listed(A, has_error=False)

@@ -1,4 +1,7 @@
-"""The window: how the start moves, what `apply` tells, and recovery from persisted state."""
+"""The window: how the start moves, what `apply` tells, and recovery from persisted state.
+
+The rules are under "The window" in docs/concepts/share-semantics.md.
+"""
 
 import pytest
 
@@ -62,7 +65,7 @@ def test_counting_what_is_complete() -> None:
 
 
 class TestWrites:
-    def test_the_write_that_settles_the_prefix_still_carries_the_old_start(self) -> None:  # semantics 3.6
+    def test_the_write_that_settles_the_prefix_still_carries_the_old_start(self) -> None:  # "The window"
         desk = Desk([(0, 9)])
         desk.fetch()
         desk.acknowledge((0, 9, ACCEPT))

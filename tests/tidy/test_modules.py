@@ -1,0 +1,84 @@
+"""Every module says what it is for, and a class name means one thing."""
+
+import ast
+from collections import Counter
+
+from tests.tidy.tree import REPOSITORY, modules, name_of
+
+DUPLICATES = {
+    "AcquireMode": 2,
+    "AcquiredRange": 2,
+    "Backoff": 2,
+    "Call": 3,
+    "Cause": 4,
+    "Commands": 2,
+    "CommittedOffset": 2,
+    "Compression": 2,
+    "Connection": 2,
+    "ConsumerGroup": 2,
+    "Cut": 2,
+    "DeadLetter": 3,
+    "Decision": 2,
+    "Entry": 3,
+    "Gathered": 2,
+    "GroupState": 2,
+    "GroupType": 2,
+    "Heartbeat": 2,
+    "Holdings": 2,
+    "Identity": 2,
+    "Kind": 2,
+    "Limits": 2,
+    "Metrics": 2,
+    "Numbers": 2,
+    "Operation": 2,
+    "Origin": 3,
+    "Outcome": 3,
+    "Partition": 2,
+    "Piece": 3,
+    "Producer": 3,
+    "Result": 3,
+    "Run": 2,
+    "Session": 3,
+    "ShareGroup": 3,
+    "Shown": 2,
+    "Snapshot": 2,
+    "SomeNotSentError": 2,
+    "Source": 2,
+    "Span": 2,
+    "State": 4,
+    "Store": 2,
+    "Topic": 2,
+    "TopicRow": 2,
+    "TopicView": 2,
+    "Transaction": 2,
+    "Verdict": 2,
+    "Window": 2,
+    "_Fetch": 2,
+    "_Lane": 2,
+    "_Waiting": 2,
+}
+"""Class names in src/ that more than one module uses, and how often. Remove entries; do not add any: choose a name that
+is not taken."""
+
+GENERATED = REPOSITORY / "src" / "headrace" / "wire" / "messages"
+"""Its names are those of Apache Kafka's message definitions."""
+
+
+def test_every_module_has_a_docstring() -> None:
+    without = [
+        name_of(path)
+        for path in modules("bench", "deploy", "examples", "src", "tests", "tools")
+        if not ast.get_docstring(ast.parse(path.read_text()))
+    ]
+    assert without == []
+
+
+def test_no_class_name_is_taken_twice_but_for_those_in_a_list_that_only_shrinks() -> None:
+    counted = Counter(
+        node.name
+        for path in modules("src")
+        if GENERATED not in path.parents
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name: count for name, count in sorted(counted.items()) if count > 1} == DUPLICATES
