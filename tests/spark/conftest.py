@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import DataStreamReader
 
 from headrace import Broker
 from headrace.client.admin.sync import Admin
@@ -91,7 +92,9 @@ class Queue:
         assert producer.flush(WAIT_S) == 0
         self.sent += count
 
-    def stream(self, spark: SparkSession, **options: object) -> DataFrame:
+    def stream(
+        self, spark: SparkSession, *, reader: DataStreamReader | None = None, **options: object
+    ) -> DataFrame:
         given = {
             "kafka.bootstrap.servers": self.bootstrap_servers,
             "subscribe": self.topic,
@@ -101,7 +104,7 @@ class Queue:
             **self.options,
             **{name: str(value) for name, value in options.items()},
         }
-        return spark.readStream.format("kafka-share").options(**given).load()
+        return (reader or spark.readStream).format("kafka-share").options(**given).load()
 
     def lag(self) -> int | None:
         with self.admin() as admin:

@@ -1,10 +1,13 @@
 """A query on a share group: which rows come out, and what the group knows afterwards."""
 
+from functools import reduce
+from pathlib import Path
+
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from headrace.client.errors import GroupIdNotFoundError
-from tests.spark.conftest import Effects, Queue, drain, finish, wait_for
+from tests.spark.conftest import Effects, Queue, drain, finish, make_queue, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -161,6 +164,37 @@ def test_micro_batches_without_data_change_nothing(spark: SparkSession, queue: Q
     )
     finish(query)
     wait_for(lambda: queue.lag() == 0)
+
+
+EVOLUTION = {
+    "spark.sql.streaming.offsetLog.formatVersion": "2",
+    "spark.sql.streaming.queryEvolution.enableSourceEvolution": "true",
+}
+
+
+def test_named_sources_come_and_go_in_sparks_newer_offset_log(
+    spark: SparkSession, queue: Queue, effects: Effects, tmp_path: Path
+) -> None:
+    other = make_queue(queue.bootstrap_servers, f"{queue.topic}-2", tmp_path / "other")
+    queues = {"a": queue, "b": other}
+    for name, value in EVOLUTION.items():
+        spark.conf.set(name, value)
+    try:
+        for names in ("a", "ab", "ba", "b"):
+            for name in names:
+                queues[name].send(10)
+            streams = [
+                queues[name].stream(
+                    spark, reader=spark.readStream.name(name), checkpointLocation=queue.checkpoint
+                )
+                for name in names
+            ]
+            drain(reduce(DataFrame.union, streams), effects, queue)
+            assert [queues[name].lag() for name in names] == [0] * len(names)
+    finally:
+        for name in EVOLUTION:
+            spark.conf.unset(name)
+    assert effects.numbers == sorted([*range(30), *range(30)])
 
 
 def test_sql_reads_a_temporary_view(spark: SparkSession, queue: Queue, effects: Effects) -> None:

@@ -28,6 +28,7 @@ CLAIMS_MAX = 16
 MEMBER_ID_LENGTH = 22
 OLD_READER_S = 30.0
 """How long a new reader waits for the old one of the same query to close."""
+SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 MOUNT_S = 2.0
 _CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
 """What a file system says that has no such thing."""
@@ -53,9 +54,12 @@ def is_logged(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
 
 
 def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
-    """For the first offset of a new query: the checkpoint is new, or has this offset from another source's batches."""
+    """For the first offset of a new query: the checkpoint is new, or has this offset from another source's batches.
+
+    Or the query may have new sources; then `require_logged` finds out whether the checkpoint is its own.
+    """
     newest = _newest(checkpoint / "offsets")
-    if newest is not None and not _is_in(newest, offset):
+    if newest is not None and not _is_in(newest, offset) and not _may_get_sources(newest):
         raise CheckpointError(
             f"checkpointLocation={str(checkpoint)!r}, as given to readStream, belongs to another query: it has "
             "offsets, and this query starts without any. Give each query a checkpointLocation of its own, the same in "
@@ -224,20 +228,29 @@ def _soon(condition: Callable[[], bool]) -> bool:
     return is_true
 
 
+def sources_in(log: Path) -> list[dict[str, Any]]:
+    """The offsets in an entry of Spark's offset log, those that are objects, as ours are.
+
+    After a version and Spark's own numbers there is one line per source: its offset, or a dash; in version 2, which
+    knows sources by name, with the name and a colon before it.
+    """
+    lines = log.read_text("utf-8").splitlines()
+    is_named = lines[:1] == ["v2"]
+    texts = [line.partition(":")[2] if is_named else line for line in lines[2:]]
+    return [json.loads(text) for text in texts if text.startswith("{")]
+
+
 def _is_in(log: Path, offset: Mapping[str, Any]) -> bool:
-    sources = log.read_text("utf-8").splitlines()[2:]  # after a version and Spark's own numbers
-    return any(_mentions(source, offset) for source in sources)
+    return offset in sources_in(log)
+
+
+def _may_get_sources(log: Path) -> bool:
+    """Whether Spark lets this query have other sources than before (source evolution)."""
+    numbers = log.read_text("utf-8").splitlines()[1:2]
+    conf = json.loads(numbers[0]).get("conf", {}) if numbers else {}
+    return bool(conf.get(SOURCE_EVOLUTION) == "true")
 
 
 def _newest(folder: Path) -> Path | None:
     numbered = [path for path in folder.glob("[0-9]*") if path.name.isdigit()] if folder.is_dir() else []
     return max(numbered, key=lambda path: int(path.name), default=None)
-
-
-def _mentions(found: Any, offset: Mapping[str, Any]) -> bool:
-    """Spark writes one line per source; newer log formats put the sources into one object, by name."""
-    if found == offset:
-        return True
-    if isinstance(found, str) and found.startswith("{"):
-        return _mentions(json.loads(found), offset)
-    return isinstance(found, dict) and any(_mentions(value, offset) for value in found.values())

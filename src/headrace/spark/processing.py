@@ -14,7 +14,6 @@ Rows that are not returned are accepted. Outcomes are durable before Spark commi
 replaces them. Your own writes must be repeatable for one batch id, as always with foreachBatch.
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +31,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 from pyspark.sql.types import IntegralType, NullType, StringType, StructType
 
 from headrace.client.delivery import AcknowledgeType
+from headrace.spark.checkpoint import sources_in
 from headrace.spark.errors import OptionError, OutcomeError
 from headrace.spark.matching import match
 from headrace.spark.offset import AcquiredOffset
@@ -125,24 +125,13 @@ def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
     """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
     path = checkpoint / "offsets" / str(batch_id)
     try:
-        lines = path.read_text("utf-8").splitlines()
+        sources = sources_in(path)
     except FileNotFoundError:
         raise OutcomeError(
             f"{path}, Spark's log of the micro-batch that outcomes are about, is not there. Give readStream and "
             "writeStream the same checkpointLocation, as a whole path."
         ) from None
-    return [offset for line in lines[2:] for offset in _offsets_in(line)]  # Spark's own stand in two lines
-
-
-def _offsets_in(entry: Any) -> Iterator[AcquiredOffset]:
-    """Spark writes one line per source; newer log formats put the sources into one object, by name."""
-    if isinstance(entry, str) and entry.startswith("{"):
-        yield from _offsets_in(json.loads(entry))
-    elif isinstance(entry, dict) and {"seq", "g", "b"} <= entry.keys():
-        yield AcquiredOffset.from_json(entry)
-    elif isinstance(entry, dict):
-        for value in entry.values():
-            yield from _offsets_in(value)
+    return [AcquiredOffset.from_json(each) for each in sources if {"seq", "g", "b"} <= each.keys()]
 
 
 def process(

@@ -2,12 +2,13 @@
 
 import errno
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from headrace.spark import checkpoint
-from headrace.spark.checkpoint import LogSync, is_committed, require_committed, require_logged
+from headrace.spark.checkpoint import LogSync, is_committed, require_committed, require_logged, require_own
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
 
@@ -20,10 +21,19 @@ def _not_mounted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoint, "MOUNT_S", 0.1)
 
 
-def write(folder: Path, batch: int, *lines: str, committed: bool) -> None:
+def write(
+    folder: Path,
+    batch: int,
+    *lines: str,
+    committed: bool,
+    version: str = "v1",
+    numbers: Mapping[str, object] | None = None,
+) -> None:
     (folder / "offsets").mkdir(exist_ok=True)
     (folder / "commits").mkdir(exist_ok=True)
-    (folder / "offsets" / str(batch)).write_text("\n".join(["v1", '{"batchWatermarkMs":0}', *lines]))
+    (folder / "offsets" / str(batch)).write_text(
+        "\n".join([version, json.dumps(numbers or {"batchWatermarkMs": 0}), *lines])
+    )
     if committed:
         (folder / "commits" / str(batch)).write_text("v1\n{}")
 
@@ -42,10 +52,21 @@ def test_logged_is_not_committed(tmp_path: Path) -> None:
 
 
 def test_several_sources_and_other_layouts_are_understood(tmp_path: Path) -> None:
-    write(tmp_path, 0, "-", json.dumps({"topic": {"0": 1}}), json.dumps(OFFSET), committed=True)
+    write(tmp_path, 0, "-", "5", json.dumps({"topic": {"0": 1}}), json.dumps(OFFSET), committed=True)
     assert is_committed(tmp_path, OFFSET)
-    write(tmp_path, 1, json.dumps({"a": {"x": 1}, "b": json.dumps(OFFSET)}), committed=True)
+    named = ["-", 'a:{"topic": {"0": 1}}', "0:-", f"orders_source:{json.dumps(OFFSET)}"]
+    write(tmp_path, 1, *named, committed=True, version="v2")
     assert is_committed(tmp_path, OFFSET)
+
+
+def test_a_query_may_get_a_source_where_spark_allows_it(tmp_path: Path) -> None:
+    added = AcquiredOffset(0, "g").to_json()
+    write(tmp_path, 0, f"a:{json.dumps(OFFSET)}", committed=True, version="v2")
+    with pytest.raises(CheckpointError, match="belongs to another query"):
+        require_own(tmp_path, added)
+    numbers = {"conf": {"spark.sql.streaming.queryEvolution.enableSourceEvolution": "true"}}
+    write(tmp_path, 1, f"a:{json.dumps(OFFSET)}", committed=True, version="v2", numbers=numbers)
+    require_own(tmp_path, added)
 
 
 def test_another_folder_is_refused_with_the_cure(tmp_path: Path) -> None:

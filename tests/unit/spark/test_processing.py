@@ -129,8 +129,10 @@ def test_a_query_may_have_several_sources_also_of_one_topic_and_of_other_kinds(t
     assert len(OutcomeLog(given.path).read()) == 2
 
 
-def test_a_log_that_has_its_sources_in_one_object_is_understood(tmp_path: Path) -> None:
-    given = rules(tmp_path, json.dumps({"0": offset("orders", "g", (0, 9, 1)), "1": None}))
+def test_a_log_that_knows_sources_by_name_is_understood(tmp_path: Path) -> None:
+    given = rules(tmp_path, "-")
+    lines = ["v2", "{}", f"orders_source:{offset('orders', 'g', (0, 9, 1))}", '1:{"rate":5}', "2:-", "3:7"]
+    (tmp_path / "offsets" / "7").write_text("\n".join(lines))
     given.record(7, [reject(3)])
     assert OutcomeLog(given.path).read() == [reject(3)]
 
