@@ -2,8 +2,8 @@
 of their own.
 
 Ids and random numbers come from the seed; locks and thread pools are simulated ones; journals have small
-segments, so that they roll, are compacted and pruned within a short life; buffers are small, so that they are full
-at times; appends are shown to the models.
+segments, so that they roll, are compacted and pruned within a short life; buffers and windows of share-partitions are
+small, so that they are full at times; appends are shown to the models.
 """
 
 import dataclasses
@@ -19,15 +19,19 @@ from typing import Any
 import headrace.broker.connection as connection_module
 import headrace.broker.server as server_module
 import headrace.broker.share.leader as share_leader_module
+import headrace.broker.share.loaded as share_loaded_module
 import headrace.broker.topics as topics_module
 import headrace.log.metadata as metadata_module
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.share.limits import Limits
 from headrace.wire.records import load_reader
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.metadata import MetadataDisk, SimulatedSqlite, SimulatedWriteAheadLog
 from tests.simulation.tasks import SimulatedLock, SimulatedPool
 from tests.simulation.violation import Violation
 
+WINDOW_DIVISOR = 10
+"""Of share.partition.max.record.locks, whose least value is more than a short life delivers."""
 _ids = random.Random(0)
 _watchers: "list[AppendWatcher]" = []
 _is_installed = False
@@ -84,6 +88,7 @@ def install() -> None:
     uuid.uuid4 = lambda: uuid.UUID(int=_ids.getrandbits(128), version=4)
     secrets.token_urlsafe = lambda nbytes=None: f"{_ids.getrandbits(131):022x}"[:22]
     share_leader_module.perf_counter_ns = lambda: 0
+    share_loaded_module.Limits = _small_limits  # type: ignore[assignment,misc]
     connection_module.WAITING_BYTES_MAX = 4 * 1024
     connection_module.OUTGOING_BYTES_MAX = 2 * 1024
     _shrink_journals()
@@ -97,6 +102,11 @@ def begin(seed: int, disk: SimulatedDisk, metadata_disk: MetadataDisk, watcher: 
     metadata_module.sqlite3 = SimulatedSqlite(disk, metadata_disk)  # type: ignore[assignment]
     metadata_module.WriteAheadLog = lambda _: SimulatedWriteAheadLog(disk, metadata_disk)  # type: ignore[assignment,misc]
     _watchers[:] = [watcher]
+
+
+def _small_limits(**given: Any) -> Limits:
+    limits = Limits(**given)
+    return dataclasses.replace(limits, window_max=limits.window_max // WINDOW_DIVISOR)
 
 
 def _shrink_journals() -> None:

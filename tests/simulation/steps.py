@@ -86,6 +86,15 @@ def kill_soon(world: "World") -> None:
     world.disk.fail_at(world.rng.randint(1, 40))
 
 
+def kill_then_lose_power(world: "World") -> None:
+    """What a killed process has answered and not synced is safe once the next one has come to rest."""
+    world.stats.faults["kill -9, then power loss"] += 1
+    world.end(End.KILL)
+    world.rest()
+    if world.failure is None and not world.has_crashed:
+        world.end(End.POWER)
+
+
 def lose_power(world: "World") -> None:
     world.stats.faults["power loss"] += 1
     world.end(End.POWER)
@@ -194,6 +203,7 @@ TABLE: dict[str, Step] = {
     "stop": Step(6, stop),
     "kill": Step(8, kill, is_fault=True),
     "kill soon": Step(5, kill_soon, is_fault=True),
+    "kill then lose power": Step(4, kill_then_lose_power, is_fault=True),
     "lose power": Step(8, lose_power, is_fault=True),
     "lose power soon": Step(5, lose_power_soon, is_fault=True),
     "lose power at marker": Step(4, lose_power_at_marker, is_fault=True),

@@ -36,10 +36,21 @@ class Sent(NamedTuple):
 
 
 class BulkProducer(PlainProducer):
-    """Fills the window of a share-partition."""
+    """Fills the window of a share-partition: most of what it writes goes to the same one."""
+
+    def __init__(self, world: "World", name: str) -> None:
+        self._largest = world.rng.choice((20, 90))
+        self._topic = world.rng.choice(TOPICS)
+        super().__init__(world, name)
+
+    def choose_partition(self) -> tuple[str, bytes, int] | None:
+        topic_id = self.logs.topics.get(self._topic)
+        if topic_id is None or self.rng.random() < 0.2:
+            return super().choose_partition()
+        return self._topic, topic_id, 0
 
     def records(self) -> list[NewRecord]:
-        count = self.rng.choice((1, 10, 40, 90))
+        count = self.rng.choice((1, self._largest // 2, self._largest, self._largest))
         number = next(self._numbers)
         now_ms = self.world.clock.wall_ms()
         return [
@@ -95,6 +106,7 @@ class ShareMember(Actor):
         """When the first of its locks ends."""
         self.is_loner = world.rng.random() < world.scenario.loners
         """Reads without being a member: the broker does not mind, and the group stays empty."""
+        self.answers_often = world.rng.random() < 0.7
         self._habits = [world.rng.choice((0, 1, 1, 2)) for _ in ACTIONS]
         super().__init__(world, name)
 
@@ -122,7 +134,7 @@ class ShareMember(Actor):
             if self.member_epoch == 0 and not self.is_loner and self.rng.random() < 0.7:
                 yield from self.heartbeat()
                 continue
-            if self.held and self.rng.random() < 0.4:
+            if self.held and self.rng.random() < (0.4 if self.answers_often else 0.05):
                 yield from self.acknowledge()
                 continue
             action = self.rng.choices(actions, weights)[0][0]

@@ -46,7 +46,7 @@ from headrace.wire.batches import split
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.records import read_records
 from headrace.wire.share_state import ShareKey
-from tests.simulation import share_watching
+from tests.simulation import environment, share_watching
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import LogModel, Logs, batch_entries
 from tests.simulation.models.share_drain import drain
@@ -117,7 +117,8 @@ class Share(Model, share_watching.ShareWatcher):
         settings = self.core.settings
         return Rules(
             limit=settings.group_int(group_id, "share.delivery.count.limit"),
-            window=settings.group_int(group_id, "share.partition.max.record.locks"),
+            window=settings.group_int(group_id, "share.partition.max.record.locks")
+            // environment.WINDOW_DIVISOR,
             lock_ms=settings.group_int(group_id, "share.record.lock.duration.ms"),
             may_renew=settings.group_bool(group_id, "share.renew.acknowledge.enable"),
             is_committed_only=settings.group_str(group_id, "share.isolation.level") == "read_committed",
