@@ -8,7 +8,7 @@ Prints rows a second for batches of 1, 150 and 8,500 records of 100 bytes, whole
 import time
 from collections.abc import Sequence
 
-from headrace.spark.columns import ColumnBuilder
+from headrace.client.columns import ColumnBuilder
 from headrace.spark.runs import Run
 from headrace.wire.batches import read_header
 from headrace.wire.records import NewRecord, build_batch
@@ -29,8 +29,9 @@ def rows_per_second(batches: Sequence[bytes], runs: Sequence[Run]) -> float:
     best = 0.0
     for _ in range(ROUNDS):
         began = time.perf_counter()
-        builder = ColumnBuilder("orders", 0, runs, include_headers=False)
-        rows = sum(built.num_rows for batch in batches for built in builder.add(read_header(batch), batch))
+        builder = ColumnBuilder(include_headers=False)
+        builder.want("orders", 0, runs)
+        rows = sum(built.num_rows for batch in batches for built in builder.stream(read_header(batch), batch))
         rows += sum(built.num_rows for built in builder.rest())
         best = max(best, rows / (time.perf_counter() - began))
     return best

@@ -21,7 +21,13 @@ SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
     ("Produce", (headrace.Producer, SendFuture, headrace.ProducerRecord, headrace.RecordMetadata)),
     (
         "Consume",
-        (headrace.ShareConsumer, headrace.Delivery, headrace.AcknowledgeType, headrace.TopicPartition),
+        (
+            headrace.ShareConsumer,
+            headrace.Delivery,
+            headrace.DeliveryBatch,
+            headrace.AcknowledgeType,
+            headrace.TopicPartition,
+        ),
     ),
     ("Workers", (headrace.Queue, Task, headrace.Backoff, headrace.Retry, headrace.Reject, QueueTest)),
     ("Look after groups", (headrace.Admin,)),

@@ -2,6 +2,7 @@
 
 The same tasks as `bench.clients.share`, which does them with confluent-kafka's: `consume`, `consume-explicit` and
 `latency` with ShareConsumer, and `consume-async`, `consume-explicit-async`, `latency-async` with AsyncShareConsumer.
+`consume-arrow`, `consume-explicit-arrow`: the same records as Arrow record batches.
 """
 
 import argparse
@@ -52,6 +53,28 @@ def consume(
         first = 0
         while not first:
             first = work_off()
+        watch = Stopwatch()
+        done = 0
+        while first + done < records and time.perf_counter() < watch.started + seconds:
+            done += work_off()
+        return watch.figures(done, joined_ms=(watch.started - joining) * 1000)
+
+
+def consume_arrow(
+    bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float, is_explicit: bool
+) -> Figures:
+    with ShareConsumer(_settings(bootstrap_servers, group, is_explicit=is_explicit)) as consumer:
+        joining = time.perf_counter()
+        consumer.subscribe([topic])
+        batches = consumer.batches(timeout=GIVE_UP_S)
+
+        def work_off() -> int:
+            batch = next(batches)
+            if is_explicit:
+                batch.accept()
+            return len(batch)
+
+        first = work_off()
         watch = Stopwatch()
         done = 0
         while first + done < records and time.perf_counter() < watch.started + seconds:
@@ -171,7 +194,8 @@ def run(make: Callable[[], Awaitable[Figures]]) -> Figures:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     tasks = ["consume", "consume-explicit", "latency"]
-    parser.add_argument("task", choices=[*tasks, *(f"{task}-async" for task in tasks)])
+    arrow = ["consume-arrow", "consume-explicit-arrow"]
+    parser.add_argument("task", choices=[*tasks, *(f"{task}-async" for task in tasks), *arrow])
     parser.add_argument("--bootstrap-server", required=True)
     parser.add_argument("--topic", required=True)
     parser.add_argument("--seconds", type=float, default=5.0)
@@ -180,7 +204,8 @@ def main() -> None:
     parser.add_argument("--per-batch", type=int, default=150)
     chosen = parser.parse_args()
     server, topic, task = chosen.bootstrap_server, chosen.topic, chosen.task.removesuffix("-async")
-    is_async = chosen.task != task
+    is_async, is_arrow = chosen.task != task, task.endswith("-arrow")
+    task = task.removesuffix("-arrow")
     if task == "latency":
         given = {"group": chosen.group, "seconds": chosen.seconds}
         make, make_async = latency, latency_async
@@ -192,7 +217,7 @@ def main() -> None:
             "seconds": chosen.seconds,
             "is_explicit": is_explicit,
         }
-        make, make_async = consume, consume_async
+        make, make_async = consume_arrow if is_arrow else consume, consume_async
     figures = run(lambda: make_async(server, topic, **given)) if is_async else make(server, topic, **given)
     figures.print()
 

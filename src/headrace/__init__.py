@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from headrace.broker.embedded import Broker
     from headrace.client.admin import Admin, AsyncAdmin
     from headrace.client.aio import AsyncShareConsumer
+    from headrace.client.batches import DeliveryBatch
     from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
     from headrace.client.producing.aio import AsyncProducer
     from headrace.client.producing.record import ProducerRecord, RecordMetadata
@@ -25,6 +26,7 @@ _HOMES = {
     "Backoff": "headrace.worker",
     "Broker": "headrace.broker.embedded",
     "Delivery": "headrace.client.delivery",
+    "DeliveryBatch": "headrace.client.batches",
     "Producer": "headrace.client.producing.sync",
     "ProducerRecord": "headrace.client.producing.record",
     "Queue": "headrace.worker",
@@ -44,6 +46,7 @@ __all__ = [
     "Backoff",
     "Broker",
     "Delivery",
+    "DeliveryBatch",
     "Producer",
     "ProducerRecord",
     "Queue",

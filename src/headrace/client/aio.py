@@ -13,11 +13,12 @@ import asyncio
 import os
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.client.arguments import POLL_S, require_count, seconds, topic_names
+from headrace.client.batches import DeliveryBatch, require_arrow
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
@@ -133,6 +134,40 @@ class AsyncShareConsumer:
         self._consumption.seen = count  # at the very last: what ends a poll before this has returned nothing
         return deliveries
 
+    def batches(
+        self, *, timeout: float | None = None, max_records: int | None = None
+    ) -> AsyncIterator[DeliveryBatch]:
+        """The next records as Arrow record batches, one poll after the other, without an end.
+
+        Each is a `DeliveryBatch`: `records` has the rows, and `accept`, `release` and `reject` take a mask of them. The
+        rules are those of `poll`. With `timeout` the iteration ends when nothing came for so many seconds; it ends also
+        with `wakeup` and `close`. Needs pyarrow: `pip install 'headrace[arrow]'`.
+        """
+        timeout_s = seconds("batches", timeout)
+        require_count(max_records)
+        require_arrow()
+        self._consumption.require_plain()
+        return self._batches(timeout_s, max_records)
+
+    async def _batches(self, timeout_s: float, max_records: int | None) -> AsyncIterator[DeliveryBatch]:
+        consumption = self._consumption
+        waited_from_ms = now_ms()
+        while not self._is_closed:
+            left_s = timeout_s - (now_ms() - waited_from_ms) / 1000
+            try:
+                found = await self._next(max(0.0, min(left_s, POLL_S)), max_records, is_for_rows=True)
+            except WakeupError:
+                return
+            if self._is_closed:
+                return
+            if found:
+                (batch,) = found
+                consumption.batch_seen = batch  # at the very last: see `poll`
+                yield batch
+                waited_from_ms = now_ms()
+            elif left_s <= POLL_S:
+                return
+
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
         self._consumption.acknowledge(delivery, type)
@@ -244,22 +279,28 @@ class AsyncShareConsumer:
                 consumption.seen += 1
                 yield delivery
 
-    async def _next(self, timeout_s: float, max_records: int | None) -> list[Delivery]:
-        """Deliveries that count as seen when the application has them."""
+    async def _next(
+        self, timeout_s: float, max_records: int | None, *, is_for_rows: bool = False
+    ) -> list[Any]:
+        """Deliveries, or one batch of rows, that count as seen when the application has them."""
         self._require_usable()
         if self._is_polling:
             raise IllegalStateError("another task is polling this consumer; give each task a consumer")
         self._is_polling = True
         try:
-            return await self._poll(now_ms() + int(timeout_s * 1000), max_records)
+            return await self._poll(now_ms() + int(timeout_s * 1000), max_records, is_for_rows)
         finally:
             self._is_polling = False
 
-    async def _poll(self, until_ms: int, wanted: int | None) -> list[Delivery]:
+    async def _poll(self, until_ms: int, wanted: int | None, is_for_rows: bool) -> list[Any]:
         consumption, member = self._consumption, self._member
+        take: Callable[..., list[Any]] = consumption.take_batch if is_for_rows else consumption.take
         if not await self._started_by(until_ms):
             return []
-        if consumption.has_unseen:
+        if is_for_rows:
+            if unseen_batch := consumption.take_unseen_batch():
+                return unseen_batch
+        elif consumption.has_unseen:
             unseen = consumption.take_unseen()
             if unseen:
                 return unseen
@@ -270,14 +311,16 @@ class AsyncShareConsumer:
         started_ms = now_ms()
         with member.lock:
             member.core.poll_began(now_ms=started_ms, records_wanted=wanted)
-        deliveries = consumption.take(now_ms=started_ms, records_wanted=wanted)
+        deliveries = take(now_ms=started_ms, records_wanted=wanted)
         if deliveries:
             member.pump()
             member.metrics.polled()
             return deliveries
-        return await self._wait(started_ms, until_ms, wanted)
+        return await self._wait(started_ms, until_ms, wanted, take)
 
-    async def _wait(self, started_ms: int, until_ms: int, wanted: int | None) -> list[Delivery]:
+    async def _wait(
+        self, started_ms: int, until_ms: int, wanted: int | None, take: Callable[..., list[Any]]
+    ) -> list[Any]:
         consumption, member = self._consumption, self._member
         asked_until_ms = max(until_ms, started_ms + 1)
         with member.lock:
@@ -286,7 +329,7 @@ class AsyncShareConsumer:
         try:
             while True:
                 if consumption.is_ready:
-                    deliveries = consumption.take(now_ms=now_ms(), records_wanted=wanted)
+                    deliveries = take(now_ms=now_ms(), records_wanted=wanted)
                     if deliveries:
                         return deliveries
                     with member.lock:  # there were gaps alone

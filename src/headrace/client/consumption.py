@@ -17,6 +17,9 @@ A record that cannot be deserialized, or a batch that cannot be read, must not h
 lies behind it stays in `_rest`, the poll returns what came before, and the next poll raises. That record is answered
 when the poll after that begins, so that the application can say otherwise until then.
 
+A poll for rows (`take_batch`) has one room, `_batch`: the batch is there from the moment it is decoded, and is seen
+when `batch_seen` is that same batch.
+
 `lock` is around every call of the core: the member's loop and the application may be on two threads.
 """
 
@@ -32,11 +35,19 @@ from typing import Any
 from weakref import WeakSet
 
 from headrace.client.arguments import delay_seconds
+from headrace.client.batches import (
+    DeliveryBatch,
+    Taken,
+    parts_of,
+    take_rows,
+    unanswered,
+    without_lost,
+)
 from headrace.client.core.acknowledgements import Lost, Settled
 from headrace.client.core.holdings import HANDED, Arrival
 from headrace.client.core.member import MemberCore
 from headrace.client.core.ranges import AcquiredRange, RangeState
-from headrace.client.decoding import Damaged, Gap, Opened, Readable, decode
+from headrace.client.decoding import Damaged, Gap, Opened, Readable, Rows, decode
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.deserializing import DeserializationContext, Deserializer, takes_context
 from headrace.client.errors import (
@@ -57,6 +68,17 @@ ACCEPT, RENEW = AcknowledgeType.ACCEPT, AcknowledgeType.RENEW
 UNACKNOWLEDGED = "All records must be acknowledged in explicit acknowledgement mode."
 IMPLICIT = "Implicit acknowledgement of delivery is being used."
 NOT_IN_FLIGHT = "The record cannot be acknowledged."
+ROWS_NOT_IN_FLIGHT = (
+    "Some of these rows cannot be acknowledged: their answers are on the way. None of them has been answered."
+)
+UNSEEN_DELIVERIES = (
+    "Records of an earlier poll or iteration have not been returned yet, and cannot become rows; "
+    "call poll() until it has returned them, or use either poll() or batches()."
+)
+NO_DESERIALIZERS = (
+    "batches() gives keys and values as bytes and calls no deserializer; make the consumer without "
+    "key_deserializer and value_deserializer."
+)
 NOT_SUBSCRIBED = "The consumer is not subscribed to any topics; call subscribe first."
 CLOSED = "The consumer is closed: it has given back what was not acknowledged."
 FORKED = (
@@ -100,6 +122,9 @@ class Consumption:
         self.callback: CommitCallback | None = None
         self.seen = 0
         """How many deliveries of the last poll the application has seen. Whoever returns them sets it, at the last."""
+        self.batch_seen: DeliveryBatch | None = None
+        """The last batch that the application has seen; set like `seen`."""
+        self._batch: Taken | None = None
         self._is_closed = False
         self._is_in_callback = False
         self._is_forked = False
@@ -147,6 +172,9 @@ class Consumption:
         """What comes first in every poll: callbacks, then the books on what was handed out before."""
         self.run_callbacks()
         self._answer_failed()
+        if self._batch is not None:
+            self._book_batch()
+            self._drop_unseen_batch()
         if self._is_implicit:
             self.accept_seen()
         elif not self._is_held_over:
@@ -168,6 +196,8 @@ class Consumption:
 
     def accept_seen(self) -> None:
         """Implicit mode: every record that the application has seen is accepted."""
+        if self._batch is not None:
+            self._book_batch()
         if not self._is_implicit or not self._deliveries:
             return
         unseen = set(map(id, self._last[self.seen :]))
@@ -222,6 +252,102 @@ class Consumption:
                 return []
             self._decode(arrivals)
         return self._hand_out()
+
+    def take_batch(self, *, now_ms: int, records_wanted: int | None = None) -> list[DeliveryBatch]:
+        """The next records as rows of one batch, or none; raises what stands in their place."""
+        if self._rest:
+            self._hand_out()  # what could not be read is raised
+        if self._batch is None:
+            records_max = self._settings.max_poll_records
+            records_max = min(records_max, records_wanted or records_max)
+            with self._lock:
+                arrivals = self._core.take(records_max, now_ms=now_ms)
+            if not arrivals:
+                return []
+            taken, gaps = take_rows(arrivals, self.answer_rows, check_crcs=self._settings.check_crcs)
+            with self._lock:
+                for gap in gaps:
+                    self._holdings.miss(*gap)
+                self._batch = taken
+        return self._hand_out_batch(self._batch)
+
+    def take_unseen_batch(self) -> list[DeliveryBatch]:
+        """What the last poll for rows should have returned."""
+        if self.has_unseen or any(isinstance(piece, _Piece) for piece in self._rest):
+            raise IllegalStateError(UNSEEN_DELIVERIES)
+        if self._batch is None or self.batch_seen is self._batch.batch:
+            return []
+        return self._hand_out_batch(self._batch)
+
+    def _hand_out_batch(self, taken: Taken) -> list[DeliveryBatch]:
+        """May be done twice."""
+        batch, has_lost = taken.batch, False
+        with self._lock:
+            for acquired, offsets in batch._rows:
+                self._holdings.hand_out(acquired, offsets[0], offsets[-1])
+                has_lost = has_lost or acquired.has(RangeState.LOST)
+            if self._holdings.has_taken:
+                self._rest = taken.damaged
+                self._holdings.decoded()
+        if has_lost:
+            batch = without_lost(batch)
+            self._batch = Taken(batch, ())
+        if not len(batch):
+            self._batch = None
+            return []
+        return [batch]
+
+    def _book_batch(self) -> None:
+        """A batch that the application has seen is accepted or missed with the next poll."""
+        taken = self._batch
+        if taken is None or self.batch_seen is not taken.batch:
+            return
+        with self._lock:
+            for acquired, _ in taken.batch._rows:
+                if not acquired.is_finished:
+                    self._deliveries.setdefault(acquired, [])
+        self._batch = self.batch_seen = None
+
+    def _drop_unseen_batch(self) -> None:
+        """A poll for rows was broken off, and now one for deliveries comes: the rows go back to the group."""
+        if self._batch is not None:
+            with self._lock:
+                for acquired, _ in self._batch.batch._rows:
+                    self._holdings.give_back(acquired)
+            self._batch = None
+
+    def answer_rows(
+        self, rows: Sequence[Rows], mask: bytes | None, type: int, after: float | timedelta
+    ) -> None:
+        """`DeliveryBatch`'s methods end here. No mask: whatever has no answer."""
+        if self._is_barred:
+            self._refuse(type)
+        after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
+        holdings = self._holdings
+        with self._lock:
+            is_first = not holdings.has_answers
+            if mask is None and not after_s:
+                is_legal = True
+                for acquired, offsets in rows:
+                    holdings.answer_handed(acquired, offsets[0], offsets[-1], type)
+            else:
+                parts = parts_of(rows, unanswered(rows) if mask is None else mask)
+                if after_s:
+                    due_ms = math.ceil((time.monotonic() + after_s) * 1000)
+                    is_legal = holdings.release_some_later(parts, due_ms)
+                else:
+                    is_legal = holdings.answer_some(parts, type)
+        if not is_legal:
+            raise IllegalStateError(ROWS_NOT_IN_FLIGHT)
+        if after_s and self._look is not None:
+            self._look()
+        if is_first and self._wake is not None:
+            self._wake()
+
+    def require_plain(self) -> None:
+        """Rows hold bytes."""
+        if not self._is_plain:
+            raise IllegalStateError(NO_DESERIALIZERS)
 
     def acknowledge(self, delivery: Delivery, type: int = 1) -> None:
         """`Delivery`'s methods end here, and the consumers' `acknowledge`."""
@@ -326,6 +452,7 @@ class Consumption:
     def forget(self) -> None:
         """The member is gone, and with it every lock: lets go of the deliveries."""
         self._deliveries = {}
+        self._batch = self.batch_seen = None
         self._rest = self._last = self._last_pieces = ()
         self._renewed = []
         self._opened = Opened()
@@ -423,10 +550,11 @@ class Consumption:
         gaps: list[Gap] = []
         for arrival in arrivals:
             decoded = decode(arrival, self, check_crcs=self._settings.check_crcs, opened=self._opened)
-            pieces += [
-                _Piece(each.acquired, each.records) if isinstance(each, Readable) else each
-                for each in decoded.pieces
-            ]
+            for each in decoded.pieces:
+                if isinstance(each, Readable):
+                    pieces.append(_Piece(each.acquired, each.records))
+                elif isinstance(each, Damaged):
+                    pieces.append(each)
             gaps += decoded.gaps
         with self._lock:
             for gap in gaps:

@@ -1,4 +1,6 @@
-"""From an arrival's bytes to its deliveries: only acquired ones, batch by batch, and what to say of the rest.
+"""From an arrival's bytes to its records: only acquired ones, batch by batch, and what to say of the rest.
+
+What becomes of the records is a `Sink`'s business: `Deliveries` here, columns in `batches.py`.
 
 A batch that holds nothing of ours is not opened. Acquired offsets without a record (control records, and what
 compaction took away) are gaps, which the broker is told about. A batch that does not match its checksum is damaged for
@@ -11,7 +13,7 @@ With record_limit a broker sends a large batch again and again, whenever a few m
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headrace.client.core.holdings import Arrival
 from headrace.client.core.ranges import AcquiredRange, RangeState
@@ -32,6 +34,25 @@ class Readable(NamedTuple):
     acquired: AcquiredRange
     records: list[Delivery]
 
+    @property
+    def offsets(self) -> list[int]:
+        return [record.offset for record in self.records]
+
+    @property
+    def size(self) -> int:
+        return len(self.records)
+
+
+class Rows(NamedTuple):
+    """Records of one acquisition that have become rows: their offsets, in order."""
+
+    acquired: AcquiredRange
+    offsets: list[int]
+
+    @property
+    def size(self) -> int:
+        return len(self.offsets)
+
 
 class Damaged(NamedTuple):
     """Acquired offsets whose records cannot be had; `type` is what to tell the broker."""
@@ -41,6 +62,17 @@ class Damaged(NamedTuple):
     last: int
     type: AcknowledgeType
     error: Exception
+
+    @property
+    def offsets(self) -> range:
+        return range(self.first, self.last + 1)
+
+    @property
+    def size(self) -> int:
+        return self.last - self.first + 1
+
+
+Piece = Readable | Rows | Damaged
 
 
 class Gap(NamedTuple):
@@ -52,8 +84,25 @@ class Gap(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    pieces: list[Readable | Damaged]
+    pieces: list[Piece]
     gaps: list[Gap]
+
+
+class Sink(Protocol):
+    """What the acquired records of intact batches go into."""
+
+    def knows(self, arrival: Arrival, header: BatchHeader) -> bool:
+        """It has read this batch before, so that its checksum need not be looked at again."""
+
+    def read(
+        self,
+        arrival: Arrival,
+        position: int,
+        header: BatchHeader,
+        ours: list[AcquiredRange],
+        pieces: list[Piece],
+    ) -> None:
+        """Adds what is ours in a batch to the pieces. KafkaError when it cannot be read: then it has added nothing."""
 
 
 class Opened:
@@ -98,11 +147,14 @@ def _name(arrival: Arrival, header: BatchHeader) -> tuple[bytes, int, int, int]:
 
 
 def decode(arrival: Arrival, keeper: Keeper, *, check_crcs: bool, opened: Opened | None = None) -> Decoded:
+    """What the arrival holds for us, in the order of its offsets, as deliveries."""
+    return decode_into(Deliveries(arrival, keeper, opened or Opened()), arrival, check_crcs=check_crcs)
+
+
+def decode_into(sink: Sink, arrival: Arrival, *, check_crcs: bool) -> Decoded:
     """What the arrival holds for us, in the order of its offsets."""
-    opened = opened or Opened()
-    pieces: list[Readable | Damaged] = []
+    pieces: list[Piece] = []
     ranges = arrival.acquired
-    grants = {acquired: Grant(acquired, keeper) for acquired in ranges}
     following = 0
     try:
         for position, header in split(arrival.records):
@@ -110,7 +162,7 @@ def decode(arrival: Arrival, keeper: Keeper, *, check_crcs: bool, opened: Opened
                 following += 1
             ours = list(_overlapping(ranges, following, header))
             if ours and not header.is_control:
-                _open_batch(arrival, position, header, ours, grants, pieces, check_crcs, opened)
+                _open_batch(arrival, position, header, ours, pieces, check_crcs, sink)
     except KafkaError as error:
         _cut_short(arrival, ranges, pieces, error)
     gaps: list[Gap] = []
@@ -134,48 +186,68 @@ def _open_batch(
     position: int,
     header: BatchHeader,
     ours: list[AcquiredRange],
-    grants: dict[AcquiredRange, Grant],
-    pieces: list[Readable | Damaged],
+    pieces: list[Piece],
     check_crcs: bool,
-    opened: Opened,
+    sink: Sink,
 ) -> None:
-    base, last = header.base_offset, header.last_offset
-    records = opened.find(arrival, header)
-    if records is None:
-        if check_crcs and not is_intact(arrival.records, position, header):
-            text = "The record batch does not match its checksum; its records are rejected"
-            _damaged(arrival, header, ours, pieces, AcknowledgeType.REJECT, text)
-            return
-        try:
+    if check_crcs and not sink.knows(arrival, header) and not is_intact(arrival.records, position, header):
+        text = "The record batch does not match its checksum; its records are rejected"
+        _damaged(arrival, header, ours, pieces, AcknowledgeType.REJECT, text)
+        return
+    try:
+        sink.read(arrival, position, header, ours, pieces)
+    except KafkaError as error:
+        text = f"{(error.message or 'They cannot be read').rstrip('.')}; the records are released"
+        _damaged(arrival, header, ours, pieces, AcknowledgeType.RELEASE, text)
+
+
+class Deliveries:
+    """A sink that makes a `Delivery` of each record."""
+
+    def __init__(self, arrival: Arrival, keeper: Keeper, opened: Opened) -> None:
+        self._grants = {acquired: Grant(acquired, keeper) for acquired in arrival.acquired}
+        self._opened = opened
+
+    def knows(self, arrival: Arrival, header: BatchHeader) -> bool:
+        return self._opened.find(arrival, header) is not None
+
+    def read(
+        self,
+        arrival: Arrival,
+        position: int,
+        header: BatchHeader,
+        ours: list[AcquiredRange],
+        pieces: list[Piece],
+    ) -> None:
+        base, last = header.base_offset, header.last_offset
+        opened = self._opened
+        records = opened.find(arrival, header)
+        if records is None:
             with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
                 records = read_records(batch, opened.begin(arrival, header))
-        except KafkaError as error:
-            text = f"{(error.message or 'They cannot be read').rstrip('.')}; the records are released"
-            _damaged(arrival, header, ours, pieces, AcknowledgeType.RELEASE, text)
-            return
-    opened.keep(arrival, header, ours, records)
-    for acquired in ours:
-        wanted = records
-        if acquired.first > base or acquired.last < last:
-            wanted = _part(records, base, last, acquired)
-        if not acquired.is_all(ALL_TAKEN):
-            wanted = [record for record in wanted if acquired.state_of(record.offset) is ALL_TAKEN]
-        if wanted:
-            # The compiled reader's objects go at once: the collector of cycles need not walk over them.
-            kind = int(header.is_log_append_time)
-            grant = grants[acquired]
-            deliveries = [
-                Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, grant)
-                for one in wanted
-            ]
-            _add(pieces, acquired, deliveries)
+        opened.keep(arrival, header, ours, records)
+        for acquired in ours:
+            wanted = records
+            if acquired.first > base or acquired.last < last:
+                wanted = _part(records, base, last, acquired)
+            if not acquired.is_all(ALL_TAKEN):
+                wanted = [record for record in wanted if acquired.state_of(record.offset) is ALL_TAKEN]
+            if wanted:
+                # The compiled reader's objects go at once: the collector of cycles need not walk over them.
+                kind = int(header.is_log_append_time)
+                grant = self._grants[acquired]
+                deliveries = [
+                    Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, grant)
+                    for one in wanted
+                ]
+                _add(pieces, acquired, deliveries)
 
 
 def _damaged(
     arrival: Arrival,
     header: BatchHeader,
     ours: Sequence[AcquiredRange],
-    pieces: list[Readable | Damaged],
+    pieces: list[Piece],
     type: AcknowledgeType,
     text: str,
 ) -> None:
@@ -193,7 +265,7 @@ def _part(records: list[Record], base: int, last: int, acquired: AcquiredRange) 
     return [record for record in records if record.offset in acquired]
 
 
-def _add(pieces: list[Readable | Damaged], acquired: AcquiredRange, records: list[Delivery]) -> None:
+def _add(pieces: list[Piece], acquired: AcquiredRange, records: list[Delivery]) -> None:
     if pieces:
         last = pieces[-1]
         if isinstance(last, Readable) and last.acquired is acquired:
@@ -203,12 +275,12 @@ def _add(pieces: list[Readable | Damaged], acquired: AcquiredRange, records: lis
 
 
 def _cut_short(
-    arrival: Arrival, ranges: Sequence[AcquiredRange], pieces: list[Readable | Damaged], error: KafkaError
+    arrival: Arrival, ranges: Sequence[AcquiredRange], pieces: list[Piece], error: KafkaError
 ) -> None:
     """Everything behind the last readable offset is released."""
     seen = -1
     for piece in pieces:
-        seen = piece.records[-1].offset if isinstance(piece, Readable) else piece.last
+        seen = piece.offsets[-1]
     found = error_for(
         error.code, error.message, about=f"{arrival.topic}-{arrival.partition} behind offset {seen}"
     )
@@ -218,23 +290,17 @@ def _cut_short(
             pieces.append(Damaged(acquired, first, acquired.last, AcknowledgeType.RELEASE, found))
 
 
-def _is_complete(piece: Readable | Damaged) -> bool:
-    return isinstance(piece, Readable) and len(piece.records) == piece.acquired.count
+def _is_complete(piece: Piece) -> bool:
+    return not isinstance(piece, Damaged) and piece.size == piece.acquired.count
 
 
-def _gaps(acquired: AcquiredRange, pieces: Sequence[Readable | Damaged]) -> Iterator[Gap]:
+def _gaps(acquired: AcquiredRange, pieces: Sequence[Piece]) -> Iterator[Gap]:
     ours = [piece for piece in pieces if piece.acquired is acquired]
-    count = sum(
-        len(piece.records) if isinstance(piece, Readable) else piece.last - piece.first + 1 for piece in ours
-    )
-    if count >= acquired.count_of(TAKEN):
+    if sum(piece.size for piece in ours) >= acquired.count_of(TAKEN):
         return
     present: set[int] = set()
     for piece in ours:
-        if isinstance(piece, Readable):
-            present.update(record.offset for record in piece.records)
-        else:
-            present.update(range(piece.first, piece.last + 1))
+        present.update(piece.offsets)
     for span in list(acquired.spans(of=TAKEN)):
         first: int | None = None
         for offset in range(span.first, span.last + 2):

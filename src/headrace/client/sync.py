@@ -16,13 +16,14 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, Self
 
 from headrace.client.arguments import POLL_S, require_count, seconds, topic_names
 from headrace.client.background import WAKE_S, BackgroundLoop, wait
+from headrace.client.batches import DeliveryBatch, require_arrow
 from headrace.client.consumption import (
     NOT_SUBSCRIBED,
     CommitCallback,
@@ -155,6 +156,43 @@ class ShareConsumer:
         count = len(deliveries)
         self._consumption.seen = count  # at the very last: what ends a poll before this has returned nothing
         return deliveries
+
+    def batches(
+        self, *, timeout: float | None = None, max_records: int | None = None
+    ) -> Iterator[DeliveryBatch]:
+        """The next records as Arrow record batches, one poll after the other, without an end.
+
+        Each is a `DeliveryBatch`: `records` has the rows, and `accept`, `release` and `reject` take a mask of them. The
+        rules are those of `poll`. With `timeout` the iteration ends when nothing came for so many seconds; it ends also
+        with `wakeup` and `close`. Needs pyarrow: `pip install 'headrace[arrow]'`.
+        """
+        timeout_s = seconds("batches", timeout)
+        require_count(max_records)
+        require_arrow()
+        self._consumption.require_plain()
+        return self._batches(timeout_s, max_records)
+
+    def _batches(self, timeout_s: float, max_records: int | None) -> Iterator[DeliveryBatch]:
+        consumption = self._consumption
+        waited_from = time.monotonic()
+        while not self._is_closed:
+            left_s = waited_from + timeout_s - time.monotonic()
+            self._enter()
+            try:
+                found = self._poll(max(0.0, min(left_s, POLL_S)), max_records, is_for_rows=True)
+            except WakeupError:
+                return
+            finally:
+                self._leave()
+            if self._is_closed:
+                return
+            if found:
+                (batch,) = found
+                consumption.batch_seen = batch  # at the very last: see `poll`
+                yield batch
+                waited_from = time.monotonic()
+            elif left_s <= POLL_S:
+                return
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
         """The same as the delivery's own methods."""
@@ -299,9 +337,15 @@ class ShareConsumer:
                 consumption.seen += 1
                 yield delivery
 
-    def _poll(self, timeout_s: float, wanted: int | None) -> list[Delivery]:
+    def _poll(self, timeout_s: float, wanted: int | None, *, is_for_rows: bool = False) -> list[Any]:
+        """Deliveries, or one batch of rows."""
         consumption, member = self._consumption, self._member
-        if consumption.has_unseen:
+        take: Callable[..., list[Any]] = consumption.take
+        if is_for_rows:
+            take = consumption.take_batch
+            if unseen_batch := consumption.take_unseen_batch():
+                return unseen_batch
+        elif consumption.has_unseen:
             unseen = consumption.take_unseen()
             if unseen:
                 return unseen
@@ -315,14 +359,16 @@ class ShareConsumer:
         now = int(started * 1000)
         with member.lock:
             member.core.poll_began(now_ms=now, records_wanted=wanted)
-        deliveries = consumption.take(now_ms=now, records_wanted=wanted)
+        deliveries = take(now_ms=now, records_wanted=wanted)
         if deliveries:
             self._background.call_soon(member.pump)
             member.metrics.polled()
             return deliveries
-        return self._wait(started, timeout_s, wanted)
+        return self._wait(started, timeout_s, wanted, take)
 
-    def _wait(self, started: float, timeout_s: float, wanted: int | None) -> list[Delivery]:
+    def _wait(
+        self, started: float, timeout_s: float, wanted: int | None, take: Callable[..., list[Any]]
+    ) -> list[Any]:
         consumption, member, until = self._consumption, self._member, started + timeout_s
         core, call = member.core, self._background.loop.call_soon_threadsafe
         until_ms = int(until * 1000) + 1
@@ -334,7 +380,7 @@ class ShareConsumer:
         try:
             while True:
                 if consumption.is_ready:
-                    deliveries = consumption.take(now_ms=now_ms(), records_wanted=wanted)
+                    deliveries = take(now_ms=now_ms(), records_wanted=wanted)
                     if deliveries:
                         return deliveries
                     with member.lock:  # there were gaps alone

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from headrace.client.cluster import Cluster
+from headrace.client.columns import ColumnBuilder
 from headrace.client.errors import (
     OffsetNotAvailableError,
     OffsetOutOfRangeError,
@@ -29,7 +30,6 @@ from headrace.client.errors import (
 )
 from headrace.client.plain_fetch import read_range
 from headrace.client.settings import ShareSettings
-from headrace.spark.columns import ColumnBuilder
 from headrace.spark.errors import DataLossError
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece, hulls
@@ -66,11 +66,13 @@ def read_pieces(pieces: tuple[Piece, ...], reading: Reading) -> Iterator[pa.Reco
     """The records of a task, partition after partition, in order of their offsets."""
     lost: Lost = set()
     for piece in pieces:
-        builder = ColumnBuilder(piece.topic, piece.partition, include_headers=reading.include_headers)
+        builder = ColumnBuilder(include_headers=reading.include_headers)
         for hull in hulls(piece.runs):
-            builder.want(hull)  # a batch that reaches into two of them is read twice
+            builder.want(
+                piece.topic, piece.partition, hull
+            )  # a batch that reaches into two of them is read twice
             for header, batch in _read(piece, hull, reading, lost):
-                yield from builder.add(header, batch)
+                yield from builder.stream(header, batch)
         yield from builder.rest()
 
 

@@ -19,14 +19,13 @@ from tests.conformance.wire_client import WireClient
 def test_a_record_comes_back_after_the_time_and_not_before_though_its_lock_is_shorter(
     wire: WireClient, consumer: NewConsumer, unique: str
 ) -> None:
-    new_queue(wire, unique, 1, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 1, record_lock_duration_ms="2000")
     mine = consumer(share_acknowledgement_mode="explicit")
     (delivery,) = one_poll(mine)
     released = time.monotonic()
-    delivery.release(after=2.5)
-    assert nothing_comes(consumer(share_acknowledgement_mode="explicit"), 1.6)
-    assert places(one_poll(mine)) == [(0, 0, 2)]
-    assert time.monotonic() - released >= 2.5
+    delivery.release(after=3.5)
+    assert places(one_poll(consumer())) == [(0, 0, 2)]
+    assert time.monotonic() - released >= 3.5
     assert not delivery.is_lost
 
 
@@ -98,15 +97,16 @@ def test_with_max_unacknowledged_a_record_that_is_released_later_counts_as_held(
     new_queue(wire, unique, 2)
     mine = consumer(share_acknowledgement_mode="explicit", max_unacknowledged=1)
     (delivery,) = one_poll(mine)
-    delivery.release(after=2.0)
+    delivery.release(after=300)
     assert nothing_comes(mine, 0.5)
-    assert len(one_poll(mine)) == 1
+    delivery.accept()
+    assert places(one_poll(mine)) == [(0, 1, 1)]
 
 
 def test_with_asyncio_a_record_comes_back_after_the_time(
     broker: BrokerUnderTest, wire: WireClient, unique: str
 ) -> None:
-    new_queue(wire, unique, 1, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 1)
 
     async def run() -> None:
         async with AsyncShareConsumer(

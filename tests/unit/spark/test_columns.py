@@ -7,7 +7,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
-from headrace.spark.columns import ROWS_PER_BATCH, ColumnBuilder
+from headrace.client.columns import ROWS_PER_BATCH, ColumnBuilder
 from headrace.spark.runs import Run
 from headrace.spark.source import KafkaShareSource
 from headrace.wire.batches import Compression, read_header, stamp_append_time
@@ -15,9 +15,9 @@ from headrace.wire.records import Headers, NewRecord, build_batch
 
 
 def build(runs: tuple[Run, ...], *batches: bytes, include_headers: bool = False) -> list[pa.RecordBatch]:
-    builder = ColumnBuilder("orders", 3, include_headers=include_headers)
-    builder.want(runs)
-    built = [table for batch in batches for table in builder.add(read_header(batch), batch)]
+    builder = ColumnBuilder(include_headers=include_headers)
+    builder.want("orders", 3, runs)
+    built = [table for batch in batches for table in builder.stream(read_header(batch), batch)]
     return [*built, *builder.rest()]
 
 

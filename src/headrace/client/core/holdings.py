@@ -351,6 +351,29 @@ class Holdings:
         self._note_answer(acquired)
         return acquired.answer_all(first, last, type)
 
+    def answer_some(self, parts: Sequence[tuple[AcquiredRange, int, bytes]], type: int) -> bool:
+        """The same for single offsets of several ranges: those from an offset on whose byte in a mask is not 0."""
+        changes: list[tuple[AcquiredRange, int, bytes]] = []
+        for acquired, first, mask in parts:
+            states = acquired.answer_some(first, mask, type)
+            if states is None:
+                return False
+            changes.append((acquired, first, states))
+        for acquired, first, states in changes:
+            self._note_answer(acquired)
+            acquired.replace(first, states)
+        return True
+
+    def release_some_later(self, parts: Sequence[tuple[AcquiredRange, int, bytes]], due_ms: int) -> bool:
+        """`release_later` for the same."""
+        if not self.answer_some(parts, C.DELAY):
+            return False
+        for acquired, first, mask in parts:
+            for index, is_meant in enumerate(mask):
+                if is_meant:
+                    self.release_later(acquired, first + index, due_ms)
+        return True
+
     def answer_handed(self, acquired: AcquiredRange, first: int, last: int, type: int) -> None:
         """The same for what the application has of these and has not answered, or what it has lost."""
         self._note_answer(acquired)
@@ -371,15 +394,16 @@ class Holdings:
                 self._buffer.append(arrival)
                 continue
             for acquired in arrival.acquired:
-                self._give_back(acquired)
+                self.give_back(acquired)
 
     def release_unlisted(self, node_id: int, listed: Collection[Key]) -> None:
         """Gives back what is not answered and is in partitions which the session has forgotten."""
         for acquired in self.held(node_id):
             if (acquired.topic_id, acquired.partition) not in listed:
-                self._give_back(acquired)
+                self.give_back(acquired)
 
-    def _give_back(self, acquired: AcquiredRange) -> None:
+    def give_back(self, acquired: AcquiredRange) -> None:
+        """Nobody will answer what is left of it: it goes back to the group."""
         acquired.apply(C.GIVE_BACK)
         self._send_answers(acquired)
 
@@ -563,13 +587,13 @@ class Holdings:
             if acquired.taken_ms is not None or acquired.is_renewing:
                 self._due(lane, until_ms)
             elif now_ms >= release_ms:
-                self._give_back(acquired)
+                self.give_back(acquired)
             else:
                 self._due(lane, release_ms)
         elif now_ms < half_ms - lock_ms // 8:
             self._due(lane, half_ms)
         elif is_hoarded and is_idle:
-            self._give_back(acquired)
+            self.give_back(acquired)
         else:
             acquired.is_renewing = True
             for span in held:
@@ -634,7 +658,7 @@ class Holdings:
         if error.code is ErrorCode.INVALID_RECORD_STATE:
             # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
             if acquired.taken_ms is None:
-                self._give_back(acquired)
+                self.give_back(acquired)
                 return
             self._release_now(acquired, ack.first, ack.last)
         self._lose(acquired, error, ack.first, ack.last)

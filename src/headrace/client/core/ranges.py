@@ -369,6 +369,26 @@ class AcquiredRange:
         self.apply(RangeCause(type), first, last)
         return True
 
+    def answer_some(self, first: int, mask: bytes, type: int) -> bytes | None:
+        """What the states from `first` on become when the offsets whose byte in `mask` is not 0 are answered.
+
+        None when one of them may not be. Nothing changes before `replace`.
+        """
+        table = STRICT[type]
+        begin = first - self.first
+        states = self.spread()[begin : begin + len(mask)]
+        after = bytes(
+            [table[state] if is_meant else state for state, is_meant in zip(states, mask, strict=True)]
+        )
+        return None if REFUSED in after else after
+
+    def replace(self, first: int, states: bytes) -> None:
+        """What `answer_some` has given."""
+        begin = first - self.first
+        spread = self.spread()
+        spread[begin : begin + len(states)] = states
+        self._states = self._joined(spread)
+
     def delay(self, offset: int, due_ms: int) -> bool:
         """The application's answer: to be released at that time; False when it may not answer (any more)."""
         if not self.answer_all(offset, offset, C.DELAY):

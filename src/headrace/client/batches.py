@@ -1,0 +1,221 @@
+"""`DeliveryBatch`: the records of a poll as one Arrow record batch, and answers for many rows at a time.
+
+    for batch in consumer.batches():
+        orders = pl.from_arrow(batch.records)
+        good = orders["value"].bin.size() > 0
+        batch.accept(good)
+        batch.reject(~good)
+
+The rows know their acquired ranges (`Rows`), so an answer for a mask is one pass over bytes for each range, and one for
+all rows of a range costs as much as one for a record. pyarrow is imported when the first batch is asked for.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headrace.client.core.holdings import Arrival
+from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.client.decoding import ALL_TAKEN, TAKEN, Damaged, Gap, Piece, Rows, decode_into
+from headrace.wire.batches import BatchHeader
+
+if TYPE_CHECKING:
+    from headrace.client.columns import ColumnBuilder
+
+NO_ARROW = (
+    "batches() gives Arrow record batches, and pyarrow cannot be imported ({error}). "
+    "Install it with: pip install 'headrace[arrow]'"
+)
+AnswerRows = Callable[[Sequence[Rows], bytes | None, int, float | timedelta], None]
+GONE = bytes([RangeState.LOST, RangeState.LATE])
+
+
+class DeliveryBatch:
+    """Records on loan, as rows: accept, release or reject them before their locks end.
+
+    `records` is a `pyarrow.RecordBatch` with the columns key, value (bytes), topic, partition, offset, timestamp,
+    timestampType, headers and deliveryCount. A mask is an Arrow array of booleans, a NumPy array, a Series of Polars or
+    pandas, or a list, with one value for each row; null counts as false. Without a mask an answer is for all rows that
+    have none yet. The methods work in explicit acknowledgement mode, from any thread; as for a `Delivery`, an answer is
+    sent with the next poll or commit, and until then a later one replaces it. Either all rows of the mask are answered
+    or, with `IllegalStateError`, none.
+    """
+
+    __slots__ = ("_answer", "_rows", "records")
+
+    def __init__(self, records: Any, rows: Sequence[Rows], answer: AnswerRows) -> None:
+        self.records = records
+        """The records, as a `pyarrow.RecordBatch`."""
+        self._rows = rows
+        self._answer = answer
+
+    def __len__(self) -> int:
+        return int(self.records.num_rows)
+
+    def __repr__(self) -> str:
+        return f"DeliveryBatch({len(self)} rows)"
+
+    def accept(self, mask: Any = None) -> None:
+        self._answer(self._rows, self._mask(mask), 1, 0)
+
+    def release(self, mask: Any = None, *, after: float | timedelta = 0) -> None:
+        """`after`: as `Delivery.release`."""
+        self._answer(self._rows, self._mask(mask), 2, after)
+
+    def reject(self, mask: Any = None) -> None:
+        self._answer(self._rows, self._mask(mask), 3, 0)
+
+    @property
+    def lost(self) -> Any:
+        """A mask: the rows whose locks have ended or were taken away, so that they may be with another member."""
+        import pyarrow as pa
+
+        found = [acquired.state_of(offset) in GONE for acquired, offsets in self._rows for offset in offsets]
+        return pa.array(found, pa.bool_())
+
+    def _mask(self, mask: Any) -> bytes | None:
+        """A byte for each row, 1 where it is meant; None: there was no mask."""
+        if mask is None:
+            return None
+        import pyarrow as pa
+
+        if hasattr(mask, "__arrow_c_stream__"):
+            mask = pa.chunked_array(mask)
+        elif not isinstance(mask, (pa.Array, pa.ChunkedArray)):
+            mask = pa.array(mask, from_pandas=True)
+        if isinstance(mask, pa.ChunkedArray):
+            mask = mask.combine_chunks()
+        if len(mask) != len(self):
+            raise ValueError(f"the mask has {len(mask)} values for {len(self)} rows; give one for each row")
+        if not pa.types.is_boolean(mask.type) and len(mask):
+            raise TypeError(f"the mask is of type {mask.type}; give booleans, one for each row")
+        return bytes([value is True for value in mask.to_pylist()])
+
+
+class Taken(NamedTuple):
+    """What a poll has decoded, and has perhaps not returned."""
+
+    batch: DeliveryBatch
+    damaged: Sequence[Damaged]
+
+
+class Columns:
+    """A sink that puts records into columns."""
+
+    def __init__(self, builder: "ColumnBuilder") -> None:
+        self._builder = builder
+
+    def knows(self, arrival: Arrival, header: BatchHeader) -> bool:
+        return False
+
+    def read(
+        self,
+        arrival: Arrival,
+        position: int,
+        header: BatchHeader,
+        ours: list[AcquiredRange],
+        pieces: list[Piece],
+    ) -> None:
+        builder, row = self._builder, self._builder.rows
+        builder.want(arrival.topic, arrival.partition, _held(ours))
+        with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
+            builder.add(header, batch)
+        offsets = builder.offsets(row)
+        for acquired in ours:
+            mine = offsets if len(ours) == 1 else [offset for offset in offsets if offset in acquired]
+            if mine:
+                _add(pieces, acquired, mine)
+
+
+class _Held(NamedTuple):
+    first: int
+    last: int
+    delivery_count: int
+
+
+def _held(ours: list[AcquiredRange]) -> Sequence[Any]:
+    """What of these ranges was not lost since it was taken."""
+    if all(acquired.is_all(ALL_TAKEN) for acquired in ours):
+        return ours
+    return [
+        _Held(span.first, span.last, acquired.delivery_count)
+        for acquired in ours
+        for span in acquired.spans(of=TAKEN)
+    ]
+
+
+def _add(pieces: list[Piece], acquired: AcquiredRange, offsets: list[int]) -> None:
+    if pieces:
+        last = pieces[-1]
+        if isinstance(last, Rows) and last.acquired is acquired:
+            last.offsets.extend(offsets)
+            return
+    pieces.append(Rows(acquired, offsets))
+
+
+def require_arrow() -> None:
+    """ImportError, with the cure, where there is no pyarrow."""
+    try:
+        import_module("pyarrow")
+    except ImportError as error:
+        raise ImportError(NO_ARROW.format(error=error), name="pyarrow") from error
+
+
+def take_rows(
+    arrivals: Sequence[Arrival], answer: AnswerRows, *, check_crcs: bool
+) -> tuple[Taken, list[Gap]]:
+    """All of the arrivals as one batch; what cannot be read is beside it."""
+    from headrace.client.columns import ColumnBuilder
+
+    builder = ColumnBuilder(include_headers=True)
+    sink = Columns(builder)
+    pieces: list[Piece] = []
+    gaps: list[Gap] = []
+    for arrival in arrivals:
+        decoded = decode_into(sink, arrival, check_crcs=check_crcs)
+        pieces += decoded.pieces
+        gaps += decoded.gaps
+    rows = [piece for piece in pieces if isinstance(piece, Rows)]
+    damaged = [piece for piece in pieces if isinstance(piece, Damaged)]
+    return Taken(DeliveryBatch(builder.build(), rows, answer), damaged), gaps
+
+
+def without_lost(batch: DeliveryBatch) -> DeliveryBatch:
+    """The rows that were not lost before anybody has seen them."""
+    import pyarrow.compute as pc
+
+    kept = [
+        Rows(acquired, left)
+        for acquired, offsets in batch._rows
+        if (left := [offset for offset in offsets if acquired.state_of(offset) not in GONE])
+    ]
+    return DeliveryBatch(batch.records.filter(pc.invert(batch.lost)), kept, batch._answer)
+
+
+def unanswered(rows: Sequence[Rows]) -> bytes:
+    """A mask: the rows that the application has, or has lost, without an answer."""
+    open_states = (RangeState.HANDED, RangeState.LOST)
+    return bytes(
+        [acquired.state_of(offset) in open_states for acquired, offsets in rows for offset in offsets]
+    )
+
+
+def parts_of(rows: Sequence[Rows], mask: bytes) -> list[tuple[AcquiredRange, int, bytes]]:
+    """A mask of rows as masks of offsets: (range, first offset, a byte for each offset)."""
+    parts: list[tuple[AcquiredRange, int, bytes]] = []
+    row = 0
+    for acquired, offsets in rows:
+        ours = mask[row : row + len(offsets)]
+        row += len(offsets)
+        if 1 not in ours:
+            continue
+        first, last = offsets[0], offsets[-1]
+        if last - first + 1 == len(offsets):
+            parts.append((acquired, first, ours))
+            continue
+        spread = bytearray(last - first + 1)  # there are gaps
+        for offset, is_meant in zip(offsets, ours, strict=True):
+            spread[offset - first] = is_meant
+        parts.append((acquired, first, bytes(spread)))
+    return parts

@@ -1,0 +1,178 @@
+"""Record batches decoded straight into Arrow columns: for the consumers' `batches()`, and for Spark's tasks.
+
+Records go from the compiled reader into plain lists, one per column, and from there into Arrow: about 2 million rows a
+second in one process, seven times what rows as tuples reach. What is the same for all rows costs nothing.
+"""
+
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import pyarrow as pa
+
+from headrace.wire.batches import BatchHeader, Buffer
+from headrace.wire.records import Record, read_chunks
+
+ROWS_PER_BATCH = 10_000
+BYTES_PER_BATCH = 32 * 1024 * 1024
+"""Of keys and values: large records make smaller Arrow batches."""
+
+_MILLIS = pa.timestamp("ms", tz="UTC")
+_MICROS = pa.timestamp("us", tz="UTC")
+_HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
+class Wanted(Protocol):
+    """Records first..last of one partition, all delivered the same number of times."""
+
+    @property
+    def first(self) -> int: ...
+
+    @property
+    def last(self) -> int: ...
+
+    @property
+    def delivery_count(self) -> int: ...
+
+
+class _Place(NamedTuple):
+    topic: str
+    partition: int
+    row: int
+    """The first of its rows."""
+
+
+class ColumnBuilder:
+    """Collects the wanted records, partition after partition, until `rest` or `build` gives them as an Arrow batch."""
+
+    def __init__(self, *, include_headers: bool) -> None:
+        self._include_headers = include_headers
+        self._runs: Sequence[Wanted] = ()
+        self._firsts: list[int] = []
+        self._place = "", 0
+        self._clear()
+
+    @property
+    def rows(self) -> int:
+        return len(self._offsets)
+
+    def offsets(self, row: int) -> list[int]:
+        """From that row on."""
+        return self._offsets[row:]
+
+    def want(self, topic: str, partition: int, runs: Sequence[Wanted]) -> None:
+        """From now on it takes the records in these runs of a partition: in order, without overlap."""
+        self._runs = runs
+        self._firsts = [run.first for run in runs]
+        self._place = topic, partition
+
+    def add(self, header: BatchHeader, batch: Buffer) -> None:
+        """The batch's records that are in the runs; all or none of them when it cannot be read (KafkaError)."""
+        rows = self.rows
+        try:
+            for _ in self._chunks(header, batch):
+                pass
+        except BaseException:
+            self._cut(rows)
+            raise
+
+    def stream(self, header: BatchHeader, batch: Buffer) -> Iterator[pa.RecordBatch]:
+        """The same, but what is much is given at once."""
+        for _ in self._chunks(header, batch):
+            if self.rows >= ROWS_PER_BATCH or self._bytes >= BYTES_PER_BATCH:
+                yield from self.rest()
+
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """What it has, if anything."""
+        if self.rows:
+            yield self.build()
+            self._clear()
+
+    def build(self) -> pa.RecordBatch:
+        """What it has."""
+        columns = {
+            "key": pa.array(self._keys, pa.binary()),
+            "value": pa.array(self._values, pa.binary()),
+            "topic": self._by_place("topic", pa.string()),
+            "partition": self._by_place("partition", pa.int32()),
+            "offset": pa.array(self._offsets, pa.int64()),
+            "timestamp": pa.array(self._timestamps, pa.int64()).cast(_MILLIS).cast(_MICROS),
+            "timestampType": pa.array(self._timestamp_types, pa.int32()),
+        }
+        if self._include_headers:
+            columns["headers"] = pa.array(self._headers, _HEADERS)
+        columns["deliveryCount"] = pa.array(self._delivery_counts, pa.int32())
+        return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
+
+    def _by_place(self, name: str, type: pa.DataType) -> pa.Array:
+        ends = [place.row for place in self._places[1:]] + [self.rows]
+        parts = [
+            pa.repeat(pa.scalar(getattr(place, name), type), end - place.row)
+            for place, end in zip(self._places, ends, strict=True)
+        ]
+        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
+
+    def _clear(self) -> None:
+        self._bytes = 0
+        self._places: list[_Place] = []
+        self._keys: list[bytes | None] = []
+        self._values: list[bytes | None] = []
+        self._offsets: list[int] = []
+        self._timestamps: list[int] = []
+        self._timestamp_types: list[int] = []
+        self._delivery_counts: list[int] = []
+        self._headers: list[list[tuple[str, bytes | None]] | None] = []
+
+    def _cut(self, rows: int) -> None:
+        """Takes back what was added behind these."""
+        columns: list[list[Any]] = [
+            self._keys,
+            self._values,
+            self._offsets,
+            self._timestamps,
+            self._timestamp_types,
+            self._delivery_counts,
+            self._headers,
+        ]
+        for column in columns:
+            del column[rows:]
+        self._places = [place for place in self._places if place.row < rows]
+
+    def _chunks(self, header: BatchHeader, batch: Buffer) -> Iterator[None]:
+        """Adds the records, a few hundred at a time."""
+        whole = self._run_of(header.base_offset)
+        if whole is not None and header.last_offset > whole.last:
+            whole = None
+        self._bytes += header.size
+        for records in read_chunks(batch):
+            if whole is not None:
+                self._extend(records, [whole.delivery_count] * len(records), header)
+            else:
+                kept = [(each, run) for each in records if (run := self._run_of(each.offset)) is not None]
+                self._extend([each for each, _ in kept], [run.delivery_count for _, run in kept], header)
+            yield
+
+    def _extend(self, records: Sequence[Record], delivery_counts: list[int], header: BatchHeader) -> None:
+        if not records:
+            return
+        if not self._places or self._places[-1][:2] != self._place:
+            self._places.append(_Place(*self._place, self.rows))
+        # A list comprehension per column: ten times faster here than one loop over the records.
+        self._keys += [record.key for record in records]
+        self._values += [record.value for record in records]
+        if header.is_log_append_time:
+            self._timestamps += [header.max_timestamp] * len(records)
+        else:
+            self._timestamps += [record.timestamp for record in records]
+        self._timestamp_types += [int(header.is_log_append_time)] * len(records)
+        self._delivery_counts += delivery_counts
+        if self._include_headers:
+            # Spark's Kafka source gives null, not an empty list, to a record without headers.
+            self._headers += [record.headers or None for record in records]
+        self._offsets += [record.offset for record in records]
+
+    def _run_of(self, offset: int) -> Wanted | None:
+        index = bisect_right(self._firsts, offset) - 1
+        if index < 0 or self._runs[index].last < offset:
+            return None
+        return self._runs[index]
