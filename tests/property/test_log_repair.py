@@ -59,7 +59,8 @@ def ask(core: BrokerCore, request: Message, version: int) -> Message:
 
 def write(core: BrokerCore) -> None:
     topics = core.topics
-    plain = topics.create("plain", partitions=2, configs={"segment.bytes": "1048576"})
+    kept = {"segment.bytes": "1048576", "retention.ms": "-1"}  # its records are of 1970
+    plain = topics.create("plain", partitions=2, configs=kept)
     table = topics.create("table", partitions=1, configs={"cleanup.policy": "compact"})
     topics.create("ledger", partitions=1, configs={})
     for number in range(12):

@@ -125,6 +125,7 @@ class _Check:
         self.summaries: Mapping[str, Any] = {}
         self.ends: dict[str, int] = {}
         self.points: dict[Key, int] | None = None
+        self.starts: dict[Key, int] = {}
         self.compacted: set[Key] = set()
         self.known: set[bytes] = set()
         """Ids of topics, deleted ones too. A directory can have no other: an id that nobody knows is damaged."""
@@ -207,6 +208,8 @@ class _Check:
                 continue
             if name == RECOVERY_POINTS:
                 self.points = offsets
+            if name == START_OFFSETS:
+                self.starts = offsets
             if name == CLEANER_OFFSETS:
                 self.compacted = set(offsets)
 
@@ -264,6 +267,7 @@ class _PartitionCheck:
         self.summary = whole.summaries.get(directory)
         self.sizes = {row[0]: row[1] for row in self.summary["segments"]} if self.summary is not None else {}
         self.trusted_to = whole.points.get(key, 0) if whole.points is not None else 0
+        self.start_offset = whole.starts.get(key, 0)
         self.end = min([*bases, *self.sizes], default=0)
         self.previous = ("", 0)
         """The segment before the one that is looked at, and its size: a gap between the two is filled there."""
@@ -321,7 +325,7 @@ class _PartitionCheck:
         segment = Segment(self.disk, self.directory, base, open_files=OpenFiles(), created_ms=0, size=size)
         self.report.segments += 1
         self.report.size += size
-        if base > self.end and not self.may_have_gaps:
+        if base > self.end and base > self.start_offset and not self.may_have_gaps:
             before, before_size = self.previous
             what = f"offsets {self.end} to {base - 1} after it are missing"
             self._note(before, what, Cure.STAND_IN, Cut(before_size, before_size, self.end, base))

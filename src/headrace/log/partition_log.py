@@ -508,11 +508,19 @@ class PartitionLog:
     def offset_for_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
         """(timestamp, offset) of the first record that is not older than `timestamp_ms`."""
         limit_offset = self.stable_offset if committed else self.end_offset
-        return find_time(self.segments, timestamp_ms, start_offset=self.start_offset, end_offset=limit_offset)
+        try:
+            return find_time(
+                self.segments, timestamp_ms, start_offset=self.start_offset, end_offset=limit_offset
+            )
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the record with the largest timestamp, the first of several."""
-        return find_max_timestamp(self.segments, start_offset=self.start_offset)
+        try:
+            return find_max_timestamp(self.segments, start_offset=self.start_offset)
+        except OSError as error:
+            raise self._storage_error("cannot be read", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset); (-1, -1) if the epoch is not known."""

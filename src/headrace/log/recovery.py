@@ -9,6 +9,9 @@ bytes stay, and the log refuses to serve from there on. What is cut with batches
 were never synced (a log's recovery point is recorded before anything in a new segment is acknowledged), so nobody
 was promised them; they are set aside under another name, not deleted.
 
+Segments before the start offset are removed in any order, once what follows them is synced: where one of them is
+missing and an earlier one is not, the scan goes on after the hole.
+
 Producers and open transactions come from the snapshot at the recovery point and the batch headers after it. Those of
 later segments are made again as the scan passes, so that what the next sync makes trusted is complete.
 """
@@ -137,6 +140,7 @@ class _Recovery:
         self.may_have_gaps = recovery_point is None
         self.has_gap_in_last = False
         self.now_ms = now_ms
+        self.start_offset = 0
         self.later: list[int] = []
         """Snapshots beyond what is trusted, up to the start offset: of use only if the log has to start over."""
         self.last_snapshot = 0
@@ -149,6 +153,8 @@ class _Recovery:
         self._load_epochs(log.segments[:first_scanned])
         self._load_aborted(log.segments[:first_scanned])
         log.end_offset = log.bases[first_scanned] if log.segments else max(start_offset, self.recovery_point)
+        if may_start_over:  # else it may be another topic's
+            self.start_offset = start_offset
         self._put_later_snapshots_by(start_offset)
         snapshot_at = self._load_producers(first_scanned)
         log.files.adopt(is_synced=False)
@@ -282,6 +288,9 @@ class _Recovery:
         for at in range(first_scanned, len(log.segments)):
             segment = log.segments[at]
             is_gap = at > first_scanned and segment.base_offset != log.end_offset and not self.may_have_gaps
+            if is_gap and segment.base_offset <= self.start_offset:
+                self._pass_over(segment)
+                is_gap = False
             if not is_gap:
                 log.end_offset = max(log.end_offset, segment.base_offset)
                 if log.end_offset != snapshot_at and (at or log.producer_states.entries):
@@ -303,6 +312,15 @@ class _Recovery:
         for segment in log.segments[first_scanned:]:
             if log.damage is None:
                 log.note_recovered(segment)
+
+    def _pass_over(self, segment: Segment) -> None:
+        """What lay before this segment was removed for good. The snapshot there was synced before that."""
+        log, offset = self.log, segment.base_offset
+        if offset in self.later:
+            path = log.files.snapshot_path(offset)
+            states = decode_snapshot(self.disk.read(path), now_ms=self.now_ms)
+            log.producer_states = states or log.producer_states
+        log.end_offset = offset
 
     def _follower(self, at: int, position: int) -> tuple[Segment, int] | None:
         """The first good batch after bytes that are none. Segments that were never synced do not count."""

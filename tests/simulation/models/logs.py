@@ -473,6 +473,15 @@ class Logs(Model):
     def _check_retention(self, model: LogModel, log: PartitionLog, start: int) -> None:
         config = log.config
         dropped = [entry for entry in model.entries.values() if model.delete_asked <= entry.offset < start]
+        if model.was_compacted:  # what has been replaced may be gone, and makes its segment no younger
+            newest = self._newest(model)
+            dropped = [
+                entry
+                for entry in dropped
+                if entry.value is not None
+                and entry.is_committed is not False
+                and entry.offset >= newest.get(entry.key, -1)
+            ]
         if "delete" not in config.cleanup_policy:
             raise Violation(
                 "records deleted without a reason", f"{model.name}: start {start}, cleanup.policy is compact"
@@ -690,12 +699,18 @@ class Logs(Model):
             raise Violation("records missing", f"{model.name} after {how.value}: {missing[:3]}")
         self._check_compacted(model, missing)
 
-    def _check_compacted(self, model: LogModel, missing: list[Entry]) -> None:
-        """Compaction takes only what has been replaced, tombstones, aborted records and old markers."""
+    @staticmethod
+    def _newest(model: LogModel) -> dict[bytes | None, int]:
+        """The offset of each key's last record."""
         newest: dict[bytes | None, int] = {}
         for entry in model.entries.values():
             if entry.marker is None and (not entry.is_transactional or entry.is_committed):
                 newest[entry.key] = max(newest.get(entry.key, -1), entry.offset)
+        return newest
+
+    def _check_compacted(self, model: LogModel, missing: list[Entry]) -> None:
+        """Compaction takes only what has been replaced, tombstones, aborted records and old markers."""
+        newest = self._newest(model)
         for entry in missing:
             if entry.marker is not None or entry.value is None or entry.is_committed is False:
                 continue

@@ -2,17 +2,21 @@
 
 import errno
 import random
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
+from headrace.log.checking import check
+from headrace.log.checkpoint import RecoveryPoints
 from headrace.log.config import LogConfig
-from headrace.log.disk import PowerLost
+from headrace.log.disk import OsDisk, PowerLost
 from headrace.log.layout import RECOVERY_POINTS, TRANSACTION_INDEX
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import CHANGES, CREATE, READS, MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, TOPIC_ID, batch, values_of
 
 SMALL = LogConfig(segment_bytes=500, file_delete_delay_ms=0, producer_expiration_ms=10**15)
@@ -264,6 +268,46 @@ def test_segments_are_not_removed_before_their_start_is_saved(disk: MemoryDisk) 
     assert len(values_of(log)) == 10
 
 
+def test_segments_before_the_start_are_removed_in_any_order(
+    disk: MemoryDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk has no room for the recovery points, and the delay of the files was set shorter in between."""
+    manager, log = start(disk, replace(SMALL, file_delete_delay_ms=60_000))
+    fill(log, 2)
+    log.roll(NOW)
+    log.delete_records(2)
+    manager.run_background_work(NOW)
+    log.config = SMALL
+    log.append(batch("once", producer=(7, 0, 0)), now_ms=NOW)
+    log.roll(NOW)
+    log.append(batch("kept"), now_ms=NOW)
+    log.delete_records(3)
+    monkeypatch.setattr(RecoveryPoints, "sync", lambda _: None)  # refused, and logged
+    manager.run_background_work(NOW)
+    manager.run_background_work(NOW)
+    assert [name for name in disk.list("t-0") if name.endswith(".log")] == [
+        "00000000000000000000.log",
+        "00000000000000000003.log",
+    ]
+    disk.restart()
+    monkeypatch.undo()
+    _, log = start(disk)
+    assert values_of(log) == ["kept"]
+    assert log.append(batch("once", producer=(7, 0, 0)), now_ms=NOW).is_duplicate
+
+
+def test_a_segment_that_is_missing_before_the_start_is_no_damage(tmp_path: Path) -> None:
+    manager = LogManager(OsDisk(tmp_path), now_ms=NOW)
+    log = manager.open_log("t", 0, SMALL, TOPIC_ID)
+    for _ in range(3):
+        log.append(batch("x"), now_ms=NOW)
+        log.roll(NOW)
+    log.delete_records(2)
+    manager.close(clean=False)
+    (tmp_path / "t-0" / "00000000000000000001.log").unlink()
+    assert [damage for damage in check(OsDisk(tmp_path)).damages if damage.partition == "t-0"] == []
+
+
 def test_a_log_that_cannot_be_read_does_not_keep_others_from_retention(
     disk: MemoryDisk, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -385,3 +429,13 @@ def test_a_log_that_starts_over_twice_knows_its_producers(disk: MemoryDisk, seed
     log = start(disk)[1]
     assert (log.start_offset, log.end_offset) == (6, 6)
     assert log.append(sent, now_ms=NOW).is_duplicate
+
+
+def test_a_disk_that_cannot_be_read_is_said_to_whoever_looks_for_a_time(disk: MemoryDisk) -> None:
+    _, log = start(disk)
+    fill(log, 2)
+    for look in (lambda: log.offset_for_time(NOW), log.max_timestamp):
+        disk.fail_at(1, OSError(errno.EIO, "bad sector"), kinds=READS)
+        with pytest.raises(KafkaError, match="cannot be read") as raised:
+            look()
+        assert raised.value.code is ErrorCode.KAFKA_STORAGE_ERROR
