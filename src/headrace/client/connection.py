@@ -47,6 +47,8 @@ from headrace.wire.messages.api_versions_response import ApiVersionsResponse
 
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
+_CORRELATION_ID_AT = 8
+"""In a frame: after its length, the API and the version."""
 _ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
 """A name with several addresses, none of which answers, gives one error with all their texts in it."""
 CORRELATION_ID_MAX = 2**31 - 1
@@ -56,13 +58,19 @@ RELOGIN_AT = 0.75, 0.85
 """After which part of a session's life we log in again: a fetch that is held back may come before it in the line."""
 
 
+OnDone = Callable[[Any, KafkaError | None], None]
+"""Hears the response, or why there is none."""
+
+
 class _Waiting(NamedTuple):
-    """A request that has been written and not been answered."""
+    """A request that has been written and not been answered. Either `answer` or `on_done` is to hear of it."""
 
     api_key: int
     version: int
-    answer: "asyncio.Future[Any]"
-    timer: asyncio.TimerHandle
+    answer: "asyncio.Future[Any] | None"
+    on_done: OnDone | None
+    due: float
+    timeout_ms: float
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -80,6 +88,11 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._incoming = IncomingFrames(settings.receive_message_max_bytes)
         self._waiting: dict[int, _Waiting] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        """One for all that waits: answers that come in time cost no timer."""
+        self._timer_due = 0.0
+        self._headers: dict[tuple[int, int], bytes] = {}
+        """By API and version: the beginning of a frame, whose length and correlation id are still to be set."""
         self._chosen: dict[int, int] = {}
         self._correlation_id = 0
         self._why_closed: KafkaError | None = None
@@ -163,12 +176,16 @@ class Connection(asyncio.BufferedProtocol):
         """Whether `post` writes at once: it is open, and does not log in again."""
         return self._logging_in is None and self.is_open
 
-    def post(self, request: Message, *, version_max: int | None = None) -> "asyncio.Future[Any] | None":
-        """`send` without a task: the request is written at once. None when that cannot be: then `send` waits."""
+    def post(self, request: Message, on_done: OnDone, *, version_max: int | None = None) -> bool:
+        """`send` without a task: the request is written at once. False when that cannot be: then `send` waits.
+
+        `on_done` is called as soon as the response is read, within the transport's callback.
+        """
         if not self.is_ready:
-            return None
+            return False
         version = self.version_of(request.API_KEY, version_max=version_max)
-        return self._post(request, version, self._settings.request_timeout_ms)
+        self._write(request, version, self._settings.request_timeout_ms, None, on_done)
+        return True
 
     def tell(self, request: Message) -> None:
         """Writes a request that has no response (Produce with acks=0)."""
@@ -200,28 +217,53 @@ class Connection(asyncio.BufferedProtocol):
                 own.shutdown(socket.SHUT_RDWR)
 
     def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
+        answer = self._loop.create_future()
+        self._write(request, version, timeout_ms, answer, None)
+        return answer
+
+    def _write(
+        self,
+        request: Message,
+        version: int,
+        timeout_ms: float,
+        answer: "asyncio.Future[Any] | None",
+        on_done: OnDone | None,
+    ) -> None:
         if self._why_closed is not None or self._transport is None:
             raise self._lost()
         correlation_id, frame = self._frame(request, version)
-        loop = self._loop
-        answer = loop.create_future()
-        timer = loop.call_later(timeout_ms / 1000, self._timed_out, correlation_id, timeout_ms)
-        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, timer)
+        now = self._loop.time()
+        due = now + timeout_ms / 1000
+        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, on_done, due, timeout_ms)
+        if self._timer is None or due < self._timer_due:
+            self._set_timer(due)
         self._transport.write(frame)
-        self.last_used = loop.time()
-        return answer
+        self.last_used = now
+
+    def _set_timer(self, due: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_due = due
+        self._timer = self._loop.call_at(due, self._check_late)
 
     def _frame(self, request: Message, version: int) -> tuple[int, bytearray]:
         correlation_id = self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
-        frame = bytearray(4)
-        header = RequestHeader(request.API_KEY, version, correlation_id, self._settings.client_id)
-        write_request_header(frame, header)
+        header = self._headers.get((request.API_KEY, version))
+        if header is None:
+            header = self._headers[request.API_KEY, version] = self._header(request.API_KEY, version)
+        frame = bytearray(header)
+        _LENGTH.pack_into(frame, _CORRELATION_ID_AT, correlation_id)
         try:
             write_message(request, version, frame)
         except UnsupportedField as error:
             raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._about) from None
         _LENGTH.pack_into(frame, 0, len(frame) - 4)
         return correlation_id, frame
+
+    def _header(self, api_key: int, version: int) -> bytes:
+        frame = bytearray(4)
+        write_request_header(frame, RequestHeader(api_key, version, 0, self._settings.client_id))
+        return bytes(frame)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast(asyncio.Transport, transport)  # uvloop's are no subclass of it
@@ -232,7 +274,8 @@ class Connection(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         try:
             for frame in self._incoming.filled(nbytes):
-                self._answer(frame)
+                if self._why_closed is None:  # else what came before has ended the connection
+                    self._answer(frame)
         except MalformedMessage as error:
             self._end(self._no_kafka(error))
 
@@ -253,9 +296,8 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
-        api_key, version, answer, timer = waiting
-        timer.cancel()
-        if answer.done():
+        api_key, version, answer, on_done, *_ = waiting
+        if answer is not None and answer.done():
             return  # its caller was cancelled meanwhile
         try:
             _, position = read_response_header(api_key, version, frame)
@@ -271,32 +313,47 @@ class Connection(asyncio.BufferedProtocol):
             ) from None
         if api_key != API_VERSIONS:  # which every listener answers, whatever it wants to hear next
             self._is_proven = True
-        answer.set_result(response)
+        if answer is not None:
+            answer.set_result(response)
+        elif on_done is not None:
+            try:
+                on_done(response, None)
+            except Exception as error:  # its own fault, for which the connection is not to end
+                self._loop.call_exception_handler({"message": "on_done has failed", "exception": error})
 
-    def _timed_out(self, correlation_id: int, timeout_ms: float) -> None:
-        waiting = self._waiting.pop(correlation_id, None)
-        if waiting is None:
+    def _check_late(self) -> None:
+        """The oldest answer is late, or it came in time and the next one is awaited."""
+        self._timer = None
+        if not self._waiting:
             return
-        name = NAMES[waiting.api_key]
-        if not waiting.answer.done():
-            error = error_for(
-                ErrorCode.REQUEST_TIMED_OUT,
-                f"no answer to {name} within {timeout_ms / 1000:g} s",
-                about=self._about,
-            )
-            assert isinstance(error, RequestTimeoutError)
+        correlation_id, first = min(self._waiting.items(), key=lambda item: item[1].due)
+        if first.due > self._timer_due:
+            self._set_timer(first.due)
+            return
+        del self._waiting[correlation_id]
+        within = f"within {first.timeout_ms / 1000:g} s"
+        name = NAMES[first.api_key]
+        error = error_for(ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} {within}", about=self._about)
+        assert isinstance(error, RequestTimeoutError)
+        self._fail(first, error)
+        self._end(self._lost(f"it was closed because {name} was not answered {within}"))
+
+    def _fail(self, waiting: _Waiting, error: KafkaError) -> None:
+        """Soon: whoever hears of it may use the connection that is just being ended."""
+        if waiting.on_done is not None:
+            self._loop.call_soon(waiting.on_done, None, error)
+        elif waiting.answer is not None and not waiting.answer.done():
             waiting.answer.set_exception(error)
-        self._end(self._lost(f"it was closed because {name} was not answered within {timeout_ms / 1000:g} s"))
 
     def _end(self, why: KafkaError | None) -> None:
         """The first call decides; those after it change nothing."""
         if self._why_closed is None:
             self._why_closed = why or self._lost("it was closed here")
             waiting, self._waiting = self._waiting, {}
+            if self._timer is not None:
+                self._timer.cancel()
             for each in waiting.values():
-                each.timer.cancel()
-                if not each.answer.done():
-                    each.answer.set_exception(self._why_closed)
+                self._fail(each, self._why_closed)
             if self._relogin is not None:
                 self._relogin.cancel()
             if self._transport is not None:

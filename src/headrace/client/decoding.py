@@ -19,7 +19,7 @@ from headrace.client.core.holdings import Arrival
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.delivery import AcknowledgeType, Delivery, Grant, Keeper
 from headrace.client.errors import error_for
-from headrace.wire.batches import BatchHeader, is_intact, split
+from headrace.wire.batches import CONTROL, FRAME_SIZE, LOG_APPEND_TIME, BatchHeader, is_intact, split
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, read_records
 
@@ -114,6 +114,8 @@ class Opened:
         """The batch that was read last. It is there again for a poll after one that was interrupted meanwhile."""
 
     def find(self, arrival: Arrival, header: BatchHeader) -> list[Record] | None:
+        if not self._batches and self._reading[0] is None:
+            return None
         name = _name(arrival, header)
         reading, records = self._reading
         if reading == name and len(records) == header.record_count:
@@ -133,10 +135,13 @@ class Opened:
     def keep(
         self, arrival: Arrival, header: BatchHeader, ours: Sequence[AcquiredRange], records: list[Record]
     ) -> None:
+        is_end = ours[-1].last >= header.base_offset + header.last_offset_delta  # most likely
+        if is_end and not self._batches:
+            return
         name = _name(arrival, header)
         self._batches.pop(name, None)
-        if ours[-1].last >= header.last_offset:
-            return  # that was its end, most likely
+        if is_end:
+            return
         self._batches[name] = records
         if len(self._batches) > OPENED_MAX:
             del self._batches[next(iter(self._batches))]
@@ -160,8 +165,8 @@ def decode_into(sink: Sink, arrival: Arrival, *, check_crcs: bool) -> Decoded:
         for position, header in split(arrival.records):
             while following < len(ranges) and ranges[following].last < header.base_offset:
                 following += 1
-            ours = list(_overlapping(ranges, following, header))
-            if ours and not header.is_control:
+            ours = _overlapping(ranges, following, header)
+            if ours and not header.attributes & CONTROL:
                 _open_batch(arrival, position, header, ours, pieces, check_crcs, sink)
     except KafkaError as error:
         _cut_short(arrival, ranges, pieces, error)
@@ -173,12 +178,14 @@ def decode_into(sink: Sink, arrival: Arrival, *, check_crcs: bool) -> Decoded:
     return Decoded(pieces, gaps)
 
 
-def _overlapping(ranges: Sequence[AcquiredRange], start: int, header: BatchHeader) -> Iterator[AcquiredRange]:
-    last = header.last_offset
+def _overlapping(ranges: Sequence[AcquiredRange], start: int, header: BatchHeader) -> list[AcquiredRange]:
+    last = header.base_offset + header.last_offset_delta
+    found = []
     for index in range(start, len(ranges)):
         if ranges[index].first > last:
-            return
-        yield ranges[index]
+            break
+        found.append(ranges[index])
+    return found
 
 
 def _open_batch(
@@ -219,12 +226,13 @@ class Deliveries:
         ours: list[AcquiredRange],
         pieces: list[Piece],
     ) -> None:
-        base, last = header.base_offset, header.last_offset
+        base = header.base_offset
+        last = base + header.last_offset_delta
         opened = self._opened
         records = opened.find(arrival, header)
         if records is None:
-            with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
-                records = read_records(batch, opened.begin(arrival, header))
+            batch = arrival.records[position : position + header.length + FRAME_SIZE]
+            records = read_records(batch, opened.begin(arrival, header))
         opened.keep(arrival, header, ours, records)
         for acquired in ours:
             wanted = records
@@ -234,7 +242,7 @@ class Deliveries:
                 wanted = [record for record in wanted if acquired.state_of(record.offset) is ALL_TAKEN]
             if wanted:
                 # The compiled reader's objects go at once: the collector of cycles need not walk over them.
-                kind = int(header.is_log_append_time)
+                kind = 1 if header.attributes & LOG_APPEND_TIME else 0
                 grant = self._grants[acquired]
                 deliveries = [
                     Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, grant)

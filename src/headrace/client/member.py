@@ -31,6 +31,7 @@ import time
 import warnings
 from base64 import urlsafe_b64encode
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
@@ -468,16 +469,15 @@ class AsyncShareMember:
         """Over the connection of the session at once; a task is only needed when there is something to wait for."""
         node_id, request = send
         connection = self._connections.get(node_id)
-        started = time.monotonic()
         try:
-            answer = None if connection is None else connection.post(request)
+            if connection is not None and connection.post(
+                request, partial(self._done, node_id, request, time.monotonic())
+            ):
+                return
         except KafkaError as error:
             self._no_answer(node_id, error)
             return
-        if answer is None:
-            self.run_soon(self._exchange(node_id, request))
-        else:
-            answer.add_done_callback(lambda answer: self._done(node_id, request, started, answer))
+        self.run_soon(self._exchange(node_id, request))
 
     async def _exchange(self, node_id: int, request: Any) -> None:
         started = time.monotonic()
@@ -489,16 +489,15 @@ class AsyncShareMember:
         else:
             self._answered(node_id, request, started, response)
 
-    def _done(self, node_id: int, request: Any, started: float, answer: "asyncio.Future[Any]") -> None:
-        error = None if answer.cancelled() else answer.exception()
+    def _done(
+        self, node_id: int, request: Any, started: float, response: Any, error: KafkaError | None
+    ) -> None:
         if self._is_over:
             return
         if error is None:
-            self._answered(node_id, request, started, answer.result())
-        elif isinstance(error, KafkaError):
-            self._no_answer(node_id, error)
+            self._answered(node_id, request, started, response)
         else:
-            raise error
+            self._no_answer(node_id, error)
 
     def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
         now = now_ms()

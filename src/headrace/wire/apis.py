@@ -79,6 +79,7 @@ NAMES: dict[int, str] = {
     92: "delete_share_group_offsets",
 }
 _HEADER = struct.Struct(">hhih")
+_INT = struct.Struct(">i")
 _HEADER_SIZE_MIN = 10
 _classes: dict[tuple[int, str], type[Message]] = {}
 
@@ -134,6 +135,8 @@ def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
 
 def _skip_tags(frame: bytes, position: int) -> int:
     try:
+        if not frame[position]:
+            return position + 1  # there are none, as always
         count, position = read_uvarint(frame, position)
         for _ in range(count):
             _, position = read_uvarint(frame, position)
@@ -164,7 +167,7 @@ def read_response_header(api_key: int, api_version: int, frame: bytes) -> tuple[
     """The correlation id of a response, and where its body begins."""
     if len(frame) < 4:
         raise MalformedMessage(f"a response of {len(frame)} bytes is too short for its header")
-    (correlation_id,) = struct.unpack_from(">i", frame)
+    (correlation_id,) = _INT.unpack_from(frame)
     position = 4
     if response_header_has_tags(api_key, api_version):
         position = _skip_tags(frame, position)

@@ -146,10 +146,11 @@ def split(data: Buffer) -> Iterator[tuple[int, BatchHeader]]:
         if end - position < HEADER_SIZE:
             raise _corrupt(f"{end - position} bytes cannot hold a record batch.")
         header = read_header(data, position)
-        if header.length < LENGTH_MIN or position + header.size > end:
-            raise _corrupt(f"A record batch of {header.size} bytes in {end - position}.")
+        size = header.length + FRAME_SIZE
+        if size < HEADER_SIZE or position + size > end:
+            raise _corrupt(f"A record batch of {size} bytes in {end - position}.")
         yield position, header
-        position += header.size
+        position += size
 
 
 def crc32c_of(data: Buffer) -> int:

@@ -248,7 +248,10 @@ class _ReaderSource(_Source):
         return result
 
     def tags(self) -> None:
-        self("k, p = uvarint(b, p)")
+        self("k = b[p]; p += 1")
+        self("if k:")  # most structs have none
+        self.depth += 1
+        self("if k > 127: k, p = uvarint(b, p - 1)")
         self("for _ in range(k):")
         self.depth += 1
         self("tag, p = uvarint(b, p)")
@@ -266,7 +269,7 @@ class _ReaderSource(_Source):
                 self.value(field)
             self.depth -= 1
         self("p = end")
-        self.depth -= 1
+        self.depth -= 2
 
     def count(self, field: F, *, is_array: bool) -> None:
         if self.is_flexible:

@@ -173,7 +173,8 @@ class Holdings:
         return bool(self._lane(node_id).waiting)
 
     def has_renewals(self, node_id: int) -> bool:
-        return any(ack.is_renewal for ack in self._lane(node_id).waiting)
+        waiting = self._lane(node_id).waiting
+        return bool(waiting) and any(ack.state == RENEW for ack in waiting)
 
     def due_ms(self, node_id: int) -> int | None:
         """When the locks of a broker's ranges have to be checked."""
@@ -212,8 +213,11 @@ class Holdings:
         self._lock_ms = lock_ms or self._lock_ms
         lane = self._lane(node_id)
         ranges = []
+        count = 0
+        has_older = bool(lane.waiting) or key in lane.held
         for one in data.acquired_records:
-            self._lose_overlap(lane, key, one.first_offset, one.last_offset)
+            if has_older:
+                self._lose_overlap(lane, key, one.first_offset, one.last_offset)
             if now_ms >= sent_ms + lock_ms:
                 continue
             acquired = AcquiredRange(
@@ -228,16 +232,18 @@ class Holdings:
                 lock_until_ms=sent_ms + lock_ms,
             )
             ranges.append(acquired)
+            count += one.last_offset - one.first_offset + 1
         if not ranges:
             return 0
         lane.held.setdefault(key, []).extend(ranges)
         arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
-        self._outstanding += arrival.count
-        for dead in [one for one in self._buffer if not any(each.has(BUFFERED) for each in one.acquired)]:
-            self._buffer.remove(dead)  # lost while it waited: its bytes are of no use any more
+        self._outstanding += count
+        if self._buffer:
+            for dead in [one for one in self._buffer if not any(each.has(BUFFERED) for each in one.acquired)]:
+                self._buffer.remove(dead)  # lost while it waited: its bytes are of no use any more
         self._buffer.append(arrival)
         self._due(lane, sent_ms + lock_ms // 2)
-        return arrival.count
+        return count
 
     def _lose_overlap(self, lane: _Lane, key: Key, first: int, last: int) -> None:
         """The broker has given us these offsets again, so our older lock on them had ended."""
@@ -460,7 +466,7 @@ class Holdings:
         were refused only one acquisition at a time."""
         lane = self._lane(node_id)
         assert not lane.in_flight, "two requests in flight to one broker"
-        if not any(ack.is_alone for ack in lane.waiting):
+        if not lane.waiting or not any(ack.is_alone for ack in lane.waiting):
             lane.in_flight, lane.waiting = lane.waiting, []
             return lane.in_flight
         alone: dict[Key, AcquiredRange] = {}
@@ -516,9 +522,10 @@ class Holdings:
             for following in self._send_answers(acquired):  # answered while the renewal was on its way
                 for commit in self._commits:
                     commit.follow(ack, following)
-        for commit in self._commits:
-            commit.settle(ack, error)
-        self._commits = [commit for commit in self._commits if not commit.is_done]
+        if self._commits:
+            for commit in self._commits:
+                commit.settle(ack, error)
+            self._commits = [commit for commit in self._commits if not commit.is_done]
         self._forget_finished(lane, acquired)
 
     def _lose_renewed(self, acquired: AcquiredRange, changed: Iterable[Span], error: KafkaError) -> None:

@@ -460,17 +460,20 @@ class MemberCore:
     def deadline_ms(self, *, now_ms: int) -> int | None:
         """When `commands` wants to be called, if nothing else happens."""
         found_ms = NEVER_MS
-        for time_ms in (
-            self._membership.deadline_ms(),
-            self._placement.metadata_due_ms,
-            self._check_topics_ms,
-        ):
-            if time_ms is not None and now_ms < time_ms < found_ms:
-                found_ms = time_ms
+        time_ms = self._membership.deadline_ms()
+        if time_ms is not None and now_ms < time_ms:
+            found_ms = time_ms
+        time_ms = self._placement.metadata_due_ms
+        if time_ms is not None and now_ms < time_ms < found_ms:
+            found_ms = time_ms
+        time_ms = self._check_topics_ms
+        if time_ms is not None and now_ms < time_ms < found_ms:
+            found_ms = time_ms
         for node_id, session in self._sessions.items():
-            for time_ms in (session.not_before_ms, session.rest_until_ms):
-                if now_ms < time_ms < found_ms:
-                    found_ms = time_ms
+            if now_ms < session.not_before_ms < found_ms:
+                found_ms = session.not_before_ms
+            if now_ms < session.rest_until_ms < found_ms:
+                found_ms = session.rest_until_ms
             due_ms = self._holdings.due_ms(node_id)
             if due_ms is not None and due_ms < found_ms:
                 found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
@@ -692,16 +695,20 @@ class MemberCore:
     ) -> None:
         acks = self._holdings.responded(session.node_id)
         failed: dict[Key, KafkaError] = {}
-        several = {
-            key: any(ack.acquired is not ours[0].acquired for ack in ours)
-            for key, ours in by_partition(acks).items()
-        }
-        for key in several:
+        for key in dict.fromkeys(ack.key for ack in acks):
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
             if code:
                 failed[key] = error_for(code, message, about=self._placement.about(key))
                 if code in LOCKS_GONE:
                     self._placement.want_metadata(now_ms=now_ms)
+        if not failed:
+            for ack in acks:
+                self._holdings.settle(ack, None, sent_ms=sent.sent_ms)
+            return
+        several = {
+            key: any(ack.acquired is not ours[0].acquired for ack in ours)
+            for key, ours in by_partition(acks).items()
+        }
         for ack in acks:
             error = failed.get(ack.key)
             if error is None:

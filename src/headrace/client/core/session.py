@@ -11,7 +11,7 @@ and the broker then releases everything acquired in it. So whatever happens to a
     another error                   reopen at 0; the locks live on, the acknowledgements in it are taken for refused
 """
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from headrace.client.core.acknowledgements import Ack, Key, batches_of, by_partition
@@ -147,10 +147,11 @@ class Session:
     ) -> Sent:
         """The next ShareFetch. The one that opens the session cannot carry acknowledgements."""
         assert self.is_open or not acks
-        acked = by_partition(acks)
         listed = dict.fromkeys(wanted)
-        old = self._listed if self.is_open else {}
-        named = dict.fromkeys([*(key for key in wanted if key not in old), *acked])
+        topics: Sequence[FetchTopic] = ()
+        forgotten: Sequence[ForgottenTopic] = ()
+        if acks or self._epoch == OPENING or listed.keys() != self._listed.keys():
+            topics, forgotten = self._changes(listed, acks)
         request = ShareFetchRequest(
             group_id=self._group_id,
             member_id=self._member_id,
@@ -161,28 +162,39 @@ class Session:
             max_records=limits.records_max,
             batch_size=limits.batch_size,
             share_acquire_mode=limits.acquire_mode,
-            topics=[
-                FetchTopic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in _by_topic(
-                    (
-                        key,
-                        FetchPartition(
-                            partition_index=key[1],
-                            acknowledgement_batches=batches_of(acked[key]) if key in acked else (),
-                        ),
-                    )
-                    for key in named
-                )
-            ],
-            # To name a partition for an acknowledgement adds it to the session; it is forgotten at once again.
-            forgotten_topics_data=[
-                ForgottenTopic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in _by_topic(
-                    (key, key[1]) for key in {**old, **acked} if key not in listed
-                )
-            ],
+            topics=topics,
+            forgotten_topics_data=forgotten,
         )
         return self._send(request, bool(acks), listed, limits.records_max, limits.wait_ms, now_ms)
+
+    def _changes(
+        self, wanted: Mapping[Key, None], acks: Sequence[Ack]
+    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+        """What a fetch has to name: partitions new in the session, acknowledgements, and what is not wanted now."""
+        acked = by_partition(acks)
+        old = self._listed if self.is_open else {}
+        named = dict.fromkeys([*(key for key in wanted if key not in old), *acked])
+        topics = [
+            FetchTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in _by_topic(
+                (
+                    key,
+                    FetchPartition(
+                        partition_index=key[1],
+                        acknowledgement_batches=batches_of(acked[key]) if key in acked else (),
+                    ),
+                )
+                for key in named
+            )
+        ]
+        # To name a partition for an acknowledgement adds it to the session; it is forgotten at once again.
+        forgotten = [
+            ForgottenTopic(topic_id=topic_id, partitions=partitions)
+            for topic_id, partitions in _by_topic(
+                (key, key[1]) for key in {**old, **acked} if key not in wanted
+            )
+        ]
+        return topics, forgotten
 
     def acknowledge(self, acks: Sequence[Ack], *, now_ms: int, is_last: bool = False) -> Sent:
         """A ShareAcknowledge; the last one closes the session."""

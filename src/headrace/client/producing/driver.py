@@ -199,12 +199,12 @@ class ProducerDriver:
                 connection.tell(request)
                 self._answered_unseen(node_id, batches, now_ms)
                 return True
-            posted = connection.post(request, version_max=self._version_max)
+            answered = partial(self._answered, node_id, batches)
+            is_posted = connection.post(request, answered, version_max=self._version_max)
         except KafkaError as error:
             self.core.not_sent(node_id, batches, error, now_ms)
             return False
-        assert posted is not None  # the connection was ready a moment ago
-        posted.add_done_callback(partial(self._answered, node_id, batches))
+        assert is_posted  # the connection was ready a moment ago
         return True
 
     @property
@@ -233,16 +233,14 @@ class ProducerDriver:
         written = {(batch.topic, batch.partition): Result(0) for batch in batches}
         self.core.answered(node_id, batches, written, now_ms)
 
-    def _answered(self, node_id: int, batches: list[Batch], answer: "asyncio.Future[Any]") -> None:
+    def _answered(
+        self, node_id: int, batches: list[Batch], response: ProduceResponse, error: KafkaError | None
+    ) -> None:
         now_ms = self._now_ms()
-        error = None if answer.cancelled() else answer.exception()
-        if isinstance(error, KafkaError):
+        if error is not None:
             self.core.lost(node_id, batches, error, now_ms)
-        elif error is not None or answer.cancelled():
-            why = error_for(ErrorCode.NETWORK_EXCEPTION, repr(error), about="producer")
-            self.core.lost(node_id, batches, why, now_ms)
         else:
-            self.core.answered(node_id, batches, self._results(batches, answer.result()), now_ms)
+            self.core.answered(node_id, batches, self._results(batches, response), now_ms)
         self.pump()
 
     def _results(self, batches: list[Batch], response: ProduceResponse) -> dict[tuple[str, int], Result]:
