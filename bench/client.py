@@ -23,7 +23,9 @@ CLIENTS = {
 TOPIC = "client-150"
 RECORDS = 1_000_000
 WARM_S = 3.0
-RATE_TARGETS = {SYNC: Target(CONFLUENT, 1.0), ASYNCIO: Target(SYNC, 0.8), ARROW: Target(CONFLUENT, 2.0)}
+AT_ONCE = {"headrace.share.initial.rebalance.delay.ms": "0"}
+"""The first member of a group would otherwise wait for others, on our broker for 100 ms."""
+RATE_TARGETS = {SYNC: Target(CONFLUENT, 1.1), ASYNCIO: Target(CONFLUENT, 1.1), ARROW: Target(CONFLUENT, 2.0)}
 NOT_LATER = {SYNC: Target(CONFLUENT, 1.0), ASYNCIO: Target(CONFLUENT, 1.0)}
 RATES = {
     "consume": Measure("150 a batch, implicit", "records/s", True, RATE_TARGETS),
@@ -36,9 +38,9 @@ CPUS = {
 JOIN = Measure("subscribe to first record", "ms", False)
 DELIVER_P50 = Measure("deliver, p50", "ms", False, NOT_LATER)
 DELIVER_P99 = Measure("deliver, p99", "ms", False)
-COMMIT_P50 = Measure("commit_sync, p50", "ms", False)
+COMMIT_P50 = Measure("commit_sync, p50", "ms", False, NOT_LATER)
 COMMIT_P99 = Measure("commit_sync, p99", "ms", False)
-ROUND_TRIP_CPU = Measure("produce, deliver, commit_sync: client CPU", "us", False)
+ROUND_TRIP_CPU = Measure("produce, deliver, commit_sync: client CPU", "us", False, NOT_LATER)
 LATENCIES = {
     DELIVER_P50: "deliver_p50_ms",
     DELIVER_P99: "deliver_p99_ms",
@@ -52,7 +54,10 @@ def run_clients(
     contest: Contest, folder: Path, *, rounds: int, seconds: float, say: Callable[[str], None]
 ) -> None:
     """One broker after the other. The first round warms it and does not count; Apache is warmed before that too."""
-    brokers: tuple[BrokerProcess, ...] = (Headrace(folder, bytecode=folder / "bytecode"), Apache(folder))
+    brokers: tuple[BrokerProcess, ...] = (
+        Headrace(folder, bytecode=folder / "bytecode", settings=AT_ONCE),
+        Apache(folder),
+    )
     for broker in brokers:
         try:
             running = broker.start(Policy.PAGE_CACHE)

@@ -1,5 +1,6 @@
 """Counting work instead of seconds: how many of the interpreter's operations a piece of code takes."""
 
+import gc
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -18,9 +19,13 @@ def operations(action: Callable[[], object]) -> int:
         return trace
 
     before = sys.gettrace()
+    is_collecting = gc.isenabled()
+    gc.disable()  # finalizers of what other tests have left behind are no work of this action
     sys.settrace(trace)
     try:
         action()
     finally:
         sys.settrace(before)
+        if is_collecting:
+            gc.enable()
     return count

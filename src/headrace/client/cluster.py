@@ -117,9 +117,10 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def start(self) -> None:
-        """Fetches the first metadata. After default.api.timeout.ms in vain the error names every address tried.
+    async def start(self, topics: Iterable[str] = ()) -> None:
+        """Fetches the first metadata, of `topics` too.
 
+        After default.api.timeout.ms in vain the error names every address tried.
         What waiting cannot cure (wrong credentials, an untrusted certificate, a service that is no Kafka) is
         raised at once.
         """
@@ -128,7 +129,7 @@ class Cluster:
         try:
             while True:
                 try:
-                    await self.refresh()
+                    await self.refresh(topics)
                     break
                 except (AuthenticationError, UnsupportedVersionError):
                     raise

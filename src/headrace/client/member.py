@@ -48,6 +48,7 @@ from headrace.client.delivery import AcknowledgeType, TopicPartition
 from headrace.client.errors import error_for
 from headrace.client.metrics import Metrics
 from headrace.client.settings import ShareSettings
+from headrace.wire.apis import prepare
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 
@@ -55,6 +56,8 @@ __all__ = ["AcquiredRange", "Arrival", "AsyncShareMember", "Lost", "Settled"]
 
 logger = logging.getLogger("headrace.client")
 FETCH_API = 78
+APIS = (18, 3, 10, 76, FETCH_API, 79)
+"""Those that every member uses, in the order of their use."""
 NEVER_MS = 1 << 62
 RENEW_VERSION = 2
 """The version of the share APIs from which brokers know RENEW and record_limit (Kafka 4.2)."""
@@ -83,6 +86,7 @@ class AsyncShareMember:
         on_change: Callable[[], None] | None = None,
     ) -> None:
         """`on_change` is called whenever a broker has responded or something else has happened."""
+        prepare(APIS)
         self.settings = settings
         self.metrics = Metrics()
         self.lock = threading.RLock()
@@ -131,7 +135,7 @@ class AsyncShareMember:
         if self._has_failed:
             await asyncio.sleep(self.settings.reconnect_backoff_max_ms / 1000)
         try:
-            await self._cluster.start()
+            await self._cluster.start(self.core.membership.topics)
         except BaseException as error:
             self._has_failed = isinstance(error, KafkaError)
             self._loop = None
@@ -147,6 +151,8 @@ class AsyncShareMember:
         with self.lock:
             self.core.subscribe(topics, now_ms=now_ms())
         self.pump()
+        if self._is_started and topics and not self._is_closed:
+            self.run_soon(self._look_up(topics))
 
     def configure(
         self,
@@ -576,6 +582,8 @@ class AsyncShareMember:
         else:
             with self.lock:
                 self.core.heartbeat_responded(response, now_ms=now_ms())
+            if not self.core.placement.is_complete:
+                self._learn_known()
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
         self.pump()
         self.wake()
@@ -593,6 +601,21 @@ class AsyncShareMember:
         finally:
             self._is_refreshing = False
         self.pump()
+
+    async def _look_up(self, topics: Collection[str]) -> None:
+        """Asks for the subscribed topics while the member joins, so that its first assignment need not wait for it."""
+        with contextlib.suppress(KafkaError):  # whoever needs it asks again
+            await self._cluster.refresh(topics)
+
+    def _learn_known(self) -> None:
+        """Places a new assignment without a request, where the metadata at hand has all of it."""
+        for topic_id, partitions in self.core.placement.assignment.items():
+            topic = self._cluster.topic_by_id(topic_id)
+            for partition in partitions:
+                known = None if topic is None else topic.partitions.get(partition)
+                if known is None or known.leader_id < 0:
+                    return
+        self._learn()
 
     def _learn(self) -> None:
         views = {}

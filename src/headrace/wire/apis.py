@@ -1,11 +1,12 @@
 """The APIs by key: their names, their messages (imported on first use), and the headers around them."""
 
 import struct
+from collections.abc import Iterable
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from headrace.wire.codec import MalformedMessage, read_uvarint
+from headrace.wire.codec import MalformedMessage, read_uvarint, reader, writer
 from headrace.wire.message import Message
 
 API_VERSIONS = 18
@@ -108,6 +109,17 @@ def _load(api_key: int, kind: str) -> type[Message]:
         loaded: Any = getattr(import_module(f"headrace.wire.messages.{module}"), name)
         found = _classes[api_key, kind] = loaded
     return found
+
+
+def prepare(api_keys: Iterable[int]) -> None:
+    """Compiles what writes requests and reads responses of these APIs, in their newest versions, beforehand.
+
+    It takes a few milliseconds for each process. Otherwise the first request and response wait for it.
+    """
+    for api_key in api_keys:
+        request, response = request_class(api_key), response_class(api_key)
+        writer(request, request.VERSIONS[1])
+        reader(response, response.VERSIONS[1])
 
 
 def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:

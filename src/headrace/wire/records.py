@@ -303,6 +303,16 @@ def encode_record(
     index: int, timestamp_delta: int, key: bytes | None, value: bytes | None, headers: Headers
 ) -> bytes:
     """One record as it stands in a batch, before compression."""
+    if key is None and value is not None and not headers:
+        size = len(value)
+        if size < _USUAL_SIZE_MAX and 0 <= timestamp_delta < _SMALL and index < _SMALL:
+            # The usual record: every number in it is in the table.
+            small = _SMALL_VARINTS
+            time, place, length = small[timestamp_delta], small[index], small[size]
+            body_size = len(time) + len(place) + len(length) + size + 3  # attributes, no key, no headers
+            return b"".join(
+                (small[body_size], _NO_ATTRIBUTES, time, place, _NULL, length, value, _NO_HEADERS)
+            )
     key_length = _NULL if key is None else _varint(len(key))
     value_length = _NULL if value is None else _varint(len(value))
     body = b"".join(
@@ -363,7 +373,9 @@ def _long_varint(number: int) -> bytes:
     return bytes(out)
 
 
-_SMALL_VARINTS = tuple(_long_varint(number) for number in range(2048))
+_SMALL = 2048
+_USUAL_SIZE_MAX = _SMALL - 16
+_SMALL_VARINTS = tuple(_long_varint(number) for number in range(_SMALL))
 """Most lengths, indexes and times of a batch are small."""
 _NULL = _long_varint(-1)
 _NO_ATTRIBUTES = b"\0"

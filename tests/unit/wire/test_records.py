@@ -191,3 +191,18 @@ def test_unknown_codecs_are_named(codec: int) -> None:
 def test_a_marker_that_compaction_has_emptied_ends_no_transaction() -> None:
     marker = build_marker(producer_id=5, producer_epoch=6, commit=True, coordinator_epoch=9, timestamp=0)
     assert read_marker(empty_batch(read_header(marker))) is None
+
+
+@pytest.mark.parametrize("size", [0, 63, 64, 2031, 2032, 2047, 2048, 9000])
+@pytest.mark.parametrize("delta", [-1, 0, 64, 2047, 2048])
+def test_a_record_without_key_reads_back_whatever_its_size_and_time(size: int, delta: int) -> None:
+    """Small numbers are encoded by a table, larger ones by computing them."""
+    count = 2050  # indexes beyond the table, too
+    given = [NewRecord(None, bytes(size), (), 10_000)]
+    given += [NewRecord(None, bytes(index % 7), (), 10_000 + delta) for index in range(1, count)]
+    given.append(NewRecord(None, bytes(size), (), 10_000 + delta))
+    found = read_records(build_batch(given))
+    assert [(one.key, one.value, one.timestamp) for one in found] == [
+        (one.key, one.value, one.timestamp) for one in given
+    ]
+    assert [one.offset for one in found] == list(range(count + 1))

@@ -262,6 +262,7 @@ class AsyncProducer:
                 self._waiting.remove(with_this)
 
     def _settle(self, outcomes: list[Outcome]) -> None:
+        of_many: dict[Many, None] = {}
         for topic, partition, tokens, cost, _, base_offset, error in outcomes:
             self._buffered -= cost
             for index, token in enumerate(tokens):
@@ -271,13 +272,17 @@ class AsyncProducer:
                         topic, partition, base_offset + index if base_offset >= 0 else -1
                     )
                 if type(token) is tuple:
-                    token[0].settle(token[1], metadata, error)
+                    many, place = token
+                    many.note(place, metadata, error)
+                    of_many[many] = None
                 elif token.done():  # type: ignore[attr-defined]
                     continue  # its caller was cancelled
                 elif error is None:
                     token.set_result(metadata)  # type: ignore[attr-defined]
                 else:
                     token.set_exception(error)  # type: ignore[attr-defined]
+        for many in of_many:
+            many.check()
         room = self.settings.buffer_memory - self._buffered
         while self._waiting and (room >= self._waiting[0][0] or not self._buffered):
             cost, waiter = self._waiting.popleft()

@@ -93,19 +93,21 @@ class Batch:
 
     def append(self, entry: Entry, generation: int, size_max: int) -> bool:
         """False when the record does not fit. The first one always does."""
-        if not self.count:
-            self.base_timestamp = self.max_timestamp = entry.timestamp
-        encoded = encode_record(
-            self.count, entry.timestamp - self.base_timestamp, entry.key, entry.value, entry.headers
-        )
-        if self.count and self.size + len(encoded) > size_max:
+        _, _, key, value, headers, timestamp, token, cost = entry
+        count = self.count
+        if not count:
+            self.base_timestamp = self.max_timestamp = timestamp
+        encoded = encode_record(count, timestamp - self.base_timestamp, key, value, headers)
+        size = self.size + len(encoded)
+        if count and size > size_max:
             return False
         self._encoded.append(encoded)
-        self.tokens.append(entry.token)
-        self.size += len(encoded)
-        self.count += 1
-        self.cost += entry.cost
-        self.max_timestamp = max(self.max_timestamp, entry.timestamp)
+        self.tokens.append(token)
+        self.size = size
+        self.count = count + 1
+        self.cost += cost
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
         self.generations[generation] = self.generations.get(generation, 0) + 1
         return True
 

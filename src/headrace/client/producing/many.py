@@ -26,17 +26,21 @@ class Many:
         return len(self._sent) - 1
 
     def settle(self, place: int, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        self.note(place, metadata, error)
+        self.check()
+
+    def note(self, place: int, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        """`settle` for one record of several; `check` must follow."""
         self._sent[place] = metadata
         if error is not None:
             self._failures += 1
             self._error = self._error or error
         self._settled += 1
-        self._check()
 
     def complete(self) -> None:
         """No more records will be added."""
         self._is_complete = True
-        self._check()
+        self.check()
 
     def result(self) -> list[RecordMetadata]:
         if self._error is not None:
@@ -47,6 +51,7 @@ class Many:
             ) from self._error
         return [metadata for metadata in self._sent if metadata is not None]
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Calls `on_done` when all are settled."""
         if self._is_complete and self._settled == len(self._sent):
             self._on_done()

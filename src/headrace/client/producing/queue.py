@@ -101,7 +101,8 @@ class PartitionQueue:
         return f"partition {self.topic}-{self.index}"
 
     def put(self, entry: Entry, generation: int, now_ms: float) -> None:
-        if not self.has_open_batch or not self._waiting[-1].append(entry, generation, self._size_max):
+        waiting = self._waiting
+        if not waiting or waiting[-1].is_sent or not waiting[-1].append(entry, generation, self._size_max):
             batch = Batch(self.topic, self.index, now_ms)
             batch.append(entry, generation, self._size_max)
             self._waiting.append(batch)

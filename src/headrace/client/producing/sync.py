@@ -323,6 +323,7 @@ class _Engine:
     def _settle(self, outcomes: list[Outcome]) -> None:
         freed = 0
         callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
+        of_many: dict[Many, None] = {}
         for topic, partition, tokens, cost, _, base_offset, error in outcomes:
             freed += cost
             for index, token in enumerate(tokens):
@@ -332,7 +333,9 @@ class _Engine:
                         topic, partition, base_offset + index if base_offset >= 0 else -1
                     )
                 if type(token) is tuple:
-                    token[0].settle(token[1], metadata, error)
+                    many, place = token
+                    many.note(place, metadata, error)
+                    of_many[many] = None
                     continue
                 assert isinstance(token, SendFuture)
                 callbacks += ((callback, token) for callback in token._settle(metadata, error))
@@ -344,6 +347,8 @@ class _Engine:
             self._buffered -= freed
             if self._waiting:
                 self._room.notify_all()
+        for many in of_many:
+            many.check()
         for callback, future in callbacks:
             try:
                 callback(future)
