@@ -280,9 +280,11 @@ class AcquiredRange:
     @property
     def is_finished(self) -> bool:
         """Nothing is left to do for it."""
-        if self._states is None:
+        states = self._states
+        if states is None:
             return self._state in FINISHED
-        return not self._states.translate(None, FINISHED)
+        # The ends first: a range that is answered piece by piece is asked after each of them.
+        return states[0] in FINISHED and states[-1] in FINISHED and not states.translate(None, FINISHED)
 
     def spans(
         self, first: int | None = None, last: int | None = None, *, of: bytes | None = None
@@ -294,11 +296,11 @@ class AcquiredRange:
             if low <= high and (of is None or self._state in of):
                 yield Span(low, high, self._state)
             return
-        base = self.first
-        for run in _RUN.finditer(bytes(self._states), low - base, high - base + 1):
+        # A copy of what is asked for, and of no more: the range may be large, and the piece small.
+        for run in _RUN.finditer(bytes(self._states[low - self.first : max(low, high + 1) - self.first])):
             state = run[1][0]
             if of is None or state in of:
-                yield Span(base + run.start(), base + run.end() - 1, state)
+                yield Span(low + run.start(), low + run.end() - 1, state)
 
     def lock_until_ms_of(self, offset: int) -> int:
         return next(
@@ -443,7 +445,7 @@ class AcquiredRange:
 
     def _joined(self, states: bytearray) -> bytearray | None:
         """A range whose offsets agree (again) has one state."""
-        if states.count(states[0]) == len(states):
+        if states[0] == states[-1] and states.count(states[0]) == len(states):
             self._state = states[0]
             return None
         return states

@@ -1,5 +1,7 @@
 """States of acquired offsets: what may follow what, as one state and as one for each offset."""
 
+import tracemalloc
+
 import pytest
 
 from headrace.client.core.ranges import (
@@ -218,3 +220,19 @@ def test_renewing_the_parts_one_by_one_renews_the_range() -> None:
     one.extend(7_000, 13, 16)
     assert [one.lock_until_ms_of(offset) for offset in (12, 13, 16, 17)] == [5_000, 7_000, 7_000, 6_000]
     assert one.expire(5_000) == [(10, 12)]
+
+
+def test_a_small_piece_of_a_large_range_costs_no_copy_of_the_range() -> None:
+    """Spark answers for thousands of pieces of one range: copies would be quadratic work."""
+    one = acquired(0, 999_999)
+    give(one, 0, C.ACCEPT)
+    tracemalloc.start()
+    try:
+        for offset in range(1, 200):
+            assert give(one, offset, C.ACCEPT if offset % 2 else C.RELEASE)
+            assert not one.is_finished
+        assert list(one.spans(199, 201)) == [Span(199, 199, S.ACCEPT), Span(200, 201, S.HANDED)]
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 100_000
