@@ -229,6 +229,36 @@ def test_what_spark_has_logged_is_on_disk_before_its_records_are_accepted(
     assert synced.index("offsets/0") < synced.index("offsets") < synced.index(".")
 
 
+def test_a_source_without_records_does_not_hold_up_the_others_of_its_query(
+    opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark commits an offset again for a source that has nothing in a micro-batch: another one has."""
+    waits: list[float] = []
+    wait = Acquirer.wait
+
+    async def note_wait(self: Acquirer, limits: Limits, wait_s: float, wanted: int | None) -> bool:
+        waits.append(wait_s)
+        return await wait(self, limits, wait_s, wanted)
+
+    monkeypatch.setattr(Acquirer, "wait", note_wait)
+    idle, start = opened(pollTimeoutMs=50), initial(queue)
+    assert idle.latest(start, None) == start
+    for _ in range(2):
+        idle.commit(start)
+        assert idle.latest(start, None) == start
+    assert idle.latest(start, None) == start
+    assert waits == [0.05, 0, 0, 0.05]
+    queue.send(10)
+    end = idle.latest(start, None)
+    while end == start:  # what has come is found without waiting, too
+        idle.commit(start)
+        end = idle.latest(start, None)
+    idle.log(end)
+    idle.commit(start)
+    idle.latest(end, None)
+    assert waits[-1] == 0.05
+
+
 def reset(admin: Admin, group: str) -> None:
     admin.alter_share_group_offsets(group, to=OffsetSpec.EARLIEST)
 

@@ -227,11 +227,12 @@ class Acquirer:
         """
         began_ms = now_ms()
         is_first = self._member.is_paused
+        fetch_wait_ms = self._options.client.fetch_max_wait_ms
         self._member.configure(is_paused=False)
         try:
             while not self._has(1, limits):
                 self.raise_error()
-                self._member.configure(fetch_wait_ms=self._options.client.fetch_max_wait_ms)
+                self._member.configure(fetch_wait_ms=fetch_wait_ms)
                 left_s = wait_s - (now_ms() - began_ms) / 1000
                 if limits.ends is not None:
                     if await self._is_drained(limits, began_ms):
@@ -244,11 +245,11 @@ class Acquirer:
                     return False
                 await self._change(min(left_s, LOOK_AGAIN_S))
             await self._gather(limits, wanted)
+            # What comes next is a micro-batch, and then its acknowledgement, which must not wait behind a fetch.
+            fetch_wait_ms = 0
             return True
         finally:
-            self._member.configure(
-                fetch_wait_ms=0
-            )  # what comes next is a micro-batch, and then its acknowledgement
+            self._member.configure(fetch_wait_ms=fetch_wait_ms)
 
     async def _gather(self, limits: Limits, wanted: int | None) -> None:
         """Waits as long as more comes, up to what is wanted."""

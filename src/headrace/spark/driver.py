@@ -5,7 +5,8 @@ Theory of operation (the order of Spark's calls is in docs/concepts/spark-guaran
     latest(start)      Spark has committed the micro-batch that ends at `start`: settle it, then plan the next one
     log(end)           Spark's offset log holds the micro-batch that ends at `end`: with handoff, accept it now
     commit(end)        comes when the next micro-batch is in the offset log, before its `log`; never with asynchronous
-                       progress tracking, and for the last one; it is the same step as in `latest`, if that was not done
+                       progress tracking, and for the last one; the same step as in `latest`, if that was not done.
+                       If this source has nothing in the next micro-batch, another one of the query has
     (a look)           where the checkpoint is known, its commit log is looked at while the micro-batch runs: the next
                        call may come a long time after the commit
     close()            gives back what no micro-batch has; may never be called
@@ -83,6 +84,8 @@ class Driver:
         self._log_sync = LogSync()
         self._committed = 0
         """The sequence of the offset that Spark called `commit` with last."""
+        self._are_others_busy = False
+        """Spark made a micro-batch after this source had nothing for it: another source of the query had."""
         self._recovered = RunSet()
         """What an earlier life had processed, until the first new micro-batch is planned."""
         self._is_alone = False
@@ -109,9 +112,12 @@ class Driver:
             return dict(start)
         self._run(self._forget_what_was_reset(acquirer))
         wanted = min((count for count in (records_max, self._last_count) if count), default=None)
+        # Spark asks one source after the other: one that waits while another has records holds them up.
+        wait_s = 0.0 if self._are_others_busy else self._options.wait_ms / 1000
+        self._are_others_busy = False
         offset = None
         while offset is None and self._run(
-            acquirer.wait(Limits(ends=self._ends), self._options.wait_ms / 1000, wanted)
+            acquirer.wait(Limits(ends=self._ends), wait_s, wanted)
         ):  # what came may have been lost by now, with a connection
             offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
@@ -151,6 +157,7 @@ class Driver:
         acquirer = self._open(offset, processed=offset.processed.replaced_by(offset.batch))
         self._committed = offset.sequence
         if offset.sequence == self._ledger.sequence:
+            self._are_others_busy = True
             self._run(self._settle(acquirer))
 
     def report(self) -> dict[str, Any] | None:

@@ -114,7 +114,8 @@ class SourceOptions:
     wait_ms: int = option(
         "pollTimeoutMs",
         500,
-        "How long a trigger waits for records before it reports that there are none.",
+        "How long a trigger waits for records before it reports that there are none. Not after a micro-batch that only "
+        "other sources of the query had records for.",
         maximum=60_000,
     )
     read_timeout_ms: int = option(
