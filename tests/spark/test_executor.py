@@ -10,6 +10,7 @@ from headrace.client import plain_fetch
 from headrace.client.cluster import Cluster
 from headrace.client.errors import LeaderNotAvailableError, TopicAuthorizationError
 from headrace.client.producing.sync import Producer
+from headrace.spark import executor
 from headrace.spark.errors import DataLossError
 from headrace.spark.executor import Reading, _kept, read_pieces
 from headrace.spark.options import SourceOptions
@@ -63,6 +64,18 @@ class Task:
 def task(queue: Queue) -> Task:
     queue.send(200)
     return Task(queue)
+
+
+def test_a_worker_keeps_what_its_imports_made_out_of_the_garbage_collection_once(
+    task: Task, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frozen: list[int] = []
+    monkeypatch.setattr(executor, "_frozen_pid", 0)
+    monkeypatch.setattr(executor.gc, "freeze", lambda: frozen.append(1))
+    for retry_ms in ("20", "20", "30"):
+        task.options["kafka.retry.backoff.ms"] = retry_ms  # other settings need another connection
+        assert task.offsets(Run(5, 9, 1)) == [5, 6, 7, 8, 9]
+    assert frozen == [1]
 
 
 def test_the_same_ranges_give_the_same_records_every_time(task: Task) -> None:

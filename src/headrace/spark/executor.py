@@ -12,6 +12,7 @@ the task waits for records.
 
 import asyncio
 import atexit
+import gc
 import logging
 import os
 import threading
@@ -187,6 +188,20 @@ async def _take(
     return bool(taken)
 
 
+_frozen_pid = 0
+
+
+def _freeze_imports() -> None:
+    """What the imports made lives as long as this process: the collection after each task passes it over.
+
+    Once, since what is garbage in this moment is never found any more.
+    """
+    global _frozen_pid
+    if _frozen_pid != os.getpid():
+        _frozen_pid = os.getpid()
+        gc.freeze()
+
+
 _kept = threading.local()
 """The worker of this thread: a Python worker of Spark runs one task after the other."""
 
@@ -200,4 +215,5 @@ def _worker(settings: ShareSettings) -> _Worker:
     _kept.worker = None
     _kept.worker = worker = _Worker(settings)
     atexit.register(worker.close)
+    _freeze_imports()  # now, when a connection has been made, all of them have run
     return worker
