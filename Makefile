@@ -16,7 +16,7 @@ FIRST ?= 1
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash simulate simulate-planted chaos spark bench docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test unit conform compat crash simulate simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,6 +65,10 @@ bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, al
 docs: $(SET_UP_DOCS) ## write the generated pages of docs/ and the site: build/site/index.html
 	$(BIN)/python tools/generate_docs.py
 	$(BIN)/zensical build --clean --strict
+
+dist: $(SET_UP) ## build the wheel and the source archive into dist/; a release sets PROJECT_URL=... for their links
+	rm -rf dist
+	PROJECT_URL="$(PROJECT_URL)" $(BIN)/hatchling build -d dist
 
 generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
 	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing)"

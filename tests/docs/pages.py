@@ -11,8 +11,9 @@ A page says by its blocks how it is to be run:
   ports.
 - `<!-- runs on -->` above a console block: its command goes on until the page ends, as in another terminal. It is
   waited for until it has printed what the block says, and Ctrl+C must end it with status 0.
-- `<!-- not run: why -->` above a block leaves it out. `<!-- python` and lines of Python before `-->` belong to the
-  program unseen: what a page takes for granted, such as a broker with records in it.
+- `<!-- not run: why -->` above a block leaves it out. The reason `PAGE runs it` means that PAGE has the same block.
+- `<!-- python` and lines of Python before `-->` belong to the program unseen: what a page takes for granted, such as a
+  broker with records in it.
 """
 
 import doctest

@@ -1,10 +1,13 @@
 """Every Python program, file and command in the pages of the documentation does what its page says."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import REPOSITORY, Page, all_pages, read_page, run_page
+
+ELSEWHERE = re.compile(r"^<!-- not run: (\S+) runs it -->\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def parameters() -> list[object]:
@@ -22,6 +25,15 @@ def parameters() -> list[object]:
 @pytest.mark.parametrize("page", parameters())
 def test_a_page_does_what_it_says(page: Page, tmp_path: Path) -> None:
     run_page(page, tmp_path)
+
+
+def test_a_block_that_another_page_runs_is_in_that_page_word_for_word() -> None:
+    found = 0
+    for path in [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]:
+        for page, text in ELSEWHERE.findall(path.read_text()):
+            assert text in [block.text for block in read_page(REPOSITORY / page).blocks], f"{path}: {page}"
+            found += 1
+    assert found > 0
 
 
 def page_of(tmp_path: Path, *lines: str) -> Page:

@@ -21,7 +21,7 @@ INVENTED = {"page.md"}
 
 def foreign_references(text: str, folder: Path) -> Iterator[str]:
     for line in text.splitlines():
-        for name in DOCUMENT.findall(line):
+        for name in (found.lstrip("/") for found in DOCUMENT.findall(line)):
             roots = (REPOSITORY, REPOSITORY / "docs", folder)
             if name not in PAGES | INVENTED and not any((root / name).is_file() for root in roots):
                 yield name
@@ -48,7 +48,14 @@ def test_no_file_refers_to_a_document_outside_the_repository() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["see semantics.md", "(design decision 3)", "Section 2.3: when", "docs/how-to/no-such-page.md"]
+    "line",
+    [
+        "see semantics.md",
+        "(design decision 3)",
+        "Section 2.3: when",
+        "docs/how-to/no-such-page.md",
+        "/tmp/notes.md",
+    ],
 )
 def test_a_reference_to_a_document_outside_is_found(line: str) -> None:
     assert list(foreign_references(line, REPOSITORY)) != []

@@ -37,8 +37,8 @@ async def _overview(site: Site, _: model.NoParameters) -> model.Overview:
     return site.overview
 
 
-async def _groups(site: Site, _: model.NoParameters) -> model.Rows:
-    return model.Rows(groups=site.overview.groups)
+async def _groups(site: Site, _: model.NoParameters) -> model.GroupRows:
+    return model.GroupRows(groups=site.overview.groups)
 
 
 async def _topics(site: Site, _: model.NoParameters) -> model.TopicRows:
@@ -74,7 +74,7 @@ async def _session(site: Site, _: model.NoParameters) -> model.Session:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/overview", "Brokers, topics and groups, with rates and lag, as last sampled.",
               model.NoParameters, model.Overview, _overview),
-    Operation("GET", "/groups", "Every group.", model.NoParameters, model.Rows, _groups),
+    Operation("GET", "/groups", "Every group.", model.NoParameters, model.GroupRows, _groups),
     Operation("GET", "/group", "One group: members, and windows (share) or offsets (consumer).",
               model.GroupChoice, model.GroupPage, _group),
     Operation("GET", "/group/config", "Every config of a group.",

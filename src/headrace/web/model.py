@@ -337,7 +337,7 @@ class Charts:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rows:
+class GroupRows:
     groups: tuple[GroupRow, ...]
 
 

@@ -66,7 +66,7 @@ class _Run:
 
 
 @dataclass(slots=True, eq=False)
-class _Held:
+class _HeldJob:
     """A held record with what is known of it here."""
 
     job: Job
@@ -111,9 +111,9 @@ class TaskRunner:
         )
         self._drain_timeout = drain_timeout
         self._metrics = TaskMetrics()
-        self._held: dict[Job, _Held] = {}
-        self._places: dict[tuple[int, int], _Held] = {}
-        self._copying: dict[asyncio.Task[None], _Held] = {}
+        self._held: dict[Job, _HeldJob] = {}
+        self._places: dict[tuple[int, int], _HeldJob] = {}
+        self._copying: dict[asyncio.Task[None], _HeldJob] = {}
         self._loop = asyncio.get_running_loop()
         self._pool = _build_pool(task)
         self._stopping = asyncio.Event()
@@ -195,7 +195,7 @@ class TaskRunner:
     def _admit(self, delivery: Delivery) -> None:
         self._metrics.received += 1
         job = Job(delivery.partition, delivery.offset, delivery.key, delivery.delivery_count)
-        held = _Held(job, delivery)
+        held = _HeldJob(job, delivery)
         self._held[job] = held
         self._places[(delivery.partition, delivery.offset)] = held
         self._carry_out(held, self.scheduler.admit(job), None)
@@ -219,7 +219,7 @@ class TaskRunner:
             self._pumps_soon = True
             self._loop.call_soon(self._pump)
 
-    def _start(self, held: _Held) -> None:
+    def _start(self, held: _HeldJob) -> None:
         delivery, options = held.delivery, self.task.options
         try:
             body = self.task.codec.read(delivery.value, delivery.headers)
@@ -237,7 +237,7 @@ class TaskRunner:
             run.timer = self._loop.call_later(options.timeout, self._time_is_up, held, run)
         call.future.add_done_callback(partial(self._ended, held, run))
 
-    def _ended(self, held: _Held, run: _Run, future: "asyncio.Future[Outcome]") -> None:
+    def _ended(self, held: _HeldJob, run: _Run, future: "asyncio.Future[Outcome]") -> None:
         if run.timer is not None:
             run.timer.cancel()
         if self._is_closed:
@@ -258,7 +258,7 @@ class TaskRunner:
             outcome = timed_out(self.task.options.timeout)
         self._finished(held, outcome)
 
-    def _time_is_up(self, held: _Held, run: _Run) -> None:
+    def _time_is_up(self, held: _HeldJob, run: _Run) -> None:
         run.is_timed_out = True
         self._metrics.timed_out += 1
         if run.call.stop():
@@ -266,7 +266,7 @@ class TaskRunner:
         else:
             self._abandon(held, run)
 
-    def _abandon(self, held: _Held, run: _Run) -> None:
+    def _abandon(self, held: _HeldJob, run: _Run) -> None:
         assert self.task.options.timeout is not None
         run.is_abandoned = True
         held.run = None
@@ -279,7 +279,7 @@ class TaskRunner:
         )  # fmt: skip
         self._finished(held, timed_out(self.task.options.timeout), frees_slot=False)
 
-    def _finished(self, held: _Held, outcome: Outcome, *, frees_slot: bool = True) -> None:
+    def _finished(self, held: _HeldJob, outcome: Outcome, *, frees_slot: bool = True) -> None:
         decision = self.scheduler.finished(
             held.job, outcome, now_ms=self._now_ms(), chance=random.random(), frees_slot=frees_slot
         )
@@ -288,7 +288,7 @@ class TaskRunner:
         self._carry_out(held, decision, outcome)
         self._pump_soon()
 
-    def _carry_out(self, held: _Held, decision: Decision, outcome: Outcome | None) -> None:
+    def _carry_out(self, held: _HeldJob, decision: Decision, outcome: Outcome | None) -> None:
         match decision.verdict:
             case Verdict.ACCEPT:
                 self._metrics.succeeded += 1
@@ -306,7 +306,7 @@ class TaskRunner:
                 if held.job.stage is Stage.GONE:
                     self._forget(held)
 
-    def _settle(self, held: _Held, answer: AcknowledgeType, reason: str | None = None) -> None:
+    def _settle(self, held: _HeldJob, answer: AcknowledgeType, reason: str | None = None) -> None:
         self._forget(held)
         try:
             if answer is AcknowledgeType.REJECT:
@@ -326,7 +326,7 @@ class TaskRunner:
         with contextlib.suppress(IllegalStateError):  # closed in between; closing has sent it
             self._consumer.commit_async()
 
-    def _release(self, held: _Held) -> None:
+    def _release(self, held: _HeldJob) -> None:
         self._metrics.released += 1
         if held.job.delivery_count >= self._facts.delivery_limit and not self._facts.broker_dead_letters:
             logger.error(
@@ -335,13 +335,13 @@ class TaskRunner:
             )  # fmt: skip
         self._settle(held, AcknowledgeType.RELEASE)
 
-    def _forget(self, held: _Held) -> None:
+    def _forget(self, held: _HeldJob) -> None:
         self._held.pop(held.job, None)
         place = (held.job.partition, held.job.offset)
         if self._places.get(place) is held:
             del self._places[place]
 
-    def _give_up(self, held: _Held, cause: Cause, outcome: Outcome | None) -> None:
+    def _give_up(self, held: _HeldJob, cause: Cause, outcome: Outcome | None) -> None:
         if cause is Cause.REJECTED:
             self._metrics.rejected += 1
         elif cause is Cause.UNREADABLE:
@@ -360,7 +360,7 @@ class TaskRunner:
         self.scheduler.settled(held.job)
         self._settle(held, AcknowledgeType.REJECT, why)
 
-    def _spawn(self, held: _Held, coroutine: Coroutine[Any, Any, None]) -> None:
+    def _spawn(self, held: _HeldJob, coroutine: Coroutine[Any, Any, None]) -> None:
         copying = self._loop.create_task(coroutine)
         self._copying[copying] = held
         copying.add_done_callback(self._copied)
@@ -372,7 +372,7 @@ class TaskRunner:
         self._pump_soon()
 
     async def _dead_letter(
-        self, held: _Held, letters: DeadLetterWriter, cause: Cause, outcome: Outcome | None
+        self, held: _HeldJob, letters: DeadLetterWriter, cause: Cause, outcome: Outcome | None
     ) -> None:
         if not await letters.write(held.job, held.delivery, cause, outcome):
             return  # its lock was lost: whoever has it now gives it up anew
@@ -446,7 +446,7 @@ class TaskRunner:
                     self._changed.clear()
                     await self._changed.wait()
 
-    def _release_cut(self, held: _Held) -> None:
+    def _release_cut(self, held: _HeldJob) -> None:
         """A record whose function was not waited for: it never failed, so it goes to another worker."""
         if held.run is not None:
             held.run.is_abandoned = True
@@ -455,7 +455,7 @@ class TaskRunner:
         self._release(held)
         self._pump_soon()
 
-    def _log_retry(self, held: _Held, decision: Decision, outcome: Outcome) -> None:
+    def _log_retry(self, held: _HeldJob, decision: Decision, outcome: Outcome) -> None:
         logger.warning(
             "%s: %s failed (attempt %d of %d), again in %.1f s: %s: %s",
             self.task.name, held, held.job.attempts, self.scheduler.rules.attempts_max, decision.delay_ms / 1000,
