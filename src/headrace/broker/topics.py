@@ -446,7 +446,8 @@ class Topics:
         expected = {directory_name(row.name, index) for row in rows for index in range(row.partitions)}
         found = {name for name in self._logs.disk.list() if parse_directory_name(name) is not None}
         if found - expected:
-            self._logs.set_aside_strays({row.id for row in rows})
+            partitions = {row.id: row.partitions for row in rows}
+            self._logs.set_aside_strays(partitions, partitions)
 
     @staticmethod
     def _tell(listeners: Sequence[DeletionListener], topic: Topic) -> list[PartitionLog]:

@@ -69,6 +69,12 @@ class Checkpoint:
             for key in keys:
                 self._entries.pop(key, None)
 
+    def drop(self, keys: Collection[Key]) -> None:
+        """Others will have these keys: the entries must be gone from the file before."""
+        with self._guard:
+            for key in keys:
+                self._version += self._entries.pop(key, None) is not None
+
     def replace_all(self, entries: dict[Key, int]) -> None:
         with self._guard:
             self._entries = dict(entries)

@@ -363,19 +363,43 @@ class LogManager:
         self.disk.rename(log.directory, name)
         self._doomed.append(Doomed(due_ms, name))
 
-    def set_aside_strays(self, topic_ids: Container[bytes]) -> list[str]:
-        """Renames directories of topics that nobody knows, as after lost metadata; never deletes them."""
-        strays = []
+    def set_aside_strays(
+        self, topic_ids: Container[bytes], partitions: Mapping[bytes, int] | None = None
+    ) -> list[str]:
+        """Renames directories that nobody knows, as after lost metadata; never deletes them.
+
+        They are of unknown topics, or, where it is said how many partitions each topic has, beyond these: a power cut
+        may undo that a topic has grown, and the next partition of that number begins anew.
+        """
+        strays: dict[str, bytes] = {}
+        beyond: dict[str, Key] = {}
         for name in self.disk.list():
-            if parse_directory_name(name) is None:
+            partition = parse_directory_name(name)
+            topic_id = read_topic_id(self.disk, name) if partition is not None else None
+            if partition is None or topic_id is None:
                 continue
-            topic_id = read_topic_id(self.disk, name)
-            if topic_id is not None and topic_id not in topic_ids:
-                self._set_aside(name, topic_id)
-                strays.append(name)
+            if topic_id not in topic_ids:
+                strays[name] = topic_id
+            elif partitions is not None and partition[1] >= partitions.get(topic_id, 0):
+                beyond[name] = (topic_id, partition[1])
+        strays |= {name: key[0] for name, key in beyond.items() if self._is_forgotten(key)}
+        for name, topic_id in strays.items():
+            self._set_aside(name, topic_id)
         if strays:
             self.store.root.note_changed()
-        return strays
+        if beyond:
+            self.store.root.sync()
+        return list(strays)
+
+    def _is_forgotten(self, key: Key) -> bool:
+        """What the checkpoints say of this partition must not be said of the next one of its number."""
+        try:
+            for checkpoint in self._checkpoints():
+                checkpoint.drop([key])
+                checkpoint.sync()
+        except KafkaError as error:
+            logger.error("%s", error.message)
+        return not any(key in checkpoint.saved for checkpoint in self._checkpoints())
 
     def _set_aside(self, directory: str, topic_id: bytes) -> None:
         name = f"{directory[:190]}.{topic_id.hex()}"

@@ -249,6 +249,29 @@ def test_directories_of_unknown_topics_are_set_aside(caplog: pytest.LogCaptureFi
     assert disk.exists(f"orders-0.{TOPIC_ID.hex()}-stray/00000000000000000000.log")
 
 
+def test_a_partition_that_its_topic_does_not_have_is_set_aside_and_the_next_one_begins_anew() -> None:
+    """A power cut may undo that a topic has grown, and not what was written to the new partition."""
+    disk = MemoryDisk()
+    for index in (0, 1):
+        manager = LogManager(disk, now_ms=NOW)
+        log = manager.open_log("orders", index, LogConfig(), TOPIC_ID)
+        log.append(batch("old", "older"), now_ms=NOW)
+        log.delete_records(1)
+        log.roll(NOW)
+        manager.sync([log])
+        manager.close(clean=False)
+        disk.restart()
+    manager = LogManager(disk, now_ms=NOW)
+    assert manager.set_aside_strays({TOPIC_ID}, {TOPIC_ID: 1}) == ["orders-1"]
+    assert disk.exists(f"orders-1.{TOPIC_ID.hex()}-stray/00000000000000000000.log")
+    log = manager.open_log("orders", 1, LogConfig(), TOPIC_ID)
+    assert (log.start_offset, log.end_offset) == (0, 0)
+    log.append(batch("new"), now_ms=NOW)
+    disk.restart()
+    log = LogManager(disk, now_ms=NOW).open_log("orders", 1, LogConfig(), TOPIC_ID)
+    assert values_of(log) == ["new"]
+
+
 def test_a_directory_is_set_aside_again_and_again() -> None:
     disk = MemoryDisk()
     for _ in range(3):
