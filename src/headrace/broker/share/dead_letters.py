@@ -60,6 +60,10 @@ class DeadLetter(NamedTuple):
     cause: str
 
 
+class _NoTarget(Exception):
+    """The group's dead letters may not be written where it wants them. Says why."""
+
+
 class DeadLetters:
     def __init__(self, core: "BrokerCore") -> None:
         self._core = core
@@ -86,17 +90,14 @@ class DeadLetters:
     def copy(self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]) -> Later[None]:
         """Resolves when the copies are durable, or at once where none can be written (the log says why)."""
         copied: Later[None] = Later()
-        try:
-            target = self._target(group_id, source)
-        except (KafkaError, ValueError) as error:
-            self._give_up(group_id, source, letters, error)
-            copied.resolve(None)
-            return copied
-        attempt = _Attempt(target, self._pieces(group_id, source, letters))
+        attempt = _Attempt(self._pieces(group_id, source, letters))
 
         def copy_on() -> Steps:
             """Until everything is written, or until a timer or the slow thread calls it again."""
             try:
+                target = attempt.target
+                if target is None:
+                    target = attempt.target = self._target(group_id, source)
                 piece = attempt.next_piece()
                 while piece is not None:
                     if isinstance(piece, _Packed):
@@ -107,8 +108,8 @@ class DeadLetters:
                     piece = attempt.next_piece()
                     if is_enough and piece is not None:
                         yield
-            except KafkaError as error:
-                if attempt.may_succeed_after(error):
+            except (KafkaError, _NoTarget) as error:
+                if isinstance(error, KafkaError) and attempt.may_succeed_after(error):
                     self._core.note_refused_write(error)
                     deadline_ms = self._core.clock.monotonic_ms() + attempt.wait_ms
                     self._core.timers.at(deadline_ms, lambda: self._core.slices.run(copy_on()))
@@ -134,19 +135,19 @@ class DeadLetters:
     def _target(self, group_id: str, source: "Partition") -> "Partition":
         name = self._topic_name(group_id)
         if name.startswith("__"):
-            raise ValueError(f"{name} is the name of an internal topic")
+            raise _NoTarget(f"{name} is the name of an internal topic")
         topic = self._core.topics.get(name)
         if topic is not None and topic.configs.get(ENABLED, "false").lower() != "true":
-            raise ValueError(f"topic {name} has {ENABLED}=false; set it to true")
+            raise _NoTarget(f"topic {name} has {ENABLED}=false; set it to true")
         prefix = self._core.settings.str("errors.deadletterqueue.topic.name.prefix")
         if not name.startswith(prefix):
-            raise ValueError(f"{name} does not begin with errors.deadletterqueue.topic.name.prefix={prefix}")
+            raise _NoTarget(f"{name} does not begin with errors.deadletterqueue.topic.name.prefix={prefix}")
         topic = topic or self._create(name)
         return topic.partitions[source.index % len(topic.partitions)]
 
     def _create(self, name: str) -> "Topic":
         if not self._core.settings.bool("errors.deadletterqueue.auto.create.topics.enable"):
-            raise ValueError(
+            raise _NoTarget(
                 f"topic {name} does not exist; create it, or set errors.deadletterqueue.auto.create.topics.enable=true"
             )
         configs = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
@@ -233,8 +234,9 @@ _Piece = _Batch | _Packed
 class _Attempt:
     """Pieces on their way to a topic; the one that was refused comes first when it is tried again."""
 
-    def __init__(self, target: "Partition", pieces: Iterator[_Piece]) -> None:
-        self._target = target
+    def __init__(self, pieces: Iterator[_Piece]) -> None:
+        self.target: Partition | None = None
+        """None: the topic has not been found, nor made."""
         self._pieces = pieces
         self._last: _Piece | None = None
         self._is_refused = False
@@ -248,11 +250,13 @@ class _Attempt:
 
     def may_succeed_after(self, error: KafkaError) -> bool:
         """A full disk may have room later; the records wait in ARCHIVING for that. A damaged log is lost."""
-        log = self._target.log
-        self._is_refused = (
-            error.code is ErrorCode.KAFKA_STORAGE_ERROR and log.damage is None and not log.is_deleted
-        )
         self.wait_ms = min(2 * self.wait_ms, RETRY_MS_MAX)
+        if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
+            return False
+        if self.target is None:
+            return True
+        log = self.target.log
+        self._is_refused = log.damage is None and not log.is_deleted
         return self._is_refused
 
 

@@ -510,6 +510,25 @@ class TestUntilTheCopyIsSafe:
         runner.run_all()
         assert office.count_of(RecordState.ARCHIVING) == 0
 
+    def test_a_full_disk_that_keeps_the_topic_from_being_made_is_waited_for(
+        self, office: Office, runner: WhenTold
+    ) -> None:
+        member = Member(office, "a")
+        member.take(office.orders)
+        runner.run_all()
+        database = office.core.metadata._database
+        database.execute("PRAGMA query_only=1")
+        assert member.settle(office.orders, (0, 2, REJECT)) == 0
+        runner.run_all()
+        office.advance(1.1)
+        assert office.core.topics.get(QUEUE) is None
+        assert office.count_of(RecordState.ARCHIVING) == 3
+        database.execute("PRAGMA query_only=0")
+        office.advance(2.1)
+        assert office.offsets() == [0, 1, 2]
+        runner.run_all()
+        assert office.count_of(RecordState.ARCHIVING) == 0
+
 
 class TestManyLetters:
     def office(self, records: int, *, compression: int = 3, size: int = 10, **options: Any) -> Office:
