@@ -6,7 +6,7 @@ second in one process, seven times what rows as tuples reach. What is the same f
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 
@@ -35,11 +35,36 @@ class Wanted(Protocol):
     def delivery_count(self) -> int: ...
 
 
-class _Place(NamedTuple):
-    topic: str
-    partition: int
-    row: int
-    """The first of its rows."""
+class _Repeated:
+    """A column of which neighboring rows are mostly alike: each value once, with the number of its rows."""
+
+    __slots__ = ("_counts", "_values")
+
+    def __init__(self) -> None:
+        self._values: list[Any] = []
+        self._counts: list[int] = []
+
+    def extend(self, value: Any, count: int) -> None:
+        if self._values and self._values[-1] == value:
+            self._counts[-1] += count
+        else:
+            self._values.append(value)
+            self._counts.append(count)
+
+    def cut(self, rows: int) -> None:
+        """Takes back what is behind these."""
+        while self._counts and (surplus := sum(self._counts) - rows) > 0:
+            if self._counts[-1] > surplus:
+                self._counts[-1] -= surplus
+            else:
+                self._counts.pop()
+                self._values.pop()
+
+    def build(self, type: pa.DataType) -> pa.Array:
+        if len(self._values) == 1:
+            return pa.repeat(pa.scalar(self._values[0], type), self._counts[0])
+        pairs = zip(self._values, self._counts, strict=True)
+        return pa.array([value for value, count in pairs for _ in range(count)], type)
 
 
 class ColumnBuilder:
@@ -93,34 +118,28 @@ class ColumnBuilder:
         columns = {
             "key": pa.array(self._keys, pa.binary()),
             "value": pa.array(self._values, pa.binary()),
-            "topic": self._by_place("topic", pa.string()),
-            "partition": self._by_place("partition", pa.int32()),
+            "topic": self._topics.build(pa.string()),
+            "partition": self._partitions.build(pa.int32()),
             "offset": pa.array(self._offsets, pa.int64()),
-            "timestamp": pa.array(self._timestamps, pa.int64()).cast(_MILLIS).cast(_MICROS),
-            "timestampType": pa.array(self._timestamp_types, pa.int32()),
+            "timestamp": pa.array(self._timestamps, pa.int64()).view(_MILLIS).cast(_MICROS),
+            "timestampType": self._timestamp_types.build(pa.int32()),
         }
         if self._include_headers:
-            columns["headers"] = pa.array(self._headers, _HEADERS)
-        columns["deliveryCount"] = pa.array(self._delivery_counts, pa.int32())
+            has_headers = any(self._headers)
+            columns["headers"] = (
+                pa.array(self._headers, _HEADERS) if has_headers else pa.nulls(self.rows, _HEADERS)
+            )
+        columns["deliveryCount"] = self._delivery_counts.build(pa.int32())
         return pa.RecordBatch.from_arrays(list(columns.values()), names=list(columns))
-
-    def _by_place(self, name: str, type: pa.DataType) -> pa.Array:
-        ends = [place.row for place in self._places[1:]] + [self.rows]
-        parts = [
-            pa.repeat(pa.scalar(getattr(place, name), type), end - place.row)
-            for place, end in zip(self._places, ends, strict=True)
-        ]
-        return parts[0] if len(parts) == 1 else pa.concat_arrays(parts)
 
     def _clear(self) -> None:
         self._bytes = 0
-        self._places: list[_Place] = []
+        self._topics, self._partitions = _Repeated(), _Repeated()
+        self._timestamp_types, self._delivery_counts = _Repeated(), _Repeated()
         self._keys: list[bytes | None] = []
         self._values: list[bytes | None] = []
         self._offsets: list[int] = []
         self._timestamps: list[int] = []
-        self._timestamp_types: list[int] = []
-        self._delivery_counts: list[int] = []
         self._headers: list[list[tuple[str, bytes | None]] | None] = []
 
     def _cut(self, rows: int) -> None:
@@ -130,13 +149,12 @@ class ColumnBuilder:
             self._values,
             self._offsets,
             self._timestamps,
-            self._timestamp_types,
-            self._delivery_counts,
             self._headers,
         ]
         for column in columns:
             del column[rows:]
-        self._places = [place for place in self._places if place.row < rows]
+        for repeated in (self._topics, self._partitions, self._timestamp_types, self._delivery_counts):
+            repeated.cut(rows)
 
     def _chunks(self, header: BatchHeader, batch: Buffer) -> Iterator[None]:
         """Adds the records, a few hundred at a time."""
@@ -146,30 +164,45 @@ class ColumnBuilder:
         self._bytes += header.size
         for records in read_chunks(batch):
             if whole is not None:
-                self._extend(records, [whole.delivery_count] * len(records), header)
+                self._delivery_counts.extend(whole.delivery_count, len(records))
             else:
-                kept = [(each, run) for each in records if (run := self._run_of(each.offset)) is not None]
-                self._extend([each for each, _ in kept], [run.delivery_count for _, run in kept], header)
+                records = self._wanted(records)
+            self._extend(records, header)
             yield
 
-    def _extend(self, records: Sequence[Record], delivery_counts: list[int], header: BatchHeader) -> None:
-        if not records:
+    def _wanted(self, records: list[Record]) -> list[Record]:
+        """Those that are in the runs; their delivery counts are noted."""
+        kept: list[Record] = []
+        for record in records:
+            run = self._run_of(record.offset)
+            if run is not None:
+                kept.append(record)
+                self._delivery_counts.extend(run.delivery_count, 1)
+        return kept
+
+    def _extend(self, records: Sequence[Record], header: BatchHeader) -> None:
+        """All but the delivery counts. The offsets come last: they say how many rows there are."""
+        count = len(records)
+        if not count:
             return
-        if not self._places or self._places[-1][:2] != self._place:
-            self._places.append(_Place(*self._place, self.rows))
+        self._topics.extend(self._place[0], count)
+        self._partitions.extend(self._place[1], count)
+        self._timestamp_types.extend(int(header.is_log_append_time), count)
         # A list comprehension per column: ten times faster here than one loop over the records.
         self._keys += [record.key for record in records]
         self._values += [record.value for record in records]
         if header.is_log_append_time:
-            self._timestamps += [header.max_timestamp] * len(records)
+            self._timestamps += [header.max_timestamp] * count
         else:
             self._timestamps += [record.timestamp for record in records]
-        self._timestamp_types += [int(header.is_log_append_time)] * len(records)
-        self._delivery_counts += delivery_counts
         if self._include_headers:
             # Spark's Kafka source gives null, not an empty list, to a record without headers.
             self._headers += [record.headers or None for record in records]
-        self._offsets += [record.offset for record in records]
+        first = records[0].offset
+        if records[-1].offset - first + 1 == count:  # no gaps, as usual: offsets ascend
+            self._offsets += range(first, first + count)
+        else:
+            self._offsets += [record.offset for record in records]
 
     def _run_of(self, offset: int) -> Wanted | None:
         index = bisect_right(self._firsts, offset) - 1

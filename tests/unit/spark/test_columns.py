@@ -11,6 +11,7 @@ from headrace.client.columns import ROWS_PER_BATCH, ColumnBuilder
 from headrace.spark.runs import Run
 from headrace.spark.source import KafkaShareSource
 from headrace.wire.batches import Compression, read_header, stamp_append_time
+from headrace.wire.errors import KafkaError
 from headrace.wire.records import Headers, NewRecord, build_batch
 
 
@@ -105,3 +106,22 @@ def test_arrow_batches_are_of_bounded_size() -> None:
     tables = build((Run(0, 99_999, 1),), batch(25_000))
     assert sum(table.num_rows for table in tables) == 25_000
     assert max(table.num_rows for table in tables) <= ROWS_PER_BATCH + 256
+
+
+def test_rows_of_several_partitions_are_one_table_and_a_batch_that_cannot_be_read_adds_none() -> None:
+    builder = ColumnBuilder(include_headers=False)
+    builder.want("orders", 3, (Run(0, 9, 1),))
+    builder.add(read_header(batch(2)), batch(2))
+    broken = bytearray(batch(300, base_offset=0))
+    broken[-1] ^= 0xFF
+    builder.want("bills", 0, (Run(0, 100, 2), Run(101, 400, 3)))
+    with pytest.raises(KafkaError):
+        builder.add(read_header(broken), bytes(broken))
+    builder.add(read_header(batch(1, base_offset=101)), batch(1, base_offset=101))
+    (table,) = builder.rest()
+    columns = ("topic", "partition", "offset", "deliveryCount")
+    assert [tuple(row[name] for name in columns) for row in table.to_pylist()] == [
+        ("orders", 3, 0, 1),
+        ("orders", 3, 1, 1),
+        ("bills", 0, 101, 3),
+    ]
