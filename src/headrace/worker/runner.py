@@ -17,7 +17,7 @@ from typing import Any
 
 from headrace.client.aio import AsyncShareConsumer
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
-from headrace.client.errors import CorruptRecordError, IllegalStateError, WakeupError
+from headrace.client.errors import AuthorizationError, CorruptRecordError, IllegalStateError, WakeupError
 from headrace.wire.errors import KafkaError
 from headrace.worker.dead_letter_writer import DeadLetterWriter
 from headrace.worker.dead_letters import describe
@@ -35,6 +35,9 @@ POLL_S = 30.0
 STOP_S = 5.0
 """How long a coroutine or a process may take to end once it was told to."""
 CLOSE_S = 30.0
+DENIED_WAIT_S = 1.0
+DENIED_LOG_MS = 60_000
+"""How often a worker whose access was taken away says so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,8 @@ class TaskRunner:
         self._loop = asyncio.get_running_loop()
         self._pool = _build_pool(task)
         self._stopping = asyncio.Event()
+        self._denied_ms: int | None = None
+        """When the log last said that access is denied."""
         self._cutting = asyncio.Event()
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -188,9 +193,23 @@ class TaskRunner:
             except CorruptRecordError as error:
                 logger.error("%s: %s", self.task.name, error)
                 continue
+            except AuthorizationError as error:
+                if self._consumer.acquisition_lock_timeout_ms() is None:
+                    raise  # it has never worked: a mistake in the setup
+                await self._wait_for_access(error)
+                continue
             for delivery in deliveries:
                 self._admit(delivery)
             self._pump()
+
+    async def _wait_for_access(self, error: AuthorizationError) -> None:
+        """Access was taken away from a worker that had it. Somebody may give it back; to end would not help."""
+        now_ms = self._now_ms()
+        if self._denied_ms is None or now_ms - self._denied_ms >= DENIED_LOG_MS:
+            self._denied_ms = now_ms
+            logger.error("%s: %s The worker gets no records now, and goes on trying.", self.task.name, error)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), DENIED_WAIT_S)
 
     def _admit(self, delivery: Delivery) -> None:
         self._metrics.received += 1
