@@ -5,7 +5,7 @@ As with appends (`environment.py`), methods of the broker's classes are wrapped 
 the watcher of the current life is told. Nothing is changed on the way.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from headrace.broker.share.loaded import LoadedPartition
@@ -103,7 +103,8 @@ def _watch_engine() -> None:
 
 
 def _watch_store() -> None:
-    initialize, write = ShareStateStore.initialize, ShareStateStore.write
+    initialize, initialize_new = ShareStateStore.initialize, ShareStateStore.initialize_new
+    write = ShareStateStore.write
 
     def watched_initialize(self: ShareStateStore, key: ShareKey, **given: Any) -> Any:
         watcher = _watchers[0]
@@ -113,6 +114,16 @@ def _watch_store() -> None:
         finally:
             watcher.initialized(key)
 
+    def watched_initialize_new(self: ShareStateStore, keys: Iterable[ShareKey], **given: Any) -> None:
+        watcher, keys = _watchers[0], list(keys)
+        for key in keys:
+            watcher.initializing(key)
+        try:
+            initialize_new(self, keys, **given)
+        finally:
+            for key in keys:
+                watcher.initialized(key)
+
     def watched_write(self: ShareStateStore, key: ShareKey, **given: Any) -> Any:
         try:
             return write(self, key, **given)
@@ -121,6 +132,7 @@ def _watch_store() -> None:
             raise
 
     ShareStateStore.initialize = watched_initialize  # type: ignore[method-assign]
+    ShareStateStore.initialize_new = watched_initialize_new  # type: ignore[method-assign]
     ShareStateStore.write = watched_write  # type: ignore[method-assign]
 
 

@@ -94,7 +94,9 @@ class Journals:
                 if not is_intact(batch, 0, header):
                     log.refuse_from(offset, "a record batch with a wrong checksum")
                     break
-                if not offset <= header.base_offset < header.next_offset <= log.end_offset:
+                # Pruning may have moved the start into the first batch.
+                begins = header.base_offset if batches else max(offset, header.base_offset)
+                if not offset <= begins < header.next_offset <= log.end_offset:
                     log.refuse_from(offset, f"a record batch of offset {header.base_offset}")
                     break
                 batches.append(batch)

@@ -58,11 +58,13 @@ class Update(NamedTuple):
 
 
 def snapshot_key(key: ShareKey) -> bytes:
-    return _SNAPSHOT + encode(ShareSnapshotKey(**key._asdict()), 0)
+    group_id, topic_id, partition = key
+    return _SNAPSHOT + encode(ShareSnapshotKey(group_id=group_id, topic_id=topic_id, partition=partition), 0)
 
 
 def update_key(key: ShareKey) -> bytes:
-    return _UPDATE + encode(ShareUpdateKey(**key._asdict()), 0)
+    """The same fields in the same layout."""
+    return _UPDATE + snapshot_key(key)[len(_SNAPSHOT) :]
 
 
 def encode_snapshot(snapshot: Snapshot) -> bytes:

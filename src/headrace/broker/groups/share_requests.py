@@ -110,11 +110,12 @@ class ShareRequests:
             keys = [ShareKey(group_id, topic_id, index) for index in topic.partitions]
             is_read = topic_id in beat.grown or any(self._core.share_state.get(key) for key in keys)
             start_offset = FIRST_RECORD if is_read else DECIDED_AT_THE_FIRST_FETCH
-            for key in keys:
-                # State that the group does not know of: its own record was refused, or lost in a power cut, after
-                # the state was written. Members may have settled records since; none of that is forgotten.
-                if self._core.share_state.get(key) is None:
-                    self.initialise(key, beat.state_epoch, start_offset=start_offset)
+            # There may be state that the group does not know of: its own record was refused, or lost in a power cut,
+            # after the state was written. Members may have settled records since; none of that is forgotten.
+            new = [key for key in keys if self._core.share_state.get(key) is None]
+            self._core.share_state.initialize_new(
+                new, state_epoch=beat.state_epoch, start_offset=start_offset
+            )
         if beat.changes:
             self.change(group, beat.changes, now)
             if any(isinstance(change, EpochChanged) for change in beat.changes):

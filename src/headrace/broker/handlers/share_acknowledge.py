@@ -7,6 +7,7 @@ v2 adds RENEW (KIP-1222). Refused: unknown session 122, wrong epoch 123, a recor
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 VERSIONS = (1, 2)
 
 
-def handle(core: "BrokerCore", request: ShareAcknowledgeRequest, call: Call) -> ShareAcknowledgeResponse:
+def handle(
+    core: "BrokerCore", request: ShareAcknowledgeRequest, call: Call
+) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
     return core.share_leader.acknowledge(request, call)
 
 

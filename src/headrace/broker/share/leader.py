@@ -7,20 +7,22 @@ one each time; one that finds nothing waits in the line of each of its share-par
 comes back or frees room. Nobody asks the group coordinator: sessions work for any member id.
 """
 
+import contextlib
 import logging
 from collections import Counter
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container, Sequence
 from time import perf_counter_ns
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
 from headrace.broker.metrics import Histogram
-from headrace.broker.parked import Line
+from headrace.broker.parked import Line, ParkedRequest
 from headrace.broker.share.loaded import LoadedPartition, Stale
 from headrace.broker.share.requests import Acks, acks_of, acquire_mode, check_fetch, identify, partitions_of
 from headrace.broker.share.responses import FetchAnswer, acknowledge_response
 from headrace.broker.slices import Steps
+from headrace.broker.timers import Timer
 from headrace.share.changes import AckBatch
 from headrace.share.errors import (
     InvalidRequest,
@@ -51,7 +53,8 @@ SESSION_ERRORS: dict[type[ShareError], ErrorCode] = {
 }
 TopicPartition = tuple[bytes, int]
 PARTITIONS_PER_STEP = 100
-"""Share-partitions that are given back or unloaded in one turn of the loop."""
+"""Share-partitions that are loaded, acquired from, acknowledged, given back or unloaded in one turn of the loop."""
+Results = dict[TopicPartition, KafkaError | None]
 
 
 class ShareLeader:
@@ -84,27 +87,48 @@ class ShareLeader:
             session = self._session_of_fetch(request, group_id, member_id, acks, call)
         except SessionLimitReached as error:
             return self._refuse_later(request.max_wait_ms, str(error))
-        mode = acquire_mode(request)
-        answer.acknowledged(self._acknowledge(group_id, member_id, acks, allows_renew=request.is_renew_ack))
-        if request.share_session_epoch == CLOSE_EPOCH:
-            self._close(session)
-            return answer.response(session)
-        fetch = _Fetch(self, request, session, answer, mode)
-        if request.is_renew_ack or request.max_records <= 0 or request.max_bytes <= 0:
-            return answer.response(session)
-        return fetch.run()
+        fetch = _Fetch(self, request, session, answer, acquire_mode(request))
 
-    def acknowledge(self, request: ShareAcknowledgeRequest, call: Call) -> ShareAcknowledgeResponse:
+        def steps() -> Steps:
+            results: Results = {}
+            yield from self._acknowledge(
+                group_id, member_id, acks, results, allows_renew=request.is_renew_ack
+            )
+            answer.acknowledged(results)
+            if request.share_session_epoch == CLOSE_EPOCH:
+                self._close(session)
+                fetch.respond()
+            elif request.is_renew_ack or request.max_records <= 0 or request.max_bytes <= 0:
+                fetch.respond()
+            else:
+                yield from fetch.run()
+
+        self._core.slices.run(steps(), fetch.fail)
+        return fetch.later.now()
+
+    def acknowledge(
+        self, request: ShareAcknowledgeRequest, call: Call
+    ) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
         self._core.metrics.count("TotalShareAcknowledgementRequestsPerSec")
         group_id, member_id = identify(request.group_id, request.member_id)
         try:
             session = self.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
         except tuple(SESSION_ERRORS) as error:
             raise KafkaError(SESSION_ERRORS[type(error)], str(error)) from error
-        results = self._acknowledge(group_id, member_id, acks_of(request), allows_renew=request.is_renew_ack)
-        if request.share_session_epoch == CLOSE_EPOCH:
-            self._close(session)
-        return acknowledge_response(self._core, group_id, results)
+        acks = acks_of(request)
+        later: Later[ShareAcknowledgeResponse] = Later()
+
+        def steps() -> Steps:
+            results: Results = {}
+            yield from self._acknowledge(
+                group_id, member_id, acks, results, allows_renew=request.is_renew_ack
+            )
+            if request.share_session_epoch == CLOSE_EPOCH:
+                self._close(session)
+            later.resolve(acknowledge_response(self._core, group_id, results))
+
+        self._core.slices.run(steps(), later.fail)
+        return later.now()
 
     def _session_of_fetch(
         self, request: ShareFetchRequest, group_id: str, member_id: str, acks: Acks, call: Call
@@ -136,16 +160,16 @@ class ShareLeader:
         return later
 
     def _acknowledge(
-        self, group_id: str, member_id: str, acks: Acks, *, allows_renew: bool
-    ) -> dict[TopicPartition, KafkaError | None]:
-        results: dict[TopicPartition, KafkaError | None] = {}
+        self, group_id: str, member_id: str, acks: Acks, results: Results, *, allows_renew: bool
+    ) -> Steps:
         for place, batches in acks.items():
+            if results and len(results) % PARTITIONS_PER_STEP == 0:
+                yield
             try:
                 self._acknowledge_one(group_id, member_id, place, batches, allows_renew=allows_renew)
                 results[place] = None
             except KafkaError as error:
                 results[place] = error
-        return results
 
     def _acknowledge_one(
         self,
@@ -193,6 +217,9 @@ class ShareLeader:
             self._core.metrics.gauge("InFlightMessageCount", lambda: loaded.engine.window_size, **labels)
             self._core.metrics.gauge("InFlightBatchCount", lambda: loaded.engine.range_count, **labels)
         return loaded
+
+    def is_loaded(self, group_id: str, place: TopicPartition) -> bool:
+        return ShareKey(group_id, *place) in self._loaded
 
     def line(self, group_id: str, place: TopicPartition) -> Line:
         """Where members wait for records of a share-partition: new ones, and those that others give back."""
@@ -363,21 +390,44 @@ class _Fetch:
         self._answer = answer
         self._places = session.rotated(request.share_session_epoch)
         self._mode = mode
+        self.later: Later[ShareFetchResponse] = Later()
+        self.later.on_abandon = self._abandon
+        self._parked: ParkedRequest | None = None
+        self._timer: Timer | None = None
+        self._is_acquiring = False
+        self._is_missed = False
+        """It was woken while it was acquiring."""
+        self._is_last_look = False
+        self._is_abandoned = False
 
-    def run(self) -> ShareFetchResponse | Later[ShareFetchResponse]:
+    def run(self) -> Steps:
         if self._request.max_wait_ms <= 0:
-            self._acquire()
-            return self._answer.response(self._session)
-        if not self._places or self._try():
-            return self._answer.response(self._session)
-        return self._park()
+            yield from self._acquire()
+            self.respond()
+            return
+        yield from self._load()
+        if self._has_enough():
+            yield from self._acquire()
+        if not self._places or self._answer.has_news:
+            self.respond()
+        elif not self._is_abandoned:
+            self._park()
 
-    def _try(self) -> bool:
-        """Acquires if enough is there. True when there is something to tell."""
-        if not self._has_enough():
-            return self._answer.has_news
-        self._acquire()
-        return self._answer.has_news
+    def respond(self) -> None:
+        self._leave()
+        self.later.settle(lambda: self._answer.response(self._session))
+
+    def _load(self) -> Steps:
+        """What is not loaded yet, a few a turn. Where it fails it fails again, for whoever tells."""
+        loaded = 0
+        for place in self._places:
+            if self._leader.is_loaded(self._session.group_id, place):
+                continue
+            with contextlib.suppress(KafkaError):
+                self._leader.load(self._session.group_id, place)
+            loaded += 1
+            if loaded % PARTITIONS_PER_STEP == 0:
+                yield
 
     def _has_enough(self) -> bool:
         missing = max(1, self._request.min_bytes)
@@ -398,7 +448,8 @@ class _Fetch:
             self._answer.failed(place, error)
             return None
 
-    def _acquire(self) -> None:
+    def _acquire(self) -> Steps:
+        """What there is for the member, a few share-partitions a turn."""
         request = self._request
         began_ns = perf_counter_ns()
         served = 0
@@ -406,13 +457,21 @@ class _Fetch:
         max_bytes = min(
             request.max_bytes, self._core.settings.int("fetch.max.bytes"), self._core.outgoing.allowance()
         )
-        found = [self._readable(place, 1) for place in self._places]
-        ready = [one[0] for one in found if one is not None and one[1]]
-        for loaded in ready:
-            if records_left <= 0:
+        ready: list[TopicPartition] = []
+        for count, place in enumerate(self._places):
+            if count and count % PARTITIONS_PER_STEP == 0:
+                yield
+            found = self._readable(place, 1)
+            if found is not None and found[1]:
+                ready.append(place)
+        for count, place in enumerate(ready):
+            if count and count % PARTITIONS_PER_STEP == 0:
+                yield
+            if records_left <= 0 or not self._is_wanted:
                 break
-            before = loaded.engine.next_fetch_offset()
             try:
+                loaded = self._leader.load(self._session.group_id, place)
+                before = loaded.engine.next_fetch_offset()
                 handed = loaded.acquire(
                     self._session.member_id,
                     mode=self._mode,
@@ -421,9 +480,8 @@ class _Fetch:
                     max_bytes=max(1, max_bytes // len(ready)),
                 )
             except KafkaError as error:
-                self._answer.failed((loaded.key.topic_id, loaded.key.partition), error)
+                self._answer.failed(place, error)
                 continue
-            place = loaded.key.topic_id, loaded.key.partition
             if handed is not None:
                 served += 1
                 records_left -= handed.record_count
@@ -436,32 +494,58 @@ class _Fetch:
         percent = 100 * served / len(self._places) if self._places else 0.0
         self._leader.note_fetch(self._session.group_id, percent, spent_ms)
 
-    def _park(self) -> Later[ShareFetchResponse]:
-        later: Later[ShareFetchResponse] = Later()
+    @property
+    def _is_wanted(self) -> bool:
+        """Between two turns the client may have gone: whatever it acquired then would be nobody's."""
+        session = self._session
+        is_current = self._leader.sessions.get(session.group_id, session.member_id) is session
+        return is_current and not self._is_abandoned
 
-        def answer(look: Callable[[], bool]) -> None:
-            try:
-                if not look():
-                    return
-            except Exception as error:
-                leave()
-                later.fail(error)
-                return
-            leave()
-            later.settle(lambda: self._answer.response(self._session))
-
-        def last_look() -> bool:
-            self._acquire()
-            self._core.metrics.count("ExpiresPerSec")
-            return True
-
-        def leave() -> None:
-            timer.cancel()
-            self._core.parked.remove(parked)
-
+    def _park(self) -> None:
         lines = [self._leader.line(self._session.group_id, place) for place in self._places]
-        parked = self._core.parked.park((), lambda: answer(self._try), lines)
+        self._parked = self._core.parked.park((), self._woken, lines)
         deadline_ms = self._core.clock.monotonic_ms() + self._request.max_wait_ms
-        timer = self._core.timers.at(deadline_ms, lambda: answer(last_look))
-        later.on_abandon = leave
-        return later
+        self._timer = self._core.timers.at(deadline_ms, self._last_look)
+
+    def _woken(self) -> None:
+        if self._is_acquiring:
+            self._is_missed = True
+        else:
+            self._look()
+
+    def _last_look(self) -> None:
+        self._is_last_look = True
+        self._woken()
+
+    def _look(self) -> None:
+        """It keeps its place in the lines until it has got something."""
+        self._is_acquiring = True
+        self._core.slices.run(self._try(), self.fail)
+
+    def _try(self) -> Steps:
+        if self._is_last_look or self._has_enough():
+            yield from self._acquire()
+        self._is_acquiring = False
+        if self._is_last_look:
+            self._core.metrics.count("ExpiresPerSec")
+        if self._is_last_look or self._answer.has_news:
+            self.respond()
+        elif self._is_missed and not self._is_abandoned:
+            self._is_missed = False
+            self._look()
+
+    def fail(self, error: Exception) -> None:
+        self._leave()
+        self.later.fail(error)
+
+    def _leave(self) -> None:
+        """Nothing refers back to it from now on: it needs no garbage collection to go."""
+        self.later.on_abandon = None
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._parked is not None:
+            self._core.parked.remove(self._parked)
+
+    def _abandon(self) -> None:
+        self._is_abandoned = True
+        self._leave()

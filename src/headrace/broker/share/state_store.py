@@ -13,7 +13,7 @@ the state off where the log ends.
 
 import logging
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.share")
 
 UNKNOWN = -1
+KEYS_PER_BATCH = 100
+"""Snapshots without records, or tombstones, that are written in one batch."""
 NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
 NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allowed."
 
@@ -65,9 +67,10 @@ class StoredState:
     """Of the state topic."""
     snapshot_at: int
     """The offset of its snapshot in the topic: nothing from there on may be pruned."""
-    update_key: bytes
     updates: list[Sequence[StateBatch]] = field(default_factory=list)
     update_count: int = 0
+    update_key: bytes = b""
+    """Of the topic's records; made with the first one."""
 
     def merged(self) -> Sequence[StateBatch]:
         if self.updates or (self.batches and self.batches[0].first < self.start_offset):
@@ -104,6 +107,8 @@ class ShareStateStore:
         self._states: dict[ShareKey, StoredState] = {}
         self._by_partition: defaultdict[int, dict[ShareKey, StoredState]] = defaultdict(dict)
         """The same by partition of the state topic."""
+        self._by_topic: defaultdict[bytes, dict[ShareKey, StoredState]] = defaultdict(dict)
+        """The same by the topic that is shared."""
         self._updates_max = core.settings.int("share.coordinator.snapshot.update.records.per.snapshot")
         core.topics.on_deleted.append(self._note_topic_deleted)
         self.pruning = Pruning(core, self)
@@ -187,7 +192,6 @@ class ShareStateStore:
             batches=list(snapshot.batches),
             partition=partition,
             snapshot_at=offset,
-            update_key=update_key(key),
         )
 
     def prune(self) -> None:
@@ -207,12 +211,18 @@ class ShareStateStore:
         return iter(self._by_partition[index].items())
 
     def _keep(self, key: ShareKey, state: StoredState) -> None:
-        self._states[key] = self._by_partition[state.partition][key] = state
+        self._states[key] = state
+        self._by_partition[state.partition][key] = state
+        self._by_topic[key.topic_id][key] = state
 
     def _drop(self, key: ShareKey) -> None:
         state = self._states.pop(key, None)
         if state is not None:
             del self._by_partition[state.partition][key]
+            of_topic = self._by_topic[key.topic_id]
+            del of_topic[key]
+            if not of_topic:
+                del self._by_topic[key.topic_id]
 
     def keys(self) -> Iterator[ShareKey]:
         return iter(list(self._states))
@@ -223,19 +233,37 @@ class ShareStateStore:
         known = self._states.get(key)
         if known is not None and state_epoch < known.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+        snapshot_epoch = known.snapshot_epoch + 1 if known is not None else 0
+        return self._write_snapshot(key, self._first_snapshot(snapshot_epoch, state_epoch, start_offset))
+
+    def initialize_new(self, keys: Iterable[ShareKey], *, state_epoch: int, start_offset: int) -> None:
+        """`initialize` for many share-partitions that have no state, in few batches."""
+        topic = self._core.topics.internal(STATE_TOPIC)
+        by_partition: dict[int, list[ShareKey]] = {}
+        for key in keys:
+            self._require_partition(key)
+            by_partition.setdefault(partition_for(key.text, len(topic.partitions)), []).append(key)
+        snapshot = self._first_snapshot(0, state_epoch, start_offset)
+        value = encode_snapshot(snapshot)
+        for index, found in by_partition.items():
+            for some in batched(found, KEYS_PER_BATCH):
+                offset = topic.partitions[index].log.end_offset
+                records = [(snapshot_key(key), value) for key in some]
+                self._core.append_internal(STATE_TOPIC, index, records)
+                for at, key in enumerate(some, offset):
+                    self._keep(key, self._from_snapshot(key, snapshot, index, at))
+
+    def _first_snapshot(self, snapshot_epoch: int, state_epoch: int, start_offset: int) -> Snapshot:
         now_ms = self._core.clock.wall_ms()
-        return self._write_snapshot(
-            key,
-            Snapshot(
-                snapshot_epoch=known.snapshot_epoch + 1 if known is not None else 0,
-                state_epoch=state_epoch,
-                leader_epoch=0,
-                start_offset=start_offset,
-                complete_count=UNKNOWN if start_offset == UNKNOWN else 0,
-                create_timestamp=now_ms,
-                write_timestamp=now_ms,
-                batches=(),
-            ),
+        return Snapshot(
+            snapshot_epoch=snapshot_epoch,
+            state_epoch=state_epoch,
+            leader_epoch=0,
+            start_offset=start_offset,
+            complete_count=UNKNOWN if start_offset == UNKNOWN else 0,
+            create_timestamp=now_ms,
+            write_timestamp=now_ms,
+            batches=(),
         )
 
     def read(self, key: ShareKey, leader_epoch: int) -> StoredState:
@@ -299,6 +327,8 @@ class ShareStateStore:
             logger.warning("%s: its state stays for now: %s", key, error)
 
     def _write_update(self, key: ShareKey, state: StoredState, update: Update) -> Later[None]:
+        if not state.update_key:
+            state.update_key = update_key(key)
         record = state.update_key, encode_update(update)
         written = self._core.append_internal(STATE_TOPIC, state.partition, [record])
         state.apply(update)
@@ -361,5 +391,24 @@ class ShareStateStore:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def _note_topic_deleted(self, topic: "Topic") -> None:
-        for key in [key for key in self._states if key.topic_id == topic.id]:
-            self._forget_quietly(key)
+        by_partition: dict[int, list[ShareKey]] = {}
+        for key, state in self._by_topic.get(topic.id, {}).items():
+            by_partition.setdefault(state.partition, []).append(key)
+        for index, found in by_partition.items():
+            for some in batched(found, KEYS_PER_BATCH):
+                try:
+                    self._core.append_internal(
+                        STATE_TOPIC, index, [(snapshot_key(key), None) for key in some]
+                    )
+                except KafkaError as error:
+                    logger.warning(
+                        "%s and %d others: their state stays for now: %s", some[0], len(some) - 1, error
+                    )
+                    continue
+                for key in some:
+                    self._drop(key)
+
+
+def batched(keys: Sequence[ShareKey], size: int) -> Iterator[Sequence[ShareKey]]:
+    for begin in range(0, len(keys), size):
+        yield keys[begin : begin + size]

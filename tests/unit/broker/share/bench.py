@@ -178,6 +178,8 @@ class Member:
     def fetch(self, topic: Topic, **options: Any) -> ShareFetchResponse:
         answer = self.ask_fetch(topic, **options)
         if isinstance(answer, Later):
+            while not answer.is_done and self.bench.core.slices.is_pending:
+                self.bench.core.settle()
             return answer.value
         return answer
 
