@@ -21,7 +21,7 @@ SOCKET_PATH_MAX = 103
 
 def backup(
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="Where the copy goes: a new or empty directory.")
+        Path, typer.Argument(metavar="TARGET", help="The directory for the copy; new or empty.")
     ],
     data: Annotated[
         Path,
@@ -33,9 +33,9 @@ def backup(
     ] = DEFAULT_DATA,
     json: Json = False,
 ) -> None:
-    """Copy the data of a running broker, as it is at one moment.
+    """Make a consistent copy of a running broker's data.
 
-    The broker makes the copy itself and goes on serving. To restore, start a broker with the copy:
+    The broker makes the copy and continues to serve clients. To restore it, start a broker with the copy:
     headrace serve --data TARGET.
 
     \b

@@ -51,10 +51,10 @@ def repair(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Take damaged bytes out of a data directory, and say what is lost with them.
+    """Remove damaged bytes from a data directory and list what is lost.
 
     Everything that is changed or removed is kept in DIR/quarantine. The next start checks all logs and
-    makes indexes and snapshots anew. The broker must be stopped.
+    rebuilds indexes and snapshots. The broker must be stopped.
 
     \b
     headrace log repair ./headrace-data
