@@ -160,6 +160,7 @@ class Topics:
             metadata.forget_deleted(row.id)
         self._set_aside_strays(rows)
         progress = progress or Progress(clock)
+        logs.store.note_progress = progress.note
         total, opened = sum(row.partitions for row in rows), 0
         what = "opening the logs" if logs.was_clean else "checking the logs after an unclean stop"
         for row in rows:

@@ -31,7 +31,7 @@ def check(directory: Directory, json: Json = False) -> None:
     \b
     headrace log check ./headrace-data
     """
-    with _locked(directory) as disk:
+    with _locked(directory, to_read=True) as disk:
         report = _check(disk)
     if json:
         print_json(_as_json(report))
@@ -99,7 +99,7 @@ def repair(
 
 
 @contextmanager
-def _locked(directory: Path) -> "Iterator[OsDisk]":
+def _locked(directory: Path, *, to_read: bool = False) -> "Iterator[OsDisk]":
     from headrace.log.checking import METADATA
     from headrace.log.disk import DirectoryLocked, OsDisk
     from headrace.log.layout import META
@@ -110,9 +110,12 @@ def _locked(directory: Path) -> "Iterator[OsDisk]":
         raise Refused(
             f"{directory} is not a data directory of a broker: it has neither {META} nor {METADATA}"
         )
-    disk = OsDisk(directory)
+    disk = OsDisk(directory, is_read_only=to_read)
     try:
-        disk.lock()
+        if to_read:
+            disk.lock_to_read()
+        else:
+            disk.lock()
     except DirectoryLocked:
         raise Refused(f"{directory} is in use by a broker; stop it first") from None
     except OSError as error:

@@ -7,9 +7,11 @@ beside it unfinished: the next start deals with that, so it is noted and is no d
 """
 
 import json
+import shutil
 import sqlite3
-from collections.abc import Mapping
-from contextlib import closing
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from itertools import pairwise
@@ -55,6 +57,10 @@ from headrace.wire.records import read_marker
 
 METADATA = "metadata.sqlite"
 ABORTED_SIZE = 34
+LOST_WITH = {
+    START_OFFSETS: "; without it, records that were deleted from segments that are still there can be read again",
+    RECOVERY_POINTS: "; without it, the next start checks all segments",
+}
 
 
 class Cure(Enum):
@@ -204,7 +210,7 @@ class _Check:
                     continue
                 offsets = parse_checkpoint(data)
             except Unreadable as error:
-                self._note(name, f"cannot be read: {error}", Cure.SET_ASIDE)
+                self._note(name, f"cannot be read: {error}{LOST_WITH.get(name, '')}", Cure.SET_ASIDE)
                 continue
             if name == RECOVERY_POINTS:
                 self.points = offsets
@@ -218,7 +224,7 @@ class _Check:
             self._note(METADATA, "missing: nobody knows the topics", Cure.BACKUP)
             return []
         try:
-            with closing(sqlite3.connect(f"file:{self.disk.name}/{METADATA}?mode=ro", uri=True)) as database:
+            with self._metadata_copy(names) as path, closing(sqlite3.connect(path)) as database:
                 problems = [str(row[0]) for row in database.execute("PRAGMA integrity_check(5)")]
                 topics = database.execute("SELECT name, id, partitions FROM topics").fetchall()
                 deleted = database.execute("SELECT id FROM deleted_topics").fetchall()
@@ -239,9 +245,26 @@ class _Check:
         }
         return [(name, id, total) for name, id, total in topics]
 
+    @contextmanager
+    def _metadata_copy(self, names: set[str]) -> Iterator[Path]:
+        """SQLite makes files beside a database that it only reads, which a check must not and may be unable to do."""
+        with tempfile.TemporaryDirectory() as folder:
+            for name in (METADATA, f"{METADATA}-wal"):
+                if name in names:
+                    shutil.copyfile(Path(self.disk.name) / name, Path(folder) / name)
+            yield Path(folder) / METADATA
+
     def _check_partition(self, directory: str, key: Key) -> None:
         owner = read_topic_id(self.disk, directory)
-        files = [(name, parse_file_name(name)) for name in self.disk.list(directory)]
+        files = []
+        for name in self.disk.list(directory):
+            parsed = parse_file_name(name)
+            if parsed is not None and (Path(self.disk.name) / directory / name).is_dir():
+                self._note(
+                    f"{directory}/{name}", "a directory with the name of a file", Cure.SET_ASIDE, directory
+                )
+            else:
+                files.append((name, parsed))
         bases = sorted(parsed[0] for _, parsed in files if parsed is not None and parsed[1] == LOG)
         is_known = owner in self.known
         if (owner is None or not is_known) and bases:

@@ -241,8 +241,9 @@ class OsDisk:
 
     is_volatile = False
 
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
+    def __init__(self, folder: str | os.PathLike[str], *, is_read_only: bool = False) -> None:
         self.name = os.path.abspath(os.fspath(folder))
+        self._is_read_only = is_read_only
         self._lock_descriptor = -1
 
     def _path(self, path: str) -> str:
@@ -250,7 +251,9 @@ class OsDisk:
 
     def lock(self) -> None:
         os.makedirs(self.name, exist_ok=True)
-        descriptor = os.open(self._path(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._lock(os.open(self._path(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+
+    def _lock(self, descriptor: int) -> None:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -260,6 +263,14 @@ class OsDisk:
                 "Stop that one first, or give this one another directory."
             ) from None
         self._lock_descriptor = descriptor
+
+    def lock_to_read(self) -> None:
+        """The same for whoever changes nothing, perhaps because nothing can be written there."""
+        try:
+            descriptor = os.open(self._path(LOCK_NAME), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return  # a broker that runs has made it
+        self._lock(descriptor)
 
     def unlock(self) -> None:
         if self._lock_descriptor >= 0:
@@ -273,7 +284,8 @@ class OsDisk:
         return OsFolder(self._path(path))
 
     def open(self, path: str, *, create: bool = False) -> OsFile:
-        flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
+        access = os.O_RDONLY if self._is_read_only else os.O_RDWR
+        flags = access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
         return OsFile(os.open(self._path(path), flags, 0o644))
 
     def read(self, path: str) -> bytes:

@@ -61,6 +61,9 @@ logger = logging.getLogger("headrace.log")
 UNSYNCED = ".unsynced"
 """Suffix of a segment that was set aside."""
 SCAN_BYTES = 4 * 1024 * 1024
+MEGABYTE = 1_000_000
+PROGRESS_BYTES = 10 * MEGABYTE
+"""After so many it says how far it has come."""
 SECTOR = 512
 """The least that a disk writes as a whole."""
 OFFSET_SIZE = 8
@@ -338,7 +341,7 @@ class _Recovery:
         log = self.log
         segment.reset_notes()
         self.has_gap_in_last = False
-        end = 0
+        end = noted = 0
         for position, header in valid_batches(segment, 0, log.end_offset):
             is_next = header.base_offset == log.end_offset or self.may_have_gaps
             if not is_next or header.last_offset - segment.base_offset > RELATIVE_OFFSET_MAX:
@@ -356,6 +359,11 @@ class _Recovery:
             )
             log.end_offset = header.next_offset
             end = position + header.size
+            if end - noted >= PROGRESS_BYTES:
+                noted = end
+                log.store.note_progress(
+                    f"checking {segment.path}", end // MEGABYTE, "MB", of=segment.size // MEGABYTE
+                )
         return end
 
     def _cut(self, first_dropped: int, segment: Segment, position: int) -> None:

@@ -10,6 +10,7 @@ quarantine as it was before it is changed.
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from headrace.log.checking import Cure, Cut, Finding, Report
 from headrace.log.disk import OsDisk, parent_of, replace_file, sync_file, write_file
@@ -142,10 +143,17 @@ def _last_epoch(data: bytes, start: int, end: int, before: int) -> int:
 
 
 def _set_aside(disk: OsDisk, path: str, quarantine: str) -> None:
-    if disk.exists(path):
+    if not disk.exists(path):
+        return
+    if (Path(disk.name) / path).is_dir():
+        target = f"{quarantine}/{path}"
+        disk.make_directory(parent_of(target))
+        disk.rename(path, target)
+        disk.sync_directory(parent_of(target))
+    else:
         _keep(disk, path, disk.read(path), quarantine)
         disk.remove(path)
-        disk.sync_directory(parent_of(path))
+    disk.sync_directory(parent_of(path))
 
 
 def _keep(disk: OsDisk, path: str, data: bytes, quarantine: str) -> None:

@@ -70,10 +70,17 @@ class Reserve:
         try:
             for start in range(size, self._size, len(_CHUNK)):
                 file.write(start, _CHUNK[: min(len(_CHUNK), self._size - start)])
-        except OSError:
+        except OSError as error:
             with contextlib.suppress(OSError):
-                file.truncate(0)  # half a reserve helps nobody
-            raise
+                file.truncate(size)
+            if not size or error.errno not in REFUSALS:
+                raise
+            logger.warning(
+                "the reserve has %d bytes instead of %d: there is no room for more (%s)",
+                size,
+                self._size,
+                error.strerror,
+            )
 
     def give_up(self) -> bool:
         """From any thread. False if there was nothing to give up."""

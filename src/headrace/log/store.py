@@ -1,6 +1,7 @@
 """What the logs of one data directory share."""
 
 import threading
+from collections.abc import Callable
 
 from headrace.log.checkpoint import Checkpoint, RecoveryPoints, Root
 from headrace.log.disk import Disk
@@ -16,6 +17,7 @@ class Store:
         "guard",
         "is_held",
         "leader_epoch",
+        "note_progress",
         "open_files",
         "recovery_points",
         "reserve",
@@ -27,6 +29,8 @@ class Store:
         self.disk = disk
         self.open_files = OpenFiles()
         self.leader_epoch = leader_epoch
+        self.note_progress: Callable[..., None] = lambda what, done, unit, *, of: None
+        """Told while a log is recovered, which may take long: what, how much, the unit, and of how much in all."""
         self.guard = threading.Lock()
         """Over the lists of what is unsynced; held for moments only."""
         self.is_held = False

@@ -1,6 +1,11 @@
 """`headrace log`: on the data directory of a real broker."""
 
+import errno
 import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -174,7 +179,7 @@ def test_a_place_without_a_data_directory_is_refused_and_left_as_it_is(tmp_path:
 def test_a_directory_that_cannot_be_locked_is_refused_with_the_cure(data: Path) -> None:
     (data / ".lock").unlink()
     (data / ".lock").mkdir()
-    output = headrace("log", "check", data, status=1)
+    output = headrace("log", "repair", data, status=1)
     assert "cannot be locked" in output
     assert "run the command as the broker's user, or on a copy that can be written" in output
 
@@ -184,3 +189,58 @@ def test_a_path_that_is_too_long_for_the_control_socket_is_named(tmp_path: Path)
     data.mkdir()
     output = headrace("backup", tmp_path / "copy", "--data", data, status=1)
     assert "is too long for a socket" in output
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def test_a_check_changes_nothing_and_needs_no_directory_that_it_can_write_to(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (data / ".lock").unlink()
+    before = contents(data)
+    os_open = os.open
+
+    def open_to_read(path: str, flags: int, *arguments: int, **named: int) -> int:
+        if str(path).startswith(str(data)) and flags & (os.O_RDWR | os.O_WRONLY | os.O_CREAT):
+            raise PermissionError(errno.EROFS, os.strerror(errno.EROFS), path)
+        return os_open(path, flags, *arguments, **named)
+
+    monkeypatch.setattr(os, "open", open_to_read)
+    assert "10 records" in headrace("log", "check", data)
+    assert contents(data) == before
+
+
+def test_a_check_reads_what_is_in_the_write_ahead_log_of_the_metadata(data: Path) -> None:
+    with closing(sqlite3.connect(data / "metadata.sqlite")) as database:
+        database.execute("PRAGMA journal_mode=WAL")
+        database.execute("UPDATE topics SET partitions = 2 WHERE name = 'orders'")
+        database.commit()
+        copy = data.parent / "copy"
+        shutil.copytree(data, copy)
+    (copy / "orders-1").mkdir()
+    assert (copy / "metadata.sqlite-wal").stat().st_size
+    assert "a directory of no topic" not in headrace("log", "check", copy)
+
+
+def test_a_check_is_refused_while_a_broker_runs(data: Path) -> None:
+    with Broker(data_dir=data):
+        assert "in use by a broker" in headrace("log", "check", data, status=1)
+
+
+def test_a_directory_with_the_name_of_a_segment_is_found_and_set_aside(data: Path) -> None:
+    odd = data / "orders-0" / f"{77:020d}.log"
+    odd.mkdir()
+    (odd / "note").write_text("mine")
+    assert "a directory with the name of a file" in headrace("log", "check", data, status=1)
+    headrace("log", "repair", data, "--execute")
+    assert not odd.exists()
+    (kept,) = (data / "quarantine").rglob("note")
+    assert kept.read_text() == "mine"
+    assert len(values(data)) == 10
+
+
+def test_a_damaged_checkpoint_of_start_offsets_says_what_comes_back_without_it(data: Path) -> None:
+    (data / "log-start-offset-checkpoint").write_bytes(b"nonsense")
+    assert "records that were deleted" in headrace("log", "check", data, status=1)

@@ -5,12 +5,14 @@ import logging
 import pytest
 
 from headrace.log import recovery
+from headrace.log.config import LogConfig
 from headrace.log.disk import write_file
+from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, batch, open_log, values_of
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, open_log, values_of
 
 FIRST = "orders-0/00000000000000000000.log"
 
@@ -480,3 +482,19 @@ def test_a_tail_that_was_cut_does_not_come_back_after_another_power_cut() -> Non
     disk.power_cycle()
     assert [name for name in disk.list("orders-0") if name.endswith(".log")] == ["00000000000000000000.log"]
     assert open_log(disk, segment_bytes=300)[1].end_offset == end_offset
+
+
+def test_checking_a_large_log_says_how_far_it_has_come() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager = LogManager(disk, now_ms=NOW)
+    log = manager.open_log("t", 0, LogConfig(), TOPIC_ID)
+    for _ in range(25):
+        log.append(batch("x" * 1_000_000), now_ms=NOW)
+    manager.sync([log])
+    disk.restart()
+    manager = LogManager(disk, now_ms=NOW)
+    told: list[tuple[str, int, str, int]] = []
+    manager.store.note_progress = lambda what, done, unit, *, of: told.append((what, done, unit, of))
+    manager.open_log("t", 0, LogConfig(), TOPIC_ID)
+    path = f"t-0/{0:020d}.log"
+    assert told == [(f"checking {path}", 10, "MB", 25), (f"checking {path}", 20, "MB", 25)]

@@ -143,3 +143,17 @@ def test_a_reserve_that_cannot_be_opened_leaves_the_error_of_the_full_disk(disk:
     with pytest.raises(OSError, match=os.strerror(errno.ENOSPC)):
         reserve.with_room(attempt)
     assert not reserve.is_out
+
+
+def test_a_smaller_reserve_stays_where_there_is_no_room_for_a_larger_one(
+    disk: SmallDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    open_manager(disk).close()
+    manager = LogManager(disk, now_ms=NOW, reserve_bytes=2 * SIZE)
+    assert disk.size(RESERVE) == SIZE
+    assert not manager.store.reserve.is_out
+    assert "3000000 bytes instead of 6000000" in caplog.text
+    fill_up(disk)
+    assert manager.store.reserve.give_up()
+    assert disk.size(RESERVE) == 0
+    manager.close()

@@ -22,6 +22,8 @@ logger = logging.getLogger("headrace.transactions")
 
 OFFSETS_TOPIC = "__consumer_offsets"
 RETRY_MS = 500
+DAMAGED_RETRY_MS_MAX = 60_000
+"""A damaged partition stays as it is until it is repaired or its topic is deleted: it is asked ever more rarely."""
 _PAST = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The partition has seen a later producer or coordinator: whatever this marker would end is over there."""
 
@@ -74,6 +76,8 @@ class Ending:
         self._complete = complete
         self._logs: list[PartitionLog] = []
         self._is_completed = False
+        self._damaged_retry_ms = RETRY_MS
+        self._said = ""
 
     def leave(self, topic: str) -> bool:
         """The topic is deleted: no marker for it from now on. True if the completion has been journalled."""
@@ -87,15 +91,17 @@ class Ending:
         theirs.
         """
         refusal: KafkaError | None = None
+        is_damaged = True
         for place in sorted(self.remaining):
             try:
                 self._mark(place)
             except KafkaError as error:
                 refusal = refusal or error
+                is_damaged = is_damaged and self._is_damaged(place)
             else:
                 self.remaining.discard(place)
         if refusal is not None:
-            self._retry(refusal)
+            self._retry(refusal, is_damaged=is_damaged)
             return
         self._core.durable(self._logs).then(lambda _: self._finish())
 
@@ -128,7 +134,17 @@ class Ending:
         self._is_completed = True
         complete.then(self.answerable.resolve)
 
-    def _retry(self, error: KafkaError) -> None:
-        logger.error("%s: its end is delayed: %s", self.prepared.transactional_id, error)
-        self._core.timers.at(self._core.clock.monotonic_ms() + RETRY_MS, self.proceed)
+    def _is_damaged(self, place: TopicPartition) -> bool:
+        partition = partition_at(self._core, place)
+        return partition is not None and partition.log.damage is not None
+
+    def _retry(self, error: KafkaError, *, is_damaged: bool = False) -> None:
+        if str(error) != self._said:  # once for each reason
+            self._said = str(error)
+            logger.error("%s: its end is delayed: %s", self.prepared.transactional_id, error)
+        delay_ms = RETRY_MS
+        if is_damaged:
+            delay_ms = self._damaged_retry_ms
+            self._damaged_retry_ms = min(2 * delay_ms, DAMAGED_RETRY_MS_MAX)
+        self._core.timers.at(self._core.clock.monotonic_ms() + delay_ms, self.proceed)
         self.answerable.resolve(None)

@@ -81,6 +81,7 @@ class FakeLog:
     entries: list[Any] = field(default_factory=list)
     durable: int = 0
     start_offset: int = 0
+    damage: str | None = None
 
     @property
     def end_offset(self) -> int:

@@ -279,6 +279,19 @@ class TestDisksThatRefuse:
         assert len(core.markers(*P0)) == len(core.markers(*P1)) == 1
         assert state(core).state is State.COMPLETE_COMMIT
 
+    def test_a_damaged_partition_is_asked_ever_more_rarely_and_complained_of_once(
+        self, core: FakeCore, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        producer = initialise(core)
+        add(core, producer, P0)
+        core.topics.get(P0[0]).partitions[P0[1]].log.damage = "damaged"
+        core.refuse(None, times=1000)
+        end(core, producer)
+        for _ in range(600):
+            core.advance(RETRY_MS)
+        assert caplog.text.count("its end is delayed") == 1
+        assert 1000 - len(core.refused) < 20
+
     def test_a_refused_completion_is_written_later(self, core: FakeCore) -> None:
         producer = initialise(core)
         add(core, producer, P0)
