@@ -1,8 +1,13 @@
 """The repository's own text files, for the checks in this folder."""
 
+import ast
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+GENERATED = REPOSITORY / "src" / "headrace" / "wire" / "messages"
+"""Its names are those of Apache Kafka's message definitions."""
+
 FOLDERS = ("bench", "deploy", "docs", "examples", "requirements", "src", "tests", "tools")
 TEXT = {
     ".cfg",
@@ -21,11 +26,13 @@ TEXT = {
 }
 
 
-def text_files() -> list[Path]:
+@cache
+def text_files() -> tuple[Path, ...]:
     """Every text file of the repository, without what tools leave behind."""
     top = [path for path in REPOSITORY.iterdir() if path.suffix in TEXT or path.name == "Makefile"]
     below = [path for folder in FOLDERS for path in (REPOSITORY / folder).rglob("*") if path.suffix in TEXT]
-    return sorted(path for path in top + below if path.is_file() and "__pycache__" not in path.parts)
+    found = (path for path in top + below if path.is_file() and "__pycache__" not in path.parts)
+    return tuple(sorted(found))
 
 
 def modules(*folders: str) -> list[Path]:
@@ -35,6 +42,11 @@ def modules(*folders: str) -> list[Path]:
         for path in text_files()
         if path.suffix == ".py" and path.relative_to(REPOSITORY).parts[0] in folders
     ]
+
+
+@cache
+def parsed(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
 
 
 def name_of(path: Path) -> str:

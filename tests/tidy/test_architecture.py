@@ -1,0 +1,75 @@
+"""ARCHITECTURE.md names files, classes and functions that exist."""
+
+import ast
+import re
+from functools import cache
+
+import pytest
+
+from tests.tidy.tree import GENERATED, REPOSITORY, modules, parsed
+
+PAGE = REPOSITORY / "ARCHITECTURE.md"
+PACKAGE = REPOSITORY / "src" / "headrace"
+CODE = re.compile(r"`([^`\n]+)`")
+DRAWING = re.compile(r"```.*?```", re.DOTALL)
+NAME = re.compile(r"(?!__)((?:\w+\.)*\w+)(?:\([^)]*\))?")
+"""A name in the code, perhaps with dots and a call. Names that start with two underscores are internal topics."""
+
+FILE = re.compile(r"[\w./*-]*(?:\.(?:py|toml|txt|md)|/)")
+
+
+@cache
+def identifiers() -> frozenset[str]:
+    """Whatever the sources define or use, and the names of their modules."""
+    found: set[str] = set()
+    for path in modules("src"):
+        if GENERATED in path.parents:
+            continue
+        found |= {path.stem, path.parent.name}
+        for node in ast.walk(parsed(path)):
+            match node:
+                case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+                    found.add(name)
+                case ast.Attribute(attr=name) | ast.Name(id=name) | ast.arg(arg=name):
+                    found.add(name)
+    return frozenset(found)
+
+
+def is_file(name: str) -> bool:
+    """Below the repository, the package, or (a part of a path) anywhere in the sources and the tests."""
+    name = name.rstrip("/")
+    roots = [REPOSITORY, PACKAGE, *(path for path in PACKAGE.iterdir() if path.is_dir())]
+    if any(any(root.glob(name)) for root in roots):
+        return True
+    return any(any((REPOSITORY / root).rglob(name)) for root in ("src", "tests"))
+
+
+def unknown_names(text: str) -> list[str]:
+    unknown = []
+    for name in CODE.findall(DRAWING.sub("", text)):
+        if FILE.fullmatch(name):
+            is_known = is_file(name)
+        elif found := NAME.fullmatch(name):
+            is_known = set(found[1].split(".")) <= identifiers()
+        else:
+            is_known = True
+        if not is_known:
+            unknown.append(name)
+    return unknown
+
+
+def test_every_name_in_the_architecture_exists() -> None:
+    assert unknown_names(PAGE.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    "name", ["`log/no_such_file.py`", "`NoSuchClass.append`", "`PartitionLog.no_such_method()`"]
+)
+def test_a_name_that_does_not_exist_is_found(name: str) -> None:
+    assert unknown_names(f"It calls {name} then.") != []
+
+
+def test_names_are_found_at_all() -> None:
+    names = CODE.findall(PAGE.read_text())
+    assert sum(1 for name in names if FILE.fullmatch(name)) > 30
+    assert sum(1 for name in names if NAME.fullmatch(name)) > 30
