@@ -182,7 +182,8 @@ def test_what_was_released_comes_again_though_the_query_comes_back_with_handoff(
     first.close()
     second = opened(acknowledge="handoff", checkpointLocation=tmp_path, drain=True)
     (again,) = drained(second, end, checkpoint=tmp_path)
-    assert again["b"][queue.topic]["0"] == [[3, 3, 2]]
+    ((first_offset, last_offset, _),) = again["b"][queue.topic]["0"]  # the first reader may have had it again
+    assert (first_offset, last_offset) == (3, 3)
     assert queue.lag() == 0
 
 
