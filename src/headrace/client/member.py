@@ -108,6 +108,8 @@ class AsyncShareMember:
         self._timer_ms = NEVER_MS
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed: list[asyncio.Future[None]] = []
+        self._wait_timer: asyncio.TimerHandle | None = None
+        self._end_of_wait_ms = NEVER_MS
         self._raised: list[BaseException] = []
         """By callbacks, for the next poll to raise."""
         self._is_refreshing = False
@@ -264,8 +266,10 @@ class AsyncShareMember:
             raise
         finally:
             self._is_over = True
-            if self._timer is not None:
-                self._timer.cancel()
+            for timer in (self._timer, self._wait_timer):
+                if timer is not None:
+                    timer.cancel()
+            self._wait_timer, self._end_of_wait_ms = None, NEVER_MS
             tasks = self._tasks - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
@@ -399,13 +403,21 @@ class AsyncShareMember:
         loop = asyncio.get_running_loop()
         changed: asyncio.Future[None] = loop.create_future()
         self._changed.append(changed)
-        timer = loop.call_later(max(0.0, (until_ms - now_ms()) / 1000), _set, changed)
+        if until_ms < self._end_of_wait_ms:
+            if self._wait_timer is not None:
+                self._wait_timer.cancel()
+            self._end_of_wait_ms = until_ms
+            self._wait_timer = loop.call_later(max(0.0, (until_ms - now_ms()) / 1000), self._wait_over)
         try:
             await changed
         finally:
-            timer.cancel()
-            with contextlib.suppress(ValueError):
+            if changed in self._changed:  # it was cancelled
                 self._changed.remove(changed)
+
+    def _wait_over(self) -> None:
+        """One timer for all that wait, set for the first of them: those who have more time wait again."""
+        self._wait_timer, self._end_of_wait_ms = None, NEVER_MS
+        self.wake()
 
     def wake(self) -> None:
         """Ends every `wait_for_change`."""

@@ -188,6 +188,7 @@ class ProducerDriver:
             self._is_started = True
 
     def _send(self, node_id: int, ready: list[PartitionQueue], now_ms: float) -> bool:
+        """True when something was sent and there is more to send."""
         connection = self.cluster.open_connection(node_id)
         if connection is None:
             self._run(("connect", node_id), partial(self._connect, node_id))
@@ -205,7 +206,7 @@ class ProducerDriver:
             self.core.not_sent(node_id, batches, error, now_ms)
             return False
         assert is_posted  # the connection was ready a moment ago
-        return True
+        return any(queue.has_waiting for queue in ready)
 
     @property
     def _version_max(self) -> int | None:

@@ -88,6 +88,10 @@ class PartitionQueue:
         return not self._waiting and not self._in_flight
 
     @property
+    def has_waiting(self) -> bool:
+        return bool(self._waiting)
+
+    @property
     def has_open_batch(self) -> bool:
         return bool(self._waiting) and not self._waiting[-1].is_sent
 
