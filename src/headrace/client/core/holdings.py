@@ -17,7 +17,7 @@ A poll can be broken off anywhere by an exception from a signal handler. `take` 
 anything changes, and a `take` that finds such a note puts it back: `put_back` may itself be broken off and repeated.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -91,7 +91,7 @@ class Holdings:
         self._is_ahead = is_ahead
         self._auto_renew = settings.auto_renew
         self._lock_ms: int | None = None
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: defaultdict[int, _Lane] = defaultdict(_Lane)
         self._buffer: deque[Arrival] = deque()
         self._taken: Sequence[Arrival] = ()
         """What the poll in progress has taken."""
@@ -159,26 +159,26 @@ class Holdings:
 
     def held(self, node_id: int) -> list[AcquiredRange]:
         """Ranges of a broker that are not finished."""
-        return list(self._lane(node_id).acquired())
+        return list(self._lanes[node_id].acquired())
 
     def waiting(self, node_id: int) -> Sequence[Ack]:
         """What waits to be acknowledged with the next request to a broker."""
-        return tuple(self._lane(node_id).waiting)
+        return tuple(self._lanes[node_id].waiting)
 
     def in_flight(self, node_id: int) -> Sequence[Ack]:
         """What the request in flight to a broker acknowledges."""
-        return tuple(self._lane(node_id).in_flight)
+        return tuple(self._lanes[node_id].in_flight)
 
     def is_waiting(self, node_id: int) -> bool:
-        return bool(self._lane(node_id).waiting)
+        return bool(self._lanes[node_id].waiting)
 
     def has_renewals(self, node_id: int) -> bool:
-        waiting = self._lane(node_id).waiting
+        waiting = self._lanes[node_id].waiting
         return bool(waiting) and any(ack.state == RENEW for ack in waiting)
 
     def due_ms(self, node_id: int) -> int | None:
         """When the locks of a broker's ranges have to be checked."""
-        return self._lane(node_id).due_ms
+        return self._lanes[node_id].due_ms
 
     def told(self) -> tuple[list[Settled], list[Lost]]:
         """What was settled and lost since the last call."""
@@ -211,7 +211,7 @@ class Holdings:
         """
         topic_id, partition = key
         self._lock_ms = lock_ms or self._lock_ms
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         ranges = []
         count = 0
         has_older = bool(lane.waiting) or key in lane.held
@@ -342,7 +342,7 @@ class Holdings:
         if not acquired.delay(offset, due_ms):
             return False
         half_ms = acquired.lock_until_ms_of(offset) - acquired.lock_ms // 2
-        self._due(self._lane(acquired.node_id), min(due_ms, half_ms))
+        self._due(self._lanes[acquired.node_id], min(due_ms, half_ms))
         return True
 
     def release_delayed(self) -> None:
@@ -428,7 +428,7 @@ class Holdings:
     def _send_answers(
         self, acquired: AcquiredRange, first: int | None = None, last: int | None = None
     ) -> list[Ack]:
-        lane = self._lane(acquired.node_id)
+        lane = self._lanes[acquired.node_id]
         acks = []
         for span in acquired.apply(SEND, first, last):
             if span.state == LATE:
@@ -464,7 +464,7 @@ class Holdings:
     def send(self, node_id: int) -> list[Ack]:
         """What the next request to a broker acknowledges: all that waits, but of a partition whose acknowledgements
         were refused only one acquisition at a time."""
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         assert not lane.in_flight, "two requests in flight to one broker"
         if not lane.waiting or not any(ack.is_alone for ack in lane.waiting):
             lane.in_flight, lane.waiting = lane.waiting, []
@@ -481,14 +481,14 @@ class Holdings:
 
     def responded(self, node_id: int) -> list[Ack]:
         """The request in flight is over: what it carried, for `settle` or `send_again`."""
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         acks, lane.in_flight = lane.in_flight, []
         return acks
 
     def send_again(self, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
         """Refused without effect: it may be sent again as long as the lock lives."""
         acquired = ack.acquired
-        lane = self._lane(acquired.node_id)
+        lane = self._lanes[acquired.node_id]
         if now_ms >= acquired.lock_until_ms:
             self.settle(ack, error)
         elif not ack.is_own:
@@ -504,7 +504,7 @@ class Holdings:
     def settle(self, ack: Ack, error: KafkaError | None, *, sent_ms: int | None = None) -> None:
         """The last word on an acknowledgement; `sent_ms` is when a confirmed renewal was sent."""
         acquired, first, last = ack.acquired, ack.first, ack.last
-        lane = self._lane(acquired.node_id)
+        lane = self._lanes[acquired.node_id]
         if ack.is_own:
             acquired.is_renewing = self._has_own(lane, acquired)
             if error is None:
@@ -535,14 +535,14 @@ class Holdings:
                 self._lost.append(Lost(acquired, span.first, span.last, error))
 
     def fail_waiting(self, node_id: int, error: KafkaError) -> None:
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         acks, lane.waiting = lane.waiting, []
         for ack in acks:
             self.settle(ack, error)
 
     def fail_renewals(self, node_id: int, error: KafkaError) -> None:
         """The renewals that wait are not sent any more."""
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         acks, lane.waiting = lane.waiting, []
         lane.waiting = [ack for ack in acks if not ack.is_renewal]
         for ack in acks:
@@ -678,7 +678,7 @@ class Holdings:
 
     def lose_broker(self, node_id: int, error: KafkaError) -> None:
         """Every lock of a broker is gone, and what is on its way to it has no response."""
-        lane = self._lane(node_id)
+        lane = self._lanes[node_id]
         for acquired in list(lane.acquired()):
             self._lose(acquired, error)
         lane.due_ms = None
@@ -687,12 +687,12 @@ class Holdings:
         self.fail_waiting(node_id, error)
 
     def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:
-        for acquired in list(self._lane(node_id).held.get(key, ())):
+        for acquired in list(self._lanes[node_id].held.get(key, ())):
             self._lose(acquired, error)
 
     def end_session(self, node_id: int) -> None:
         """The session is closed, which has released what was held in it."""
-        self._lane(node_id).held.clear()
+        self._lanes[node_id].held.clear()
 
     def _lose(
         self, acquired: AcquiredRange, error: KafkaError, first: int | None = None, last: int | None = None
@@ -703,7 +703,7 @@ class Holdings:
                 self._lost.append(Lost(acquired, span.first, span.last, error))
         if acquired.has(LATE):
             self._note_answer(acquired)
-        self._forget_finished(self._lane(acquired.node_id), acquired)
+        self._forget_finished(self._lanes[acquired.node_id], acquired)
 
     def _forget_finished(self, lane: _Lane, acquired: AcquiredRange) -> None:
         if not acquired.is_finished:
@@ -714,12 +714,6 @@ class Holdings:
             ranges.remove(acquired)
             if not ranges:
                 del lane.held[key]
-
-    def _lane(self, node_id: int) -> _Lane:
-        lane = self._lanes.get(node_id)
-        if lane is None:
-            lane = self._lanes[node_id] = _Lane()
-        return lane
 
     def _due(self, lane: _Lane, due_ms: int) -> None:
         if lane.due_ms is None or due_ms < lane.due_ms:

@@ -387,14 +387,15 @@ class MemberCore:
                 holdings.fail_waiting(node_id, _closed())
                 return None
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms, is_last=True)
-        if session.is_open and holdings.has_renewals(node_id):
+        is_waiting = holdings.is_waiting(node_id)
+        if is_waiting and session.is_open and holdings.has_renewals(node_id):
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
         limits = self._fetch_limits(session, now_ms)
         if limits is not None:
             self._turn = node_id
             acks = holdings.send(node_id) if session.is_open else ()
             return session.fetch(self._placement.wanted[node_id], limits, acks, now_ms=now_ms)
-        if not holdings.is_waiting(node_id):
+        if not is_waiting:
             return None
         if session.is_open:
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
