@@ -594,7 +594,7 @@ class AsyncShareMember:
         else:
             with self.lock:
                 self.core.heartbeat_responded(response, now_ms=now_ms())
-            if not self.core.placement.is_complete:
+            if self.core.placement.assignment and not self.core.placement.is_complete:
                 self._learn_known()
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
         self.pump()

@@ -136,6 +136,81 @@ def test_a_late_answer_closes_the_connection() -> None:
     run(scenario())
 
 
+def test_an_answer_in_time_leaves_the_others_their_own_time() -> None:
+    async def scenario() -> None:
+        answers = iter([cluster_named("in time")])
+        script = {"metadata": lambda *_: next(answers, None), "find_coordinator": lambda *_: None}
+        async with ScriptedBroker(script) as broker:
+            connection = await open_to(broker.address)
+            other = asyncio.create_task(connection.send(FindCoordinatorRequest(), timeout_ms=20_000))
+            await asyncio.sleep(0)
+            assert (await connection.send(METADATA, timeout_ms=5_000)).cluster_id == "in time"
+            with pytest.raises(RequestTimeoutError, match=r"no answer to metadata within 0\.1 s"):
+                await connection.send(METADATA, timeout_ms=100)
+            with pytest.raises(ConnectionLost, match="metadata was not answered"):
+                await other
+
+    run(scenario())
+
+
+def test_the_timer_of_an_answered_request_ends_no_other_one() -> None:
+    async def scenario() -> None:
+        answers = iter([cluster_named("first")])
+        script = {"metadata": lambda *_: next(answers, None)}
+        async with ScriptedBroker(script) as broker:
+            connection = await open_to(broker.address)
+            await connection.send(METADATA, timeout_ms=10_000)
+            other = asyncio.create_task(connection.send(METADATA, timeout_ms=20_000))
+            await asyncio.sleep(0)
+            connection._check_late()  # as after the ten seconds of the first one
+            assert connection.is_open
+            assert connection._timer_due == connection._waiting[connection._correlation_id].due
+            await connection.close()
+            with pytest.raises(ConnectionLost):
+                await other
+
+    run(scenario())
+
+
+def test_a_posted_request_is_answered_by_its_callback(broker: Broker) -> None:
+    async def scenario() -> None:
+        connection = await open_to(broker.bootstrap_servers)
+        loop = asyncio.get_running_loop()
+        failures: list[object] = []
+        loop.set_exception_handler(lambda _, context: failures.append(context["exception"]))
+        fault = ValueError("of the callback")
+
+        def fail(*_: object) -> None:
+            raise fault
+
+        assert connection.post(METADATA, fail)
+        heard = loop.create_future()
+        assert connection.post(METADATA, lambda *given: heard.set_result(given))
+        response, error = await heard
+        assert [node.node_id for node in response.brokers] == [1]
+        assert error is None
+        assert failures == [fault]
+        assert connection.is_open
+        await connection.close()
+        assert not connection.post(METADATA, fail)
+
+    run(scenario())
+
+
+def test_a_posted_request_hears_that_the_connection_was_lost() -> None:
+    async def scenario() -> None:
+        async with ScriptedBroker({"metadata": lambda *_: None}) as broker:
+            connection = await open_to(broker.address)
+            heard = asyncio.get_running_loop().create_future()
+            connection.post(METADATA, lambda *given: heard.set_result(given))
+            await connection.close()
+            response, error = await heard
+            assert response is None
+            assert isinstance(error, ConnectionLost)
+
+    run(scenario())
+
+
 def test_what_waits_fails_when_the_broker_stops() -> None:
     async def scenario(broker: Broker) -> None:
         connection = await open_to(broker.bootstrap_servers)
