@@ -107,7 +107,9 @@ def lose_power_soon(world: "World") -> None:
 
 
 def lose_power_at_marker(world: "World") -> None:
-    """Right after the next marker of a transaction: its decision must be safe by then."""
+    """Right after the next marker of a transaction, whose decision must be safe by then, or the next dead letter,
+    which must be safe before its record is archived.
+    """
     world.stats.faults["power loss at a marker"] += 1
     world.is_power_lost_at_marker = True
 

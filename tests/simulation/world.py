@@ -81,7 +81,7 @@ class World(environment.AppendWatcher):
         self.crash_kind = End.KILL
         """What the next crash is, when a disk operation brings it."""
         self.is_power_lost_at_marker = False
-        """Power will be lost after the next marker of a transaction."""
+        """Power will be lost after the next marker of a transaction, or the next dead letter."""
         self.failure: Exception | None = None
         """Why the broker wants to stop."""
         self.is_starting = False
@@ -375,6 +375,8 @@ class World(environment.AppendWatcher):
     def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
         for model in self.models:
             model.appended(log, data, appended)
+        if log.topic.startswith("dlq"):
+            self._maybe_lose_power()
 
     def refused(self, log: PartitionLog, data: bytes) -> None:
         for model in self.models:
@@ -387,6 +389,9 @@ class World(environment.AppendWatcher):
     def marked(self, log: PartitionLog, producer_id: int, commit: bool, appended: Appended) -> None:
         for model in self.models:
             model.marked(log, producer_id, commit, appended)
+        self._maybe_lose_power()
+
+    def _maybe_lose_power(self) -> None:
         if self.is_power_lost_at_marker and not self.is_starting and not self.is_calm:
             self.is_power_lost_at_marker = False
             self.crash_kind = End.POWER

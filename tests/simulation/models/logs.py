@@ -171,6 +171,10 @@ class Logs(Model):
         self.asked_to_delete: set[bytes] = set()
         self.places: dict[bytes, list[tuple[LogModel, int]]] = {}
         """Where each value was appended. Values are unique."""
+        self.undone: dict[tuple[bytes, int], int] = {}
+        """Where partitions ended that a power cut has taken from their topics: if the topic grows again, the new
+        partition may go on where the checkpoints say, instead of giving out the same offsets again.
+        """
         self.early: dict[tuple[bytes, int], list[tuple[int, Callable[[], None]]]] = {}
         """What a start has appended (markers, dead letters) before the models see where each log then ended: its
         offset, and what takes it into the model.
@@ -226,6 +230,8 @@ class Logs(Model):
         found = self.logs.get(key)
         if found is None:
             found = self.logs[key] = LogModel(log.topic, log.topic_id, log.partition)
+            if log.start_offset == log.end_offset <= self.undone.pop(key, 0):
+                found.start = found.end = log.end_offset
         return found
 
     def appending(self, log: PartitionLog, data: bytes) -> None:
@@ -524,6 +530,7 @@ class Logs(Model):
             if topic_id not in known:
                 del self.logs[topic_id, index]
             elif index >= self.partitions[topic_id]:
+                self.undone[topic_id, index] = model.end
                 self._check_lost_partition(model, how)
                 del self.logs[topic_id, index]
 

@@ -339,7 +339,12 @@ class Share(Model, share_watching.ShareWatcher):
         topic = shadow.loaded.partition.topic.name
         settings = self.core.settings
         for offset in range(change.first, change.last + 1):
-            if self.letters.get((key.group_id, topic, key.partition, offset)):
+            places = self.letters.get((key.group_id, topic, key.partition, offset))
+            if places:
+                if self.world.scenario.is_fsync and not any(self._is_synced(*place) for place in places):
+                    raise Violation(
+                        "share: archived before its dead letter is safe", f"{key} {offset}: {places}"
+                    )
                 self.buried.append((key, shadow.generation, offset))
                 continue
             target = settings.group_value(key.group_id, "errors.deadletterqueue.topic.name")
@@ -349,6 +354,13 @@ class Share(Model, share_watching.ShareWatcher):
             )
             if is_usable and shadow.given_up.get(offset) == settings.revision:
                 raise Violation("share: no dead letter", f"{key} {offset}: {change}")
+
+    def _is_synced(self, model: LogModel, offset: int) -> bool:
+        """Or not ours to say, since the topic is gone."""
+        topic = self.core.topics.get(model.topic)
+        if topic is None or topic.id != model.topic_id or model.partition >= len(topic.partitions):
+            return True
+        return offset < topic.partitions[model.partition].log.recovery_point
 
     # After each turn
 
