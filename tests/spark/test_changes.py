@@ -170,7 +170,6 @@ def test_a_release_of_what_was_handed_off_before_the_mode_changed_is_not_lost(
 def test_what_was_released_comes_again_though_the_query_comes_back_with_handoff(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
-    queue.partitions = 1
     queue.send(10)
     first = opened(checkpointLocation=tmp_path)
     end = first.latest(initial(queue), None)
