@@ -30,7 +30,7 @@ def test_orders_are_scored_once_or_lie_in_the_dead_letter_topic_with_the_cause(t
 
     assert ran.returncode == 0, ran.stdout + ran.stderr[-5_000:]
     assert "5 dead letters: the model does not know the customer" in ran.stdout
-    assert "7 dead letters: value is not a JSON object of the schema" in ran.stdout
+    assert "7 dead letters: value is not one JSON object" in ran.stdout
     assert ran.stdout.rstrip().endswith("the account holds")
     assert list(tmp_path.iterdir()) == [], "it leaves nothing behind"
 

@@ -5,23 +5,35 @@ process(orders, handle).start()                              # handle sees reada
 """
 
 import json
+from uuid import uuid4
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
-from pyspark.sql.types import StringType, StructType
+from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
 
 from headrace.spark.errors import OptionError
 
 CORRUPT = "_corrupt_record"
+JSON = {"mode": "PERMISSIVE", "allowSingleQuotes": "false", "allowNonNumericNumbers": "false"}
+SHOWN = 100
+"""How much of a value that does not fit is shown."""
 
 
 def parse_json(
-    df: DataFrame, schema: StructType | str, *, column: str = "value", into: str = "parsed"
+    df: DataFrame,
+    schema: StructType | str,
+    *,
+    column: str = "value",
+    into: str = "parsed",
+    strict: bool = False,
 ) -> DataFrame:
     """Adds the JSON object in `column` as a struct, and `outcome` and `reason` for rows that cannot be read.
 
-    A value that is missing, is no JSON object (or more than one), or does not fit the schema's types gets the outcome
-    "reject". Fields that the object lacks are null.
+    A value that is missing, is no JSON object, has anything before or after it, or does not fit the schema's types gets
+    the outcome "reject", with the first field that does not fit in the reason. Fields that the object lacks are null.
+
+    With `strict`, the object must have the fields of the schema, spelled the same, and no others; those that the
+    schema declares NOT NULL must not be null. That counts for structs in it too, but not for those in arrays and maps.
     """
     fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
     if CORRUPT in fields.names:
@@ -30,17 +42,60 @@ def parse_json(
         )
     wanted = StructType([*fields.fields]).add(CORRUPT, StringType())
     text = F.col(column).cast("string")
-    strict = {"mode": "PERMISSIVE", "allowSingleQuotes": "false"}
-    found = F.from_json(text, wanted, {**strict, "columnNameOfCorruptRecord": CORRUPT})
-    # Spark reads the first object and passes over what follows. In an array, what follows is an error or an element.
-    elements = F.from_json(F.concat(F.lit("["), text, F.lit("]")), "array<string>", strict)
-    alone = F.coalesce(F.size(elements) == 1, F.lit(False))
-    return _judged(
-        df.withColumn(into, found),
-        is_unreadable=F.col(into).isNull() | F.col(f"{into}.{CORRUPT}").isNotNull() | ~alone,
-        column=column,
-        what="a JSON object of the schema",
-    ).withColumn(into, F.col(into).dropFields(CORRUPT))
+    found = F.from_json(text, wanted, {**JSON, "columnNameOfCorruptRecord": CORRUPT})
+    raw = F.from_json(text, "map<string,string>", JSON)
+    parsed = F.col(into)
+    wrong = [_misfit(field, parsed[field.name], raw[field.name]) for field in fields]
+    if strict:
+        wrong += _differences(fields, parsed, text, "")
+    reason = F.when(~_is_alone(text) | raw.isNull() | parsed.isNull(), f"{column} is not one JSON object")
+    corrupt = F.when(parsed[CORRUPT].isNotNull(), f"{column} is not a JSON object of the schema")
+    judged = _judged(df.withColumn(into, found), F.coalesce(reason, *wrong, corrupt), column)
+    return judged.withColumn(into, parsed.dropFields(CORRUPT))
+
+
+def _is_alone(text: Column) -> Column:
+    """Spark reads the first object and passes over what follows: so it gets one more element to find after it.
+
+    Nobody can write the element into a value, since it is another one in each query.
+    """
+    last = uuid4().hex
+    elements = F.from_json(F.concat(F.lit("["), text, F.lit(f',"{last}"]')), "array<string>", JSON)
+    return F.coalesce((F.size(elements) == 2) & (elements[1] == last), F.lit(False))
+
+
+def _misfit(field: StructField, value: Column, raw: Column) -> Column:
+    """Why a field is not what the schema says: null, but not in the text, or too large for a floating-point number."""
+    kind = field.dataType.simpleString()
+    said = F.concat(F.lit(f"field {field.name} is not {kind}: "), F.substring(raw, 1, SHOWN))
+    misfit = F.when(value.isNull() & raw.isNotNull(), said)
+    if isinstance(field.dataType, FloatType | DoubleType):
+        return misfit.when(F.abs(value) == float("inf"), f"field {field.name} is too large for {kind}")
+    return misfit
+
+
+def _differences(fields: StructType, value: Column, text: Column, path: str) -> list[Column]:
+    """Fields that are missing, null or not in the schema, at this level and in the structs below."""
+    found = F.json_object_keys(text)
+    names = F.array(*(F.lit(field.name) for field in fields))
+    more = F.array_except(found, names)
+    wrong = [
+        F.when(
+            ~F.array_contains(found, field.name) & found.isNotNull(), f"field {path}{field.name} is missing"
+        )
+        for field in fields
+    ]
+    said = F.concat(F.lit(f"field {path}"), more[0], F.lit(" is not in the schema"))
+    wrong.append(F.when(F.size(more) > 0, said))
+    for field in fields:
+        inner = value[field.name]
+        if not field.nullable:
+            wrong.append(F.when(value.isNotNull() & inner.isNull(), f"field {path}{field.name} is null"))
+        if isinstance(field.dataType, StructType):
+            quoted = field.name.replace("'", "\\'")
+            below = F.get_json_object(text, f"$['{quoted}']")
+            wrong += _differences(field.dataType, inner, below, f"{path}{field.name}.")
+    return wrong
 
 
 def parse_avro(df: DataFrame, schema: str, *, column: str = "value", into: str = "parsed") -> DataFrame:
@@ -59,11 +114,12 @@ def parse_avro(df: DataFrame, schema: str, *, column: str = "value", into: str =
             "Avro needs Spark's package, spark.jars.packages=org.apache.spark:spark-avro_2.13:<your Spark version>, "
             f"and a schema in JSON that it can read: {error}"
         ) from error
-    return _judged(parsed, is_unreadable=F.col(into).isNull(), column=column, what="Avro of the schema")
+    reason = F.when(F.col(into).isNull(), f"{column} is not Avro of the schema")
+    return _judged(parsed, reason, column)
 
 
-def _judged(df: DataFrame, *, is_unreadable: Column, column: str, what: str) -> DataFrame:
-    reason = F.when(F.col(column).isNull(), f"no {column}").otherwise(f"{column} is not {what}")
-    return df.withColumn("outcome", F.when(is_unreadable, "reject").otherwise("accept")).withColumn(
-        "reason", F.when(is_unreadable, reason)
-    )
+def _judged(df: DataFrame, reason: Column, column: str) -> DataFrame:
+    """`reason` is why a row cannot be read, null where it can."""
+    why = F.when(F.col(column).isNull(), f"no {column}").otherwise(reason)
+    outcome = F.when(why.isNull(), "accept").otherwise("reject")
+    return df.withColumn("outcome", outcome).withColumn("reason", why)
