@@ -295,11 +295,19 @@ class Topics:
         moved: list[bytes] = []
         partitions = 0
         for topic in deletion.topics:
-            deletion.changed += self._tell(self.on_deleted, topic)
+            is_large = len(topic.partitions) > PARTITIONS_PER_STEP
+            for listener in self.on_deleted:
+                deletion.changed += self._tell([listener], topic)
+                if is_large:
+                    yield
             try:
-                self._logs.delete_topic(
-                    topic.name, now_ms=self._clock.wall_ms(), partitions=len(topic.partitions), sync=False
-                )
+                for begin in range(0, len(topic.partitions), PARTITIONS_PER_STEP):
+                    if begin:
+                        yield
+                    some = range(begin, min(begin + PARTITIONS_PER_STEP, len(topic.partitions)))
+                    self._logs.delete_topic(
+                        topic.name, now_ms=self._clock.wall_ms(), partitions=some, sync=False
+                    )
                 moved.append(topic.id)
             except OSError as error:
                 logger.error(

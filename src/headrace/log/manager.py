@@ -333,17 +333,18 @@ class LogManager:
         return self.store.start_offsets, self.store.recovery_points, self.store.cleaner_offsets
 
     def delete_topic(
-        self, topic: str, *, now_ms: int, partitions: int | None = None, sync: bool = True
+        self, topic: str, *, now_ms: int, partitions: int | range | None = None, sync: bool = True
     ) -> None:
         """Takes the topic's logs out of use at once; their files go after `file.delete.delay.ms`.
 
-        Who knows the number of partitions saves the search for them. Without `sync` the caller has to sync `root`
-        before it forgets the topic.
+        Who knows the number of partitions saves the search for them, and may delete some after others. Without `sync`
+        the caller has to sync `root` before it forgets the topic.
         """
         if partitions is None:
             keys = [key for key in self.logs if key[0] == topic]
         else:
-            keys = [(topic, index) for index in range(partitions) if (topic, index) in self.logs]
+            indexes = range(partitions) if isinstance(partitions, int) else partitions
+            keys = [(topic, index) for index in indexes if (topic, index) in self.logs]
         logs = [self.logs.pop(key) for key in keys]
         for checkpoint in self._checkpoints():
             checkpoint.forget([log.key for log in logs])

@@ -1,6 +1,7 @@
 """A share consumer of many partitions comes and goes: no turn of the loop does more than a bounded piece of it."""
 
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.share.leader import PARTITIONS_PER_STEP
+from headrace.broker.topics import PARTITIONS_PER_STEP as DIRECTORIES_PER_STEP
 from headrace.broker.topics import Topic
 from headrace.wire.messages.share_acknowledge_request import (
     AcknowledgementBatch,
@@ -72,10 +74,23 @@ def test_a_deleted_topic_is_unloaded_in_bounded_steps(bench: Bench) -> None:
     topic = topic_of_many(bench)
     Member(bench, "a").fetch(topic, records_max=10 * PARTITIONS, indexes=range(PARTITIONS))
     bench.core.topics.delete(topic.name)
-    assert len(bench.core.share_leader.loaded(GROUP)) == PARTITIONS - PARTITIONS_PER_STEP
+    left = [PARTITIONS]
     while bench.core.slices.is_pending:
         bench.core.settle()
-    assert not bench.core.share_leader.loaded(GROUP)
+        left.append(len(bench.core.share_leader.loaded(GROUP)))
+    assert left[-1] == 0
+    assert max(before - after for before, after in pairwise(left)) == PARTITIONS_PER_STEP
+
+
+def test_the_directories_of_a_deleted_topic_are_moved_a_few_a_turn(bench: Bench) -> None:
+    topic = topic_of_many(bench, 3 * DIRECTORIES_PER_STEP)
+    gone = bench.core.topics.delete(topic.name)
+    moved = [0]
+    while not gone.is_done:
+        bench.core.settle()
+        moved.append(sum(name.endswith("-delete") for name in bench.disk.list()))
+    assert moved[-1] == 3 * DIRECTORIES_PER_STEP
+    assert max(after - before for before, after in pairwise(moved)) == DIRECTORIES_PER_STEP
 
 
 def test_records_of_a_lost_consumer_are_free_for_whoever_comes_before_their_turn(bench: Bench) -> None:
