@@ -447,7 +447,7 @@ class Topics:
             if self._logs.disk.exists(directory):
                 found = read_topic_id(self._logs.disk, directory)
                 if found == row.id or (found is None and not is_name_in_use):
-                    self._logs.open_log(row.name, index, self._settings.log_config({}), row.id)
+                    self._logs.claim(row.name, index, self._settings.log_config({}), row.id)
         self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms(), partitions=row.partitions, sync=sync)
 
     def _set_aside_strays(self, rows: list[TopicRow]) -> None:

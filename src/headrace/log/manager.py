@@ -332,6 +332,12 @@ class LogManager:
     def _checkpoints(self) -> tuple[Checkpoint, ...]:
         return self.store.start_offsets, self.store.recovery_points, self.store.cleaner_offsets
 
+    def claim(self, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> None:
+        """For `delete_topic`: takes a directory as this log's without reading it, because nobody else will."""
+        log = PartitionLog(self.store, topic, partition, config, topic_id)
+        self._summaries.pop(log.directory, None)
+        self.logs.setdefault((topic, partition), log)
+
     def delete_topic(
         self, topic: str, *, now_ms: int, partitions: int | range | None = None, sync: bool = True
     ) -> None:

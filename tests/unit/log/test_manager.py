@@ -238,6 +238,26 @@ def test_the_longest_topic_name_can_be_deleted(tmp_path: Path) -> None:
     manager.close()
 
 
+def test_a_directory_that_a_deletion_has_left_over_is_moved_without_being_read() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    log.delete_records(1)
+    manager.close()
+    disk.restart()
+    manager = LogManager(disk, now_ms=NOW)
+    reads = disk.reads
+    manager.claim("orders", 0, LogConfig(), TOPIC_ID)
+    manager.delete_topic("orders", now_ms=NOW, partitions=1)
+    assert disk.reads == reads
+    assert disk.exists(f"orders-0.{TOPIC_ID.hex()}-delete/00000000000000000000.log")
+    other = manager.open_log("orders", 0, LogConfig(), bytes(16))
+    other.append(batch("new"), now_ms=NOW)
+    manager.close()
+    disk.restart()
+    assert values_of(LogManager(disk, now_ms=NOW).open_log("orders", 0, LogConfig(), bytes(16))) == ["new"]
+
+
 def test_directories_of_unknown_topics_are_set_aside(caplog: pytest.LogCaptureFixture) -> None:
     disk = MemoryDisk()
     manager, log = open_log(disk)
