@@ -275,9 +275,9 @@ class AsyncShareConsumer:
                 except WakeupError:
                     return
             else:
-                delivery = consumption.first_unseen
-                consumption.seen += 1
-                yield delivery
+                delivery = consumption.next_unseen(now_ms=now_ms())
+                if delivery is not None:
+                    yield delivery
 
     async def _next(
         self, timeout_s: float, max_records: int | None, *, is_for_rows: bool = False
@@ -298,10 +298,10 @@ class AsyncShareConsumer:
         if not await self._started_by(until_ms):
             return []
         if is_for_rows:
-            if unseen_batch := consumption.take_unseen_batch():
+            if unseen_batch := consumption.take_unseen_batch(now_ms=now_ms()):
                 return unseen_batch
         elif consumption.has_unseen:
-            unseen = consumption.take_unseen()
+            unseen = consumption.take_unseen(now_ms=now_ms())
             if unseen:
                 return unseen
         self._raise_trouble()

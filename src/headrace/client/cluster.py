@@ -254,7 +254,8 @@ class Cluster:
         names = frozenset(topics or ()) | await self._names_of(topic_ids or ())
         is_news = not names <= self._wanted
         self._wanted |= names
-        while self._refreshing is not None:
+        # One that has ended may still be there: its callback comes after whoever runs in between.
+        while self._refreshing is not None and not self._refreshing[0].done():
             task, covered = self._refreshing
             with contextlib.suppress(*(() if names <= covered else (KafkaError,))):
                 await asyncio.shield(task)
@@ -269,7 +270,7 @@ class Cluster:
         wanted = set(topic_ids)
         unknown = wanted.difference(self._names)
         if unknown:
-            asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in unknown]
+            asked = [MetadataRequestTopic(topic_id=topic_id, name=None) for topic_id in sorted(unknown)]
             await self._fetch_metadata(asked)
         return {self._names[topic_id] for topic_id in wanted if topic_id in self._names}
 

@@ -28,7 +28,7 @@ import math
 import os
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
@@ -220,9 +220,17 @@ class Consumption:
         """A poll was broken off, or an iteration was left before its end."""
         return self.seen < len(self._last)
 
-    @property
-    def first_unseen(self) -> Delivery:
-        return self._last[self.seen]
+    def next_unseen(self, *, now_ms: int) -> Delivery | None:
+        """For an iteration, one by one: it counts as seen now. None when all that was left has been lost."""
+        delivery = self._last[self.seen]
+        acquired = delivery._grant.acquired
+        if now_ms >= acquired.lock_until_ms or not acquired.is_all(ALL_HANDED):
+            unseen = self.take_unseen(now_ms=now_ms)
+            if not unseen:
+                return None
+            delivery = unseen[0]
+        self.seen += 1
+        return delivery
 
     @property
     def is_ready(self) -> bool:
@@ -231,16 +239,17 @@ class Consumption:
             return True
         return self._holdings.has_arrivals and (self._is_held_over or not self._holdings.is_renewing)
 
-    def take_unseen(self) -> list[Delivery]:
+    def take_unseen(self, *, now_ms: int) -> list[Delivery]:
         """What the last poll should have returned, as far as it is not lost."""
-        self._register()
+        self._register(now_ms)
+        self._lose_ended(self._last[self.seen :], now_ms)
         self._last, self.seen = [one for one in self._last[self.seen :] if not one.is_lost], 0
         return list(self._last)
 
     def take(self, *, now_ms: int, records_wanted: int | None = None) -> list[Delivery]:
         """The next deliveries, or none; raises what stands in their place."""
         if not self._is_held_over:
-            renewed = self._take_renewed()
+            renewed = self._take_renewed(now_ms)
             if renewed is not None:
                 return renewed
         if not self._rest:
@@ -251,12 +260,12 @@ class Consumption:
             if not arrivals:
                 return []
             self._decode(arrivals)
-        return self._hand_out()
+        return self._hand_out(now_ms)
 
     def take_batch(self, *, now_ms: int, records_wanted: int | None = None) -> list[DeliveryBatch]:
         """The next records as rows of one batch, or none; raises what stands in their place."""
         if self._rest:
-            self._hand_out()  # what could not be read is raised
+            self._hand_out(now_ms)  # what could not be read is raised
         if self._batch is None:
             records_max = self._settings.max_poll_records
             records_max = min(records_max, records_wanted or records_max)
@@ -269,21 +278,22 @@ class Consumption:
                 for gap in gaps:
                     self._holdings.miss(*gap)
                 self._batch = taken
-        return self._hand_out_batch(self._batch)
+        return self._hand_out_batch(self._batch, now_ms)
 
-    def take_unseen_batch(self) -> list[DeliveryBatch]:
+    def take_unseen_batch(self, *, now_ms: int) -> list[DeliveryBatch]:
         """What the last poll for rows should have returned."""
         if self.has_unseen or any(isinstance(piece, _Piece) for piece in self._rest):
             raise IllegalStateError(UNSEEN_DELIVERIES)
         if self._batch is None or self.batch_seen is self._batch.batch:
             return []
-        return self._hand_out_batch(self._batch)
+        return self._hand_out_batch(self._batch, now_ms)
 
-    def _hand_out_batch(self, taken: Taken) -> list[DeliveryBatch]:
+    def _hand_out_batch(self, taken: Taken, now_ms: int) -> list[DeliveryBatch]:
         """May be done twice."""
         batch, has_lost = taken.batch, False
         with self._lock:
             for acquired, offsets in batch._rows:
+                self._holdings.lose_ended(acquired, now_ms=now_ms)
                 self._holdings.hand_out(acquired, offsets[0], offsets[-1])
                 has_lost = has_lost or acquired.has(RangeState.LOST)
             if self._holdings.has_taken:
@@ -523,17 +533,24 @@ class Consumption:
         """Renewed, to be returned by the next poll, and neither acknowledged nor lost in the meantime."""
         return [one for one in self._renewed if one._grant.acquired.state_of(one.offset) is RangeState.HANDED]
 
-    def _take_renewed(self) -> list[Delivery] | None:
+    def _take_renewed(self, now_ms: int) -> list[Delivery] | None:
         """None: there is nothing to do with renewals, and other records may come."""
         if not self._renewed and not self._holdings.is_renewing:
             return None
         with self._lock:
+            self._lose_ended(self._renewed, now_ms)
             renewed = self._open_renewed()
             if not renewed and not self._holdings.is_renewing:
                 self._renewed = []
                 return None
             self._last, self._last_pieces, self.seen, self._renewed = renewed, (), 0, []
         return renewed
+
+    def _lose_ended(self, deliveries: Iterable[Delivery], now_ms: int) -> None:
+        """What is handed out only now may have been kept for longer than its lock, which nobody has noticed yet."""
+        with self._lock:
+            for acquired in dict.fromkeys(one._grant.acquired for one in deliveries):
+                self._holdings.lose_ended(acquired, now_ms=now_ms)
 
     def _require_renew(self, acquired: AcquiredRange) -> None:
         if self._core.sessions[acquired.node_id].is_old:
@@ -563,7 +580,7 @@ class Consumption:
             self._holdings.decoded()
         self._opened.done()
 
-    def _hand_out(self) -> list[Delivery]:
+    def _hand_out(self, now_ms: int) -> list[Delivery]:
         """Deliveries up to the next one that fails; raises for that one when it is the first."""
         if self._holdings.has_taken:  # the poll that decoded these was broken off in the moment after that
             with self._lock:
@@ -591,16 +608,17 @@ class Consumption:
         )
         rest = self._rest[index:]
         self._last, self._last_pieces, self._rest, self.seen = deliveries, pieces, rest, 0
-        if self._register():
+        if self._register(now_ms):
             deliveries = self._last = [one for one in deliveries if not one.is_lost]
         return deliveries
 
-    def _register(self) -> bool:
+    def _register(self, now_ms: int) -> bool:
         """From now on they are the application's; True when some have been lost meanwhile. May be done twice."""
         has_lost = False
         with self._lock:
             for piece in self._last_pieces:
                 acquired, records = piece.acquired, piece.records
+                self._holdings.lose_ended(acquired, now_ms=now_ms)
                 self._holdings.hand_out(acquired, records[0].offset, records[-1].offset)
                 lists = self._deliveries.get(acquired)
                 if lists is None:

@@ -333,9 +333,9 @@ class ShareConsumer:
                 finally:
                     self._leave()
             else:
-                delivery = consumption.first_unseen
-                consumption.seen += 1
-                yield delivery
+                delivery = consumption.next_unseen(now_ms=int(time.monotonic() * 1000))
+                if delivery is not None:
+                    yield delivery
 
     def _poll(self, timeout_s: float, wanted: int | None, *, is_for_rows: bool = False) -> list[Any]:
         """Deliveries, or one batch of rows."""
@@ -343,10 +343,10 @@ class ShareConsumer:
         take: Callable[..., list[Any]] = consumption.take
         if is_for_rows:
             take = consumption.take_batch
-            if unseen_batch := consumption.take_unseen_batch():
+            if unseen_batch := consumption.take_unseen_batch(now_ms=int(time.monotonic() * 1000)):
                 return unseen_batch
         elif consumption.has_unseen:
-            unseen = consumption.take_unseen()
+            unseen = consumption.take_unseen(now_ms=int(time.monotonic() * 1000))
             if unseen:
                 return unseen
         self._raise_trouble()

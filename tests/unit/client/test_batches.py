@@ -20,7 +20,7 @@ ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, Ackno
 
 def take(app: App, *, is_seen: bool = True) -> DeliveryBatch | None:
     """A poll for rows that does not wait; `is_seen`: and that returns."""
-    found = app.consumption.take_unseen_batch()
+    found = app.consumption.take_unseen_batch(now_ms=0)
     if not found:
         app.consumption.begin()
         found = app.consumption.take_batch(now_ms=0)

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,36 @@ def test_refreshes_at_the_same_time_are_one_request() -> None:
             assert [name for name, _ in broker.asked].count("metadata") == 2  # the first was the start's
 
     run(scenario())
+
+
+@pytest.mark.timeout(20)
+def test_a_refresh_right_behind_the_end_of_another_does_not_wait_for_it_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It runs after the other's task has ended and before that task's callback: it must not spin in between."""
+
+    async def scenario() -> list[list[str | None]]:
+        cluster = Cluster(settings_for("localhost:1"))
+        gate: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        asked: list[list[str | None]] = []
+
+        async def fetch(topics: Any, **_: Any) -> None:
+            asked.append([topic.name for topic in topics])
+            if not gate.done():
+                gate.set_result(None)
+
+        async def follow() -> None:
+            await gate
+            await cluster.refresh(["b"])
+
+        monkeypatch.setattr(cluster, "_fetch_metadata", fetch)
+        following = asyncio.create_task(follow())
+        await asyncio.sleep(0)
+        await cluster.refresh(["a"])
+        await following
+        return asked
+
+    assert run(scenario()) == [["a"], ["a", "b"]]
 
 
 def test_a_refresh_survives_the_caller_that_began_it() -> None:

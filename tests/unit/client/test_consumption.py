@@ -62,7 +62,7 @@ class App:
     def take(self, *, is_seen: bool = True) -> list[Delivery]:
         """A poll that does not wait; `is_seen`: and that returns."""
         if self.consumption.has_unseen:
-            taken = self.consumption.take_unseen()
+            taken = self.consumption.take_unseen(now_ms=0)
         else:
             self.consumption.begin()
             taken = self.consumption.take(now_ms=0)
@@ -602,3 +602,58 @@ def test_only_a_second_argument_that_is_meant_for_it_gets_the_context(
     app = App(value_deserializer=deserializer)
     app.fill("1")
     assert [one.value for one in app.take()] == [expected]
+
+
+def test_an_iteration_hands_out_nothing_whose_lock_has_ended() -> None:
+    """The application was busy with the first record for longer than the lock of the others."""
+    app = App()
+    app.fill("a", "b", "c")
+    app.take(is_seen=False)
+    first = app.consumption.next_unseen(now_ms=LOCK_MS - 1)
+    assert first is not None
+    assert first.value == b"a"
+    assert app.consumption.next_unseen(now_ms=LOCK_MS) is None
+    assert not app.consumption.has_unseen
+    assert app.take() == []
+    assert app.sweep() == []
+
+
+def test_an_iteration_passes_over_what_was_lost_meanwhile() -> None:
+    app = App()
+    app.fill("a", "b")
+    app.take(is_seen=False)
+    app.expire()
+    assert app.consumption.next_unseen(now_ms=1) is None
+    assert not app.consumption.has_unseen
+
+
+def test_records_of_a_poll_that_was_broken_off_are_not_handed_out_after_their_lock() -> None:
+    app = App()
+    app.fill("a", "b")
+    app.take(is_seen=False)
+    assert app.consumption.take_unseen(now_ms=LOCK_MS) == []
+    assert app.sweep() == []
+
+
+def test_records_that_were_decoded_by_a_poll_broken_off_are_not_handed_out_after_their_lock(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    app = App()
+    app.fill("a", "b")
+    with monkeypatch.context() as patch:
+        patch.setattr(app.consumption, "_hand_out", lambda now_ms: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            app.take()
+    assert app.consumption.take(now_ms=LOCK_MS) == []
+    assert app.sweep() == []
+
+
+def test_a_renewed_record_is_not_handed_out_again_after_its_lock() -> None:
+    app = App(is_explicit=True)
+    app.fill("a")
+    (only,) = app.take()
+    only.renew()
+    app.core.holdings.send_answers()
+    app.answer()
+    assert app.consumption.take(now_ms=LOCK_MS) == []
+    assert only.is_lost

@@ -314,6 +314,11 @@ class Holdings:
         """The application gets these, as far as they have not been lost meanwhile."""
         acquired.apply(HAND_OUT, first, last)
 
+    def lose_ended(self, acquired: AcquiredRange, *, now_ms: int) -> None:
+        """Before something of a range is handed out: its lock may have ended unnoticed, and then it is lost."""
+        if now_ms >= acquired.lock_until_ms:
+            self._lose_ended(self._lane(acquired.node_id), acquired, now_ms)
+
     def answer(self, acquired: AcquiredRange, offset: int, type: int) -> bool:
         """The application's answer (an acknowledge type); False when it may not give it (any more).
 
@@ -578,8 +583,7 @@ class Holdings:
         self, lane: _Lane, acquired: AcquiredRange, can_renew: bool, is_out: bool, is_idle: bool, now_ms: int
     ) -> None:
         if now_ms >= acquired.lock_until_ms:
-            for first, last in acquired.expire(now_ms):
-                self._lose(acquired, _expired(acquired), first, last)
+            self._lose_ended(lane, acquired, now_ms)
             if now_ms >= acquired.lock_until_ms:
                 return
         self._release_due(lane, acquired, now_ms)
@@ -640,6 +644,12 @@ class Holdings:
         """What was to be released later cannot be kept."""
         for span in acquired.apply(C.FALL_DUE, first, last):
             self._send_answers(acquired, span.first, span.last)
+
+    def _lose_ended(self, lane: _Lane, acquired: AcquiredRange, now_ms: int) -> None:
+        for first, last in acquired.expire(now_ms):
+            self._lose(acquired, _expired(acquired), first, last)
+        if acquired.lock_until_ms > now_ms:
+            self._due(lane, acquired.lock_until_ms)
 
     def _may_renew(self, acquired: AcquiredRange, is_out: bool, now_ms: int) -> bool:
         if acquired.taken_ms is None:
