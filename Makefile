@@ -16,7 +16,7 @@ FIRST ?= 1
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash simulate simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test unit conform compat crash simulate simulate-clients simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ crash: $(SET_UP) ## power lost at every write in turn, on a disk in memory
 
 simulate: $(SET_UP) ## random lives of a broker on a simulated machine: make simulate SEEDS=1000 STEPS=500 FIRST=1
 	$(BIN)/python -m tests.simulation --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
+
+simulate-clients: $(SET_UP) ## the same with real clients and workers, on machines that stop, lose connections and die
+	$(BIN)/python -m tests.simulation --path client --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
 
 simulate-planted: $(SET_UP) ## bugs planted in copies of the sources, each found by the simulator within its number of seeds
 	$(PYTEST) tests/simulation/test_planted.py --thorough

@@ -8,6 +8,12 @@ from tests.simulation import running
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument(
+        "--path",
+        choices=sorted(running.PATHS),
+        default=running.BROKER,
+        help="the broker alone, or the whole path with real clients and workers",
+    )
     parser.add_argument("--seeds", type=int, default=100, help="how many lives")
     parser.add_argument("--first", type=int, default=1, help="the first seed")
     parser.add_argument("--steps", type=int, default=500, help="steps of each life")

@@ -53,6 +53,11 @@ def table() -> dict[str, Planted]:
     return rows
 
 
+def path_of(name: str) -> str:
+    """Which simulation has to find it."""
+    return "client" if name.startswith(("client-", "worker-")) else "broker"
+
+
 @contextmanager
 def planted(name: str) -> Iterator[str]:
     """Where the sources with this bug are: put it on PYTHONPATH."""
@@ -71,8 +76,9 @@ def planted(name: str) -> Iterator[str]:
 
 
 def look_for(name: str, *, seeds: int, steps: int) -> Found:
-    """Runs lives of the broker with this bug until one of them breaks a promise."""
-    arguments = ["--until-found", "--jobs", "1", "--seeds", str(seeds), "--steps", str(steps)]
+    """Runs lives with this bug until one of them breaks a promise."""
+    arguments = ["--path", path_of(name), "--until-found", "--jobs", "1"]
+    arguments += ["--seeds", str(seeds), "--steps", str(steps)]
     with planted(name) as sources:
         done = subprocess.run(
             [sys.executable, "-m", "tests.simulation", *arguments],

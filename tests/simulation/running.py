@@ -11,9 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.wire.apis import NAMES
+from tests.simulation.path.world import PathWorld
 from tests.simulation.violation import Violation
 from tests.simulation.world import Stats, World
 
+BROKER, CLIENT = "broker", "client"
+PATHS: dict[str, type[World]] = {BROKER: World, CLIENT: PathWorld}
+"""What is simulated: the broker, with clients that speak its protocol; or real clients and workers as well."""
 TRAIL_LINES = 400
 """Of a failure's trail, the last so many are printed."""
 
@@ -29,14 +33,22 @@ class Outcome:
     at_step: int = -1
     stats: Stats = field(default_factory=Stats)
     lines: list[str] = field(default_factory=list)
+    path: str = BROKER
 
 
-def live(seed: int, steps: int, *, kept: Collection[int] | None = None, is_recorded: bool = False) -> Outcome:
+def live(
+    seed: int,
+    steps: int,
+    path: str = BROKER,
+    *,
+    kept: Collection[int] | None = None,
+    is_recorded: bool = False,
+) -> Outcome:
     """One life from its seed."""
-    outcome = Outcome(seed, steps)
+    outcome = Outcome(seed, steps, path=path)
     world: World | None = None
     try:
-        world = World(seed, is_recorded=is_recorded)
+        world = PATHS[path](seed, is_recorded=is_recorded)
         world.run(steps, kept)
     except Violation as violation:
         outcome.what, outcome.detail = violation.what, violation.detail
@@ -50,7 +62,7 @@ def live(seed: int, steps: int, *, kept: Collection[int] | None = None, is_recor
     return outcome
 
 
-def _live(job: tuple[int, int]) -> Outcome:
+def _live(job: tuple[int, int, str]) -> Outcome:
     return live(*job)
 
 
@@ -61,10 +73,10 @@ def _prepare_worker() -> None:
 
 def run(given: argparse.Namespace) -> int:
     if given.replay is not None:
-        return _replay(given.replay, given.steps, _parse_steps(given.only))
-    jobs = [(given.first + number, given.steps) for number in range(given.seeds)]
+        return _replay(given.replay, given.steps, given.path, _parse_steps(given.only))
+    jobs = [(given.first + number, given.steps, given.path) for number in range(given.seeds)]
     if given.file:
-        jobs = list(read_seeds(Path(given.file), given.steps))
+        jobs = [(*job, given.path) for job in read_seeds(Path(given.file), given.steps)]
     total = Stats()
     failures: list[Outcome] = []
     began = time.monotonic()
@@ -85,7 +97,7 @@ def run(given: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-def _outcomes(jobs: list[tuple[int, int]], processes: int) -> Iterator[Outcome]:
+def _outcomes(jobs: list[tuple[int, int, str]], processes: int) -> Iterator[Outcome]:
     if processes == 1:
         _prepare_worker()
         yield from map(_live, jobs)
@@ -123,8 +135,8 @@ def print_steps(steps: Collection[int]) -> str:
     return ",".join(f"{first}-{last}" if last > first else f"{first}" for first, last in ranges)
 
 
-def _replay(seed: int, steps: int, kept: list[int] | None) -> int:
-    outcome = live(seed, steps, kept=kept, is_recorded=True)
+def _replay(seed: int, steps: int, path: str, kept: list[int] | None) -> int:
+    outcome = live(seed, steps, path, kept=kept, is_recorded=True)
     print("\n".join(outcome.lines))
     print(f"trail {outcome.digest}")
     if outcome.what:
@@ -136,12 +148,13 @@ def _explain(outcome: Outcome, shrink_s: float) -> None:
     from tests.simulation.shrinking import shrink
 
     kept = shrink(outcome, live, shrink_s)
-    short = live(outcome.seed, outcome.steps, kept=kept, is_recorded=True)
+    short = live(outcome.seed, outcome.steps, outcome.path, kept=kept, is_recorded=True)
     print(f"\nThe trail of seed {outcome.seed}, shrunk to {len(kept)} of {outcome.at_step} steps:")
     for line in short.lines[-TRAIL_LINES:]:
         print("   ", line[:400])
     print(f"VIOLATION {short.what}: {short.detail}")
-    command = f"python -m tests.simulation --replay {outcome.seed} --steps {outcome.steps}"
+    path = "" if outcome.path == BROKER else f" --path {outcome.path}"
+    command = f"python -m tests.simulation{path} --replay {outcome.seed} --steps {outcome.steps}"
     print(f"replay it whole:  {command}")
     print(f"replay the short: {command} --only {print_steps(kept)}")
 
@@ -153,6 +166,9 @@ def print_stats(seeds: int, total: Stats, failures: list[Outcome], took_s: float
     print(f"\n{seeds} seeds, {total.steps} steps, {total.turns} turns of the loop in {took_s:.0f} s")
     print(f"restarts: {sum(total.restarts.values())} ({restarts})")
     print(f"faults: {sum(total.faults.values())} ({faults})")
+    if total.events:
+        events = ", ".join(f"{what} {number}" for what, number in total.events.most_common())
+        print(f"records: {events}")
     print(f"requests: {sum(total.requests.values())} ({requests})")
     print(
         f"largest turn: {total.operations_max} disk operations, {total.syncs_max} syncs, {total.reads_max} reads; "

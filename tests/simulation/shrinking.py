@@ -10,7 +10,7 @@ def shrink(outcome: Any, live: Callable[..., Any], within_s: float) -> list[int]
     deadline = time.monotonic() + within_s
 
     def still_fails(steps: list[int]) -> bool:
-        return bool(live(outcome.seed, outcome.steps, kept=steps).what == outcome.what)
+        return bool(live(outcome.seed, outcome.steps, outcome.path, kept=steps).what == outcome.what)
 
     kept = list(range(min(outcome.at_step, outcome.steps)))
     if not still_fails(kept):

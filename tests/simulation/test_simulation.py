@@ -38,8 +38,37 @@ def test_the_same_seed_gives_the_same_trail_in_any_process() -> None:
     assert digests[0] == digests[1]
 
 
+def test_the_same_seed_gives_the_same_trail_of_the_whole_path() -> None:
+    arguments = [
+        "--path",
+        "client",
+        "--seeds",
+        "3",
+        "--steps",
+        "100",
+        "--jobs",
+        "1",
+        "--digest",
+        "--shrink-s",
+        "0",
+    ]
+    digests = [
+        re.findall(r"^(\d+ [0-9a-f]{32})", simulate(*arguments, hash_seed=seed).stdout, re.MULTILINE)
+        for seed in ("1", "2")
+    ]
+    assert len(digests[0]) == 3
+    assert digests[0] == digests[1]
+
+
 def test_seeds_that_once_failed_break_no_promise() -> None:
     done = simulate("--file", str(Path(__file__).with_name("seeds.txt")), "--jobs", "1")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_seeds_that_once_failed_break_no_promise_of_the_whole_path() -> None:
+    done = simulate(
+        "--path", "client", "--file", str(Path(__file__).with_name("seeds-client.txt")), "--jobs", "1"
+    )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
@@ -56,6 +85,14 @@ def test_fresh_seeds_break_no_promise() -> None:
     """What fails here is a bug: keep its seed in seeds.txt. `make simulate FIRST=...` explores further."""
     first = fresh_seed()
     done = simulate("--first", first, "--seeds", "25", "--steps", "300", "--jobs", "1", "--shrink-s", "20")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_fresh_seeds_break_no_promise_of_the_whole_path() -> None:
+    """The same with real clients and workers: `make simulate-clients FIRST=...` explores further."""
+    first = fresh_seed()
+    arguments = ["--path", "client", "--first", first, "--seeds", "4", "--steps", "120", "--jobs", "1"]
+    done = simulate(*arguments, "--shrink-s", "20")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 

@@ -46,6 +46,8 @@ class Stats:
         self.requests: Counter[int] = Counter()
         self.restarts: Counter[str] = Counter()
         self.faults: Counter[str] = Counter()
+        self.events: Counter[str] = Counter()
+        """What else happened, where it is worth a number."""
         self.loop_waits = 0
         self.syncs_max = self.operations_max = self.reads_max = 0
 
@@ -55,6 +57,7 @@ class Stats:
         self.requests += other.requests
         self.restarts += other.restarts
         self.faults += other.faults
+        self.events += other.events
         self.loop_waits += other.loop_waits
         self.syncs_max = max(self.syncs_max, other.syncs_max)
         self.operations_max = max(self.operations_max, other.operations_max)
@@ -62,6 +65,10 @@ class Stats:
 
 
 class World(environment.AppendWatcher):
+    actor_table = ACTORS
+    model_table = MODELS
+    step_table = STEPS
+
     def __init__(self, seed: int, *, is_recorded: bool = False) -> None:
         environment.install()
         self.seed = seed
@@ -73,7 +80,7 @@ class World(environment.AppendWatcher):
         self.disk = SimulatedDisk(self.trail, self.turns)
         self.metadata_disk = MetadataDisk()
         environment.begin(seed, self.disk, self.metadata_disk, self)
-        self.scenario: Scenario = scenario(self.rng)
+        self.scenario = self.make_scenario(self.rng)
         environment.journal_segment_bytes = self.scenario.journal_segment_bytes
         self.loop = SimulatedLoop(self.clock)
         self.links: list[Link] = []
@@ -90,16 +97,19 @@ class World(environment.AppendWatcher):
         """A disk operation has ended the process: nothing more happens in it."""
         self.was_damaged = False
         """A bit has flipped: from now on only detection is demanded of what it may have hit."""
-        self.models: list[Model] = [make(self) for make in MODELS.values()]
-        self.by_name = dict(zip(MODELS, self.models, strict=True))
+        self.models: list[Model] = [make(self) for make in self.model_table.values()]
+        self.by_name = dict(zip(self.model_table, self.models, strict=True))
         self._start_process()
         for model in self.models:
             model.after_start(End.CLEAN)
         self.actors: list[Actor] = [
             make(self, f"{name}{number}")
-            for name, (make, least, most) in ACTORS.items()
+            for name, (make, least, most) in self.actor_table.items()
             for number in range(self.rng.randint(*self.scenario.crowd.get(name, (least, most))))
         ]
+
+    def make_scenario(self, rng: Random) -> Scenario:
+        return scenario(rng)
 
     # Steps
 
@@ -134,7 +144,7 @@ class World(environment.AppendWatcher):
         weights = self.scenario.step_weights
         kind = self.rng.choices(self.scenario.step_names, cum_weights=weights)[0]
         self.trail.note(f"step {number} {kind}")
-        STEPS[kind].take(self)
+        self.step_table[kind].take(self)
         self._go_on()
         self._end_if_needed()
         for model in self.models:

@@ -57,13 +57,17 @@ class Admin(Actor):
                 case "alter":
                     yield from self.alter(name)
 
+    def partitions(self) -> int:
+        """Of a new topic."""
+        return self.rng.randint(1, PARTITIONS_MAX)
+
     def create(self, name: str) -> Ask:
         configs = topic_configs(self.rng)
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
                     name=name,
-                    num_partitions=self.rng.randint(1, PARTITIONS_MAX),
+                    num_partitions=self.partitions(),
                     replication_factor=1,
                     configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
                 )

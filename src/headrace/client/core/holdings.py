@@ -317,7 +317,7 @@ class Holdings:
     def lose_ended(self, acquired: AcquiredRange, *, now_ms: int) -> None:
         """Before something of a range is handed out: its lock may have ended unnoticed, and then it is lost."""
         if now_ms >= acquired.lock_until_ms:
-            self._lose_ended(self._lane(acquired.node_id), acquired, now_ms)
+            self._lose_ended(self._lanes[acquired.node_id], acquired, now_ms)
 
     def answer(self, acquired: AcquiredRange, offset: int, type: int) -> bool:
         """The application's answer (an acknowledge type); False when it may not give it (any more).
