@@ -74,7 +74,7 @@ def test_a_consumer_whose_group_was_denied_raises_and_works_again_when_it_is_all
     cluster.send("consumer", "a")
     with ShareConsumer(bootstrap_servers=cluster.servers, group_id="consumer") as consumer:
         consumer.subscribe(["consumer"])
-        wait_for(lambda: consumer.poll(1.0))
+        assert wait_for(lambda: consumer.poll(1.0))
         cluster.deny("consumer")
 
         def is_denied() -> bool:

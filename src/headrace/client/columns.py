@@ -6,6 +6,7 @@ second in one process, seven times what rows as tuples reach. What is the same f
 
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -62,9 +63,15 @@ class _Repeated:
 
     def build(self, type: pa.DataType) -> pa.Array:
         if len(self._values) == 1:
-            return pa.repeat(pa.scalar(self._values[0], type), self._counts[0])
+            return _repeat(self._values[0], type, self._counts[0])
         pairs = zip(self._values, self._counts, strict=True)
         return pa.array([value for value, count in pairs for _ in range(count)], type)
+
+
+@lru_cache(maxsize=16)
+def _repeat(value: Any, type: pa.DataType, count: int) -> pa.Array:
+    """Batches are often of the same few sizes, and arrays never change."""
+    return pa.repeat(pa.scalar(value, type), count)
 
 
 class ColumnBuilder:

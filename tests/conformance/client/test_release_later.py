@@ -77,7 +77,7 @@ def test_a_busy_application_need_not_poll_for_the_release_to_be_made(
 def test_where_the_group_forbids_renewals_the_record_comes_back_before_its_lock_ends(
     wire: WireClient, consumer: NewConsumer, unique: str
 ) -> None:
-    new_queue(wire, unique, 1, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 1, record_lock_duration_ms="3000")
     set_group(wire, unique, renew_acknowledge_enable="false")
     heard: list[object] = []
     mine = consumer(share_acknowledgement_mode="explicit")
