@@ -241,6 +241,7 @@ class Link:
         self._lose_all()
 
     def _lose_all(self) -> None:
+        self.unread.clear()
         self.to_broker.clear()
         while self._waiting:
             pending = self._waiting.popleft()
