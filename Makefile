@@ -31,7 +31,7 @@ test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, o
 	@$(BIN)/python -m tests.spark_archive
 	$(BIN)/python tools/run_tests.py
 
-unit: $(SET_UP) ## the inner loop: no processes, no JVM, under a minute
+unit: $(SET_UP_JVM) ## the inner loop: no processes, no JVM, under a minute
 	$(PYTEST) $(wildcard tests/unit tests/property tests/tidy)
 
 conform: $(SET_UP) ## the same tests against our broker and Apache Kafka
