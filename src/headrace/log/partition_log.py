@@ -637,11 +637,14 @@ class PartitionLog:
         return [path]
 
     def save_for_restart(self) -> None:
-        """What the next start reads instead of scanning, if it is worth a file."""
+        """What the next start reads instead of scanning, if it is worth a file; an older one is outdated."""
         active = self.segments[-1]
-        if not self.is_as_left and active.index_entries:
+        if not self.is_as_left:
             try:
-                self.files.note_written(active.save_indexes())
+                if active.index_entries:
+                    self.files.note_written(active.save_indexes())
+                elif active.remove_indexes():
+                    self.files.note_written()
             except OSError as error:
                 if error.errno not in REFUSALS:
                     raise

@@ -218,6 +218,13 @@ class Segment:
         write_file(self.disk, self.path_of(TIME_INDEX), time_index.encode())
         return [self.path_of(INDEX), self.path_of(TIME_INDEX)]
 
+    def remove_indexes(self) -> bool:
+        """Removes the files that `save_indexes` has written; whether there were any."""
+        saved = [path for path in map(self.path_of, (INDEX, TIME_INDEX)) if self.disk.exists(path)]
+        for path in saved:
+            self.disk.remove(path)
+        return bool(saved)
+
     def remove_files(self) -> None:
         self.close()
         for suffix in (LOG, *INDEXES):
@@ -250,15 +257,16 @@ class Segment:
             self.rebuild(interval)
             return
         self._index, self._time_index = index, time_index
-        if time_index.times:
-            self.max_timestamp = time_index.times[-1]
-            self.max_timestamp_offset = time_index.offsets[-1] + self.base_offset
+        self.max_timestamp = time_index.times[-1]
+        self.max_timestamp_offset = time_index.offsets[-1] + self.base_offset
         self._unindexed = self.size - (index.positions[-1] if index.positions else 0)
 
     def _fits(self, index: OffsetIndex, time_index: TimeIndex) -> bool:
         """Their last entries must say what the batches do. Without entries they are made again at little cost."""
         if not index.positions or not time_index.times:
             return False
+        if self.max_timestamp not in (-1, time_index.times[-1]):
+            return False  # saved before the last batches were written
         position = index.positions[-1]
         if position + HEADER_SIZE > self.size:
             return False

@@ -142,3 +142,21 @@ def test_a_full_disk_keeps_old_files_until_there_is_room_and_is_no_failure() -> 
     assert files() == 1
     disk.power_cycle()
     assert open_log(disk)[1].start_offset == 2
+
+
+def test_an_index_saved_before_the_last_records_makes_their_segment_no_older() -> None:
+    """It was saved by a clean stop; after a crash the index was not worth a file, and the old one stayed."""
+    disk = MemoryDisk(is_simulated=True)
+    manager, log = open_log(disk, index_interval_bytes=1, retention_ms=2 * DAY)
+    fill(log, 5, 5)
+    manager.close()
+    manager, log = open_log(disk, retention_ms=2 * DAY)
+    fill(log, 0)
+    manager.sync([log])
+    disk.restart()
+    for _ in range(2):
+        manager, log = open_log(disk, retention_ms=2 * DAY)
+        assert log.offset_for_time(NOW) is not None  # it loads the indexes
+        manager.run_background_work(NOW)
+        assert (log.start_offset, log.end_offset) == (0, 3)
+        manager.close()
