@@ -66,8 +66,8 @@ def test_a_poll_that_is_closed_at_its_end_does_not_return_what_was_given_back(
     mine = consumer()
     register = mine._consumption._register
 
-    def register_and_close() -> bool:
-        has_lost = register()
+    def register_and_close(now_ms: int) -> bool:
+        has_lost = register(now_ms)
         mine.close()  # as a signal handler would
         return has_lost
 
