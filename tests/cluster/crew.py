@@ -113,7 +113,8 @@ class Crew:
         """The broker counts no records, or gives none to members that poll for longer than any lock lasts.
 
         Apache Kafka's count may stay above zero after a coordinator of share state was killed, until the next write,
-        although every record has a confirmed answer.
+        although every record has a confirmed answer: a retried write of older state can overtake a newer one
+        (docs/how-to/grow-to-a-cluster.md, "Lag that stays above zero").
         """
         self._raise_failures()
         last_at = max((one.received_at for one in list(self.history.deliveries)), default=0.0)
