@@ -61,7 +61,8 @@ def read_slice(
         )
         if not read.data:
             break
-        used = _walk(read.data, size, batches, positions, offset + records_max)
+        limit = min(read.next_offset, log.end_offset)
+        used = _walk(read.data, size, batches, positions, offset + records_max, limit)
         if not used:  # compaction has left a hole, and what follows it begins after the last wanted offset
             break
         chunks.append(read.data if used == len(read.data) else read.data[:used])
@@ -82,11 +83,22 @@ def _guess(log: "PartitionLog", records: int) -> int:
     return max(BYTES_MIN, int(records * average * 1.1))
 
 
-def _walk(data: bytes, base: int, batches: list[Span], positions: list[int], end_offset: int) -> int:
-    """Notes the batches that begin before `end_offset`, at least one in all; where they end in `data`."""
+def _walk(
+    data: bytes, base: int, batches: list[Span], positions: list[int], end_offset: int, limit: int
+) -> int:
+    """Notes the batches that begin before `end_offset`, at least one in all; where they end in `data`.
+
+    All of them end before the offset `limit`. A batch's checksum does not cover its base offset, so one that is
+    damaged shows here only; acquired and accepted, it would move the group past records that nobody has read.
+    """
     position, end, unpack = 0, len(data), _SPAN.unpack_from
     while position < end:
         first, length, delta = unpack(data, position)
+        if not (batches[-1][1] if batches else -1) < first <= first + delta < limit:
+            raise KafkaError(
+                ErrorCode.CORRUPT_MESSAGE,
+                f"A record batch has offsets {first} to {first + delta}, which are out of order or not before {limit}.",
+            )
         if first >= end_offset and batches:
             break
         if length < LENGTH_MIN:

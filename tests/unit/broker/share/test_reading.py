@@ -5,6 +5,7 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.share.reading import Slice, read_slice
+from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog, Read
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.broker.share.bench import ACCEPT, Bench, Member
@@ -144,3 +145,25 @@ def test_share_members_get_every_record_that_compaction_has_left(records_max: in
         assert member.settle(topic, *((first, last, ACCEPT) for first, last, _ in acquired)) == 0
     assert set(kept) <= set(taken)
     assert len(taken) == len(set(taken))
+
+
+@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize("flip", [1 << 31, 1 << 62, 4])
+@pytest.mark.parametrize("max_bytes", [1, EVERYTHING])
+def test_a_batch_whose_base_offset_is_damaged_is_refused(number: int, flip: int, max_bytes: int) -> None:
+    """The checksum does not cover it."""
+    disk = MemoryDisk()
+    _, log = open_log(disk)
+    sizes = [len(batch(f"v{offset}")) for offset in range(3)]
+    for offset in range(3):
+        log.append(batch(f"v{offset}"), now_ms=NOW)
+    name = "orders-0/00000000000000000000.log"
+    disk.open(name).write(sum(sizes[:number]), (number ^ flip).to_bytes(8, "big"))
+    refused = []
+    for offset in range(3):
+        try:
+            slice_of(log, offset, records_max=10, max_bytes=max_bytes)
+        except KafkaError as error:
+            refused.append(error)
+    assert refused
+    assert all("out of order" in str(one) and one.code == ErrorCode.CORRUPT_MESSAGE for one in refused)
