@@ -76,7 +76,9 @@ class TransactionCoordinator:
         for transaction in list(self._transactions.values()):
             self._watch(transaction)
             if transaction.state in PREPARED:
-                self._see_through(transaction, resolved(None))
+                # A crash may have left the decision in the page cache only: markers must not outlive it.
+                journals = self._journals_of([transaction.transactional_id])
+                self._see_through(transaction, self._core.durable(journals))
         self._schedule_sweep()
 
     def _repair(self) -> None:

@@ -525,6 +525,22 @@ class TestRestart:
         assert state(after).state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
         assert end(after, producer, commit=commit).value == (producer.producer_id, 1)
 
+    def test_after_a_crash_the_markers_wait_until_the_decision_is_known_to_be_durable(
+        self, core: FakeCore
+    ) -> None:
+        """A killed process leaves it in the page cache; a power cut would take it there, and not the markers."""
+        producer = initialise(core)
+        add(core, producer, P0)
+        core.hold()
+        end(core, producer)
+        core.sync()
+        after = core.crash()
+        after.hold()
+        after.transactions.load()
+        assert after.markers(*P0) == []
+        after.sync()
+        assert len(after.markers(*P0)) == 1
+
     def test_a_decision_that_was_not_durable_never_was(self, core: FakeCore) -> None:
         producer = initialise(core)
         add(core, producer, P0)
