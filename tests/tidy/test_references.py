@@ -50,7 +50,7 @@ def test_no_file_refers_to_a_document_outside_the_repository() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "see semantics.md",
+        "see no-such-page.md",
         "(design decision 3)",
         "Section 2.3: when",
         "docs/how-to/no-such-page.md",
