@@ -105,7 +105,7 @@ def check_batches(
         if origin is Origin.CLIENT:
             _check_client_rules(header)
         if config.message_timestamp_type != LOG_APPEND_TIME:
-            _check_time(data[position : position + header.size], header, config, now_ms)
+            _check_time(data, position, header, config, now_ms)
         if _must_open(config, origin):
             if not at_leisure and header.record_count > AT_ONCE_RECORDS_MAX:
                 raise TooMuch
@@ -147,7 +147,7 @@ def _check_client_rules(header: BatchHeader) -> None:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
-def _check_time(batch: bytes, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
+def _check_time(data: bytes, position: int, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
     if header.is_log_append_time:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "A producer may not set the timestamp type to LogAppendTime."
@@ -157,7 +157,8 @@ def _check_time(batch: bytes, header: BatchHeader, config: LogConfig, now_ms: in
         # The header is enough to refuse the batch; the records are opened to say which of them it was.
         raise InvalidRecords(
             ErrorCode.INVALID_TIMESTAMP,
-            _too_new(batch, header, newest_ms) or [(0, "The batch claims a later time.")],
+            _too_new(data[position : position + header.size], header, newest_ms)
+            or [(0, "The batch claims a later time.")],
         )
 
 
@@ -193,11 +194,10 @@ def opens_records(config: LogConfig, origin: Origin) -> bool:
 def _must_open(config: LogConfig, origin: Origin) -> bool:
     if origin is not Origin.CLIENT:
         return False
-    checks_age = (
-        config.message_timestamp_before_max_ms < FOREVER_MS
-        and config.message_timestamp_type != LOG_APPEND_TIME
-    )
-    return checks_age or "compact" in config.cleanup_policy
+    if "compact" in config.cleanup_policy:
+        return True
+    has_oldest = config.message_timestamp_before_max_ms < FOREVER_MS
+    return has_oldest and config.message_timestamp_type != LOG_APPEND_TIME
 
 
 def _check_records(batch: bytes, config: LogConfig, now_ms: int) -> None:

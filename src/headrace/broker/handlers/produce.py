@@ -44,7 +44,7 @@ from headrace.wire.messages.produce_response import (
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
-    from headrace.broker.topics import Partition
+    from headrace.broker.topics import Partition, Topic
     from headrace.log.partition_log import PartitionLog
 
 VERSIONS = (3, 13)
@@ -64,48 +64,12 @@ ADMIN_CLIENT_ID = "__admin_client"
 """Kafka's tools give themselves this client id; it alone may write to internal topics."""
 
 
-def handle(
-    core: "BrokerCore", request: ProduceRequest, call: Call
-) -> ProduceResponse | Later[ProduceResponse] | None:
+def handle(core: "BrokerCore", request: ProduceRequest, call: Call) -> "Answer":
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use -1 (all), 0 or 1")
     core.require_working()
     produce = _Produce(core, request, call)
-    large = produce.prepare()
-    if not large and len(produce.sent) * FIRST_WRITE_COST <= PARTITIONS_PER_STEP:
-        return produce.answer([produce.append(one) for one in produce.sent])
-    answer: Later[ProduceResponse] = Later()
-    answer.is_exclusive = True
-
-    def work() -> None:
-        for one in large:
-            one.prepare(at_leisure=True)
-
-    def write(error: Exception | None) -> None:
-        if error is not None:
-            answer.fail(error)
-            return
-        core.slices.each(produce.sent, produce.append, per_step=PARTITIONS_PER_STEP, cost=produce.cost).then(
-            written, answer.fail
-        )
-
-    def written(results: list[PartitionProduceResponse]) -> None:
-        try:
-            response = produce.answer(results)
-        except Exception as refusal:
-            answer.fail(refusal)
-            return
-        if isinstance(response, Later):
-            response.then(answer.resolve, answer.fail)
-            answer.share()
-        else:
-            answer.resolve(response)  # type: ignore[arg-type]  # None: with acks=0 nobody waits for it
-
-    if large:
-        core.opening.run(work, write)
-    else:
-        write(None)
-    return answer.now()
+    return produce.write() if produce.is_small() else produce.write_in_steps()
 
 
 class _Opening:
@@ -132,44 +96,107 @@ class _Opening:
 
 
 Sent = tuple[TopicProduceData, PartitionProduceData]
+Answer = ProduceResponse | Later[ProduceResponse] | None
 
 
 class _Produce:
     """One request on its way to its answer."""
 
+    __slots__ = ("_call", "_core", "_now_ms", "_opened", "_request", "_written")
+
     def __init__(self, core: "BrokerCore", request: ProduceRequest, call: Call) -> None:
         self._core = core
         self._request = request
         self._call = call
-        self.sent: list[Sent] = [
-            (topic, data) for topic in request.topic_data for data in topic.partition_data
-        ]
+        self._now_ms = core.clock.wall_ms()
         self._opened: dict[int, _Opening] = {}
         """By the identity of the request's partition data."""
         self._written: list[PartitionLog] = []
 
-    def prepare(self) -> list[_Opening]:
+    def is_small(self) -> bool:
+        """Whether one turn of the loop is enough, as nearly always."""
+        partitions = 0
+        for topic in self._request.topic_data:
+            partitions += len(topic.partition_data)
+            if self._opens_records(topic):
+                return False
+        return partitions * FIRST_WRITE_COST <= PARTITIONS_PER_STEP
+
+    def write(self) -> Answer:
+        return self._answer(
+            [
+                [self._append(topic, data) for data in topic.partition_data]
+                for topic in self._request.topic_data
+            ]
+        )
+
+    def write_in_steps(self) -> Answer:
+        large = self._open()
+        sent = [(topic, data) for topic in self._request.topic_data for data in topic.partition_data]
+        answer: Later[ProduceResponse] = Later()
+        answer.is_exclusive = True
+
+        def work() -> None:
+            for one in large:
+                one.prepare(at_leisure=True)
+
+        def write(error: Exception | None) -> None:
+            if error is not None:
+                answer.fail(error)
+                return
+            self._now_ms = self._core.clock.wall_ms()
+            self._core.slices.each(
+                sent, lambda one: self._append(*one), per_step=PARTITIONS_PER_STEP, cost=self._cost
+            ).then(written, answer.fail)
+
+        def written(results: list[PartitionProduceResponse]) -> None:
+            rest = iter(results)
+            try:
+                response = self._answer(
+                    [[*islice(rest, len(topic.partition_data))] for topic in self._request.topic_data]
+                )
+            except Exception as refusal:
+                answer.fail(refusal)
+                return
+            if isinstance(response, Later):
+                response.then(answer.resolve, answer.fail)
+                answer.share()
+            else:
+                answer.resolve(response)  # type: ignore[arg-type]  # None: with acks=0 nobody waits for it
+
+        if large:
+            self._core.opening.run(work, write)
+        else:
+            write(None)
+        return answer.now()
+
+    def _opens_records(self, topic: TopicProduceData) -> bool:
+        """All partitions of a topic have the same settings."""
+        found = self._topic(topic)
+        try:
+            return found is not None and opens_records(found.partitions[0].log.config, Origin.CLIENT)
+        except (KafkaError, OSError):
+            return False  # whoever writes it tells
+
+    def _open(self) -> list[_Opening]:
         """Opens what has to be opened; returns what of it still needs a worker."""
         large: list[_Opening] = []
-        now_ms = self._core.clock.wall_ms()
         for topic in self._request.topic_data:
-            config: LogConfig | None = None
+            if not self._opens_records(topic):
+                continue
             for data in topic.partition_data:
                 try:
-                    if config is None:  # the same for all partitions of a topic
-                        config = self._find(topic, data.index).log.config
-                    if not opens_records(config, Origin.CLIENT):
-                        break
+                    config = self._find(topic, data.index).log.config
                     opening = self._opened[id(data)] = _Opening(
-                        _one_batch(data.records, self._call.api_version), config, now_ms
+                        _one_batch(data.records, self._call.api_version), config, self._now_ms
                     )
                 except (KafkaError, OSError):
                     continue  # whoever writes it tells
-                if not self._prepare_at_once(opening):
+                if not self._open_at_once(opening):
                     large.append(opening)
         return large
 
-    def _prepare_at_once(self, opening: _Opening) -> bool:
+    def _open_at_once(self, opening: _Opening) -> bool:
         """False: a worker has to do it."""
         if len(self._opened) > OPENED_AT_ONCE_MAX:
             return False
@@ -179,25 +206,57 @@ class _Produce:
             return False
         return True
 
-    def append(self, one: Sent) -> PartitionProduceResponse:
-        topic, data = one
+    def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+        core = self._core
         try:
-            if self._core.failure is not None:
-                self._core.require_working()
+            if core.failure is not None:
+                core.require_working()
             partition = self._find(topic, data.index)
-            response = _append(
-                self._core, partition, data, self._request, self._call, self._opened.get(id(data))
-            )
-            self._written.append(partition.log)
-            return response
+            log = partition.log
+            records = self._writable(partition, data)
+            prepared = self._prepared(data) if self._opened else None
+            appended = log.append(records, now_ms=self._now_ms, prepared=prepared)
         except KafkaError as error:
-            self._core.note_refused_write(error)
+            core.note_refused_write(error)
             return _refused(data.index, error)
         except OSError as error:
-            self._core.fail(error)
+            core.fail(error)
             return _refused(data.index, KafkaError(ErrorCode.KAFKA_STORAGE_ERROR, str(error)))
+        self._written.append(log)
+        core.appended(partition)
+        if not appended.is_duplicate:
+            core.count_produced(
+                partition.topic.name, appended.last_offset - appended.base_offset + 1, len(records)
+            )
+        return PartitionProduceResponse(
+            index=data.index,
+            base_offset=appended.base_offset,
+            log_append_time_ms=appended.append_time_ms,
+            log_start_offset=log.start_offset,
+        )
 
-    def cost(self, one: Sent) -> int:
+    def _writable(self, partition: "Partition", data: PartitionProduceData) -> bytes:
+        """The records, once it is clear that this client may write them to this partition."""
+        if partition.topic.is_internal and self._call.client_id != ADMIN_CLIENT_ID:
+            raise KafkaError(
+                ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {partition.topic.name}"
+            )
+        records = _one_batch(data.records, self._call.api_version)
+        if records[FLAGS_AT] & TRANSACTIONAL:
+            _check_transaction(
+                self._core, partition, read_header(records), self._request.transactional_id, self._call
+            )
+        return records
+
+    def _prepared(self, data: PartitionProduceData) -> Prepared | None:
+        opened = self._opened.get(id(data))
+        if opened is None:
+            return None
+        if opened.error is not None:
+            raise opened.error
+        return opened.prepared
+
+    def _cost(self, one: Sent) -> int:
         topic, data = one
         try:
             log = self._find(topic, data.index).opened_log
@@ -205,36 +264,33 @@ class _Produce:
             return 1
         return 1 if log is not None and log.segments else FIRST_WRITE_COST
 
-    def answer(
-        self, results: list[PartitionProduceResponse]
-    ) -> ProduceResponse | Later[ProduceResponse] | None:
+    def _answer(self, results: list[list[PartitionProduceResponse]]) -> Answer:
         """Once everything has been appended or refused."""
-        rest = iter(results)
+        request = self._request
         response = ProduceResponse(
             responses=[
-                TopicProduceResponse(
-                    name=topic.name,
-                    topic_id=topic.topic_id,
-                    partition_responses=[*islice(rest, len(topic.partition_data))],
-                )
-                for topic in self._request.topic_data
+                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
+                for topic, partitions in zip(request.topic_data, results, strict=True)
             ]
         )
-        if self._request.acks == NONE:
+        if request.acks == NONE:
             _close_if_refused(response)
             return None
-        if self._request.acks == ALL and self._written:
-            return self._core.durable(self._written).map(lambda _: response)
+        if request.acks == ALL and self._written:
+            durable = self._core.durable(self._written)
+            return response if durable.is_done else durable.map(lambda _: response)
         return response
 
-    def _find(self, topic: TopicProduceData, index: int) -> "Partition":
-        topics = self._core.topics
+    def _topic(self, topic: TopicProduceData) -> "Topic | None":
         if self._call.api_version < TOPIC_IDS_SINCE:
-            return topics.require(topic.name, index)
-        found = topics.by_id(topic.topic_id)
-        if found is None:
+            return self._core.topics.get(topic.name)
+        return self._core.topics.by_id(topic.topic_id)
+
+    def _find(self, topic: TopicProduceData, index: int) -> "Partition":
+        found = self._topic(topic)
+        if found is None and self._call.api_version >= TOPIC_IDS_SINCE:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if not 0 <= index < len(found.partitions):
+        if found is None or not 0 <= index < len(found.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         return found.partitions[index]
 
@@ -248,40 +304,6 @@ def _close_if_refused(response: ProduceResponse) -> None:
                     f"records for {name}-{partition.index} sent with acks=0 were refused: "
                     f"{ErrorCode(partition.error_code).name} {partition.error_message or ''}".rstrip()
                 )
-
-
-def _append(
-    core: "BrokerCore",
-    partition: "Partition",
-    data: PartitionProduceData,
-    request: ProduceRequest,
-    call: Call,
-    opened: "_Opening | None",
-) -> PartitionProduceResponse:
-    if partition.topic.is_internal and call.client_id != ADMIN_CLIENT_ID:
-        raise KafkaError(
-            ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {partition.topic.name}"
-        )
-    records = _one_batch(data.records, call.api_version)
-    if records[FLAGS_AT] & TRANSACTIONAL:
-        _check_transaction(core, partition, read_header(records), request.transactional_id, call)
-    log = partition.log
-    if opened is not None and opened.error is not None:
-        raise opened.error
-    appended = log.append(
-        records, now_ms=core.clock.wall_ms(), prepared=opened.prepared if opened is not None else None
-    )
-    core.appended(partition)
-    if not appended.is_duplicate:
-        core.count_produced(
-            partition.topic.name, appended.last_offset - appended.base_offset + 1, len(records)
-        )
-    return PartitionProduceResponse(
-        index=partition.index,
-        base_offset=appended.base_offset,
-        log_append_time_ms=appended.append_time_ms,
-        log_start_offset=log.start_offset,
-    )
 
 
 def _one_batch(records: bytes | None, version: int) -> bytes:
