@@ -222,6 +222,11 @@ class ClientSettings:
     @classmethod
     def parse(cls, given: Mapping[str, Any] | None = None, /, **keywords: Any) -> Self:
         """Settings from a mapping of Kafka's names, keyword arguments, or both; ConfigError for what is wrong."""
+        if given is not None and not isinstance(given, Mapping):
+            raise ConfigError(
+                f"settings must be a mapping such as {{'bootstrap.servers': 'host:9092'}}, got {given!r}; "
+                "to give only the address, write bootstrap_servers='host:9092'"
+            )
         values: dict[str, Any] = {}
         for key, value in [*(given or {}).items(), *keywords.items()]:
             name = str(key).replace("_", ".")

@@ -161,6 +161,12 @@ def test_no_address_at_all_is_refused(bad: Any) -> None:
     assert refused({"bootstrap.servers": bad}).startswith(f"bootstrap.servers={bad!r}")
 
 
+def test_an_address_in_place_of_the_settings_is_refused_with_the_right_spelling() -> None:
+    wanted = r"must be a mapping .*, got 'localhost:9092'; .* write bootstrap_servers='host:9092'"
+    with pytest.raises(ConfigError, match=wanted):
+        ClientSettings.parse("localhost:9092")  # type: ignore[arg-type]
+
+
 def test_what_is_needed_is_asked_for() -> None:
     with pytest.raises(ConfigError, match=r"bootstrap\.servers is missing; set it to host:port"):
         ClientSettings.parse()
