@@ -61,9 +61,7 @@ class StampingClock:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.expiry = ExpiryClock(clock)
-
-    def monotonic_ms(self) -> int:
-        return self._clock.monotonic_ms()
+        self.monotonic_ms = clock.monotonic_ms
 
     def wall_ms(self) -> int:
         now_ms = self._clock.wall_ms()

@@ -130,6 +130,8 @@ class Metrics:
 
 
 def _labels(labels: Mapping[str, object]) -> Labels:
+    if not labels:
+        return ()
     if len(labels) < 2:
         return tuple((name, str(value)) for name, value in labels.items())
     return tuple(sorted((name, str(value)) for name, value in labels.items()))

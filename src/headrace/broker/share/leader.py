@@ -406,8 +406,7 @@ class _Fetch:
             self.respond()
             return
         yield from self._load()
-        if self._has_enough():
-            yield from self._acquire()
+        yield from self._acquire(min_bytes=max(1, self._request.min_bytes))
         if not self._places or self._answer.has_news:
             self.respond()
         elif not self._is_abandoned:
@@ -429,16 +428,6 @@ class _Fetch:
             if loaded % PARTITIONS_PER_STEP == 0:
                 yield
 
-    def _has_enough(self) -> bool:
-        missing = max(1, self._request.min_bytes)
-        for place in self._places:
-            found = self._readable(place, missing)
-            if found is not None:
-                missing -= found[1]
-                if missing <= 0:
-                    return True
-        return False
-
     def _readable(self, place: TopicPartition, limit: int) -> tuple[LoadedPartition, int] | None:
         """How much could be read there, up to `limit`; None where it has failed, which is that partition's trouble."""
         try:
@@ -448,29 +437,34 @@ class _Fetch:
             self._answer.failed(place, error)
             return None
 
-    def _acquire(self) -> Steps:
-        """What there is for the member, a few share-partitions a turn."""
+    def _acquire(self, *, min_bytes: int = 0) -> Steps:
+        """What there is for the member, a few share-partitions a turn; nothing if that is less than `min_bytes`."""
         request = self._request
         began_ns = perf_counter_ns()
-        served = 0
+        served = found_bytes = 0
         records_left = request.max_records
-        max_bytes = min(
-            request.max_bytes, self._core.settings.int("fetch.max.bytes"), self._core.outgoing.allowance()
-        )
-        ready: list[TopicPartition] = []
+        ready: list[tuple[TopicPartition, LoadedPartition]] = []
         for count, place in enumerate(self._places):
             if count and count % PARTITIONS_PER_STEP == 0:
                 yield
-            found = self._readable(place, 1)
+            found = self._readable(place, max(1, min_bytes - found_bytes))
             if found is not None and found[1]:
-                ready.append(place)
-        for count, place in enumerate(ready):
+                ready.append((place, found[0]))
+                found_bytes += found[1]
+        if found_bytes < min_bytes:
+            return
+        max_bytes = min(
+            request.max_bytes, self._core.settings.int("fetch.max.bytes"), self._core.outgoing.allowance()
+        )
+        is_one_turn = len(self._places) <= PARTITIONS_PER_STEP
+        for count, (place, loaded) in enumerate(ready):
             if count and count % PARTITIONS_PER_STEP == 0:
                 yield
             if records_left <= 0 or not self._is_wanted:
                 break
             try:
-                loaded = self._leader.load(self._session.group_id, place)
+                if not is_one_turn:  # it may have been unloaded since
+                    loaded = self._leader.load(self._session.group_id, place)
                 before = loaded.engine.next_fetch_offset()
                 handed = loaded.acquire(
                     self._session.member_id,
@@ -523,8 +517,7 @@ class _Fetch:
         self._core.slices.run(self._try(), self.fail)
 
     def _try(self) -> Steps:
-        if self._is_last_look or self._has_enough():
-            yield from self._acquire()
+        yield from self._acquire(min_bytes=0 if self._is_last_look else max(1, self._request.min_bytes))
         self._is_acquiring = False
         if self._is_last_look:
             self._core.metrics.count("ExpiresPerSec")
