@@ -15,7 +15,7 @@ from uuid import uuid4
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
-from bench.spark.steps import AHEAD, HANDOFF, SOURCE_OF_SPARK, Step
+from bench.spark.steps import AHEAD, HANDOFF, SOURCE_OF_SPARK, SPARK_SHORT_WAIT, Step
 from headrace.spark import register
 
 STEP_S = 240
@@ -75,7 +75,7 @@ def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Pa
 def _stream(
     spark: SparkSession, step: Step, bootstrap_servers: str, *, group: str, checkpoint: str
 ) -> DataFrame:
-    is_own = step.contender == SOURCE_OF_SPARK
+    is_own = step.contender in (SOURCE_OF_SPARK, SPARK_SHORT_WAIT)
     reader = (
         spark.readStream.format("kafka" if is_own else "kafka-share")
         .option("kafka.bootstrap.servers", bootstrap_servers)
@@ -89,6 +89,8 @@ def _stream(
             .option("acknowledge", mode)
             .option("checkpointLocation", checkpoint)
         )
+    if step.contender == SPARK_SHORT_WAIT:
+        reader = reader.option("kafka.fetch.max.wait.ms", "10")
     if step.contender == AHEAD:
         reader = reader.option("maxRecordsAhead", "1000000")
     if step.per_trigger is not None:

@@ -5,6 +5,8 @@ from statistics import median
 from typing import Any
 
 SOURCE_OF_SPARK = "Spark's Kafka source"
+SPARK_SHORT_WAIT = "Spark's Kafka source, fetch.max.wait.ms=10"
+"""At the end of the log the last poll of each of its tasks waits for records that do not come, 500 ms by default."""
 COMMIT = "kafka-share, commit"
 HANDOFF = "kafka-share, handoff"
 AHEAD = "kafka-share, handoff with maxRecordsAhead"
@@ -65,6 +67,12 @@ class Ran:
         """The same without the first micro-batch, in which workers start and the group is joined."""
         later = self.batches[1:]
         return sum(batch.rows for batch in later) / self._seconds(later)
+
+    @property
+    def middle_rate(self) -> float:
+        """The same without the first and the last: no group is joined, and no task reaches the end of the log."""
+        middle = self.batches[1:-1]
+        return sum(batch.rows for batch in middle) / self._seconds(middle)
 
     @property
     def trigger_ms(self) -> float:

@@ -3,7 +3,7 @@
 import pytest
 
 from bench.spark.run import CONTENDERS, TASKS, _fitting_steps, _turns
-from bench.spark.steps import Ran
+from bench.spark.steps import COMMIT, HANDOFF, SPARK_SHORT_WAIT, Ran
 
 RAN = Ran.from_json(
     {
@@ -16,6 +16,10 @@ RAN = Ran.from_json(
 def test_a_rate_counts_every_trigger_and_a_steady_one_not_the_first() -> None:
     assert RAN.rate == pytest.approx(400 / 3.0)
     assert RAN.steady_rate == pytest.approx(300 / 1.0)
+
+
+def test_the_rate_within_a_backlog_leaves_out_the_first_and_the_last() -> None:
+    assert RAN.middle_rate == pytest.approx(200 / 0.9)
 
 
 def test_the_tasks_have_a_rate_of_their_own() -> None:
@@ -35,3 +39,11 @@ def test_every_contender_is_warmed_before_it_is_measured_and_does_the_slow_work_
     assert [(purpose, step.contender) for purpose, step in steps[:3]] == [("warm", who) for who in CONTENDERS]
     slow = {(step.contender, step.tasks) for purpose, step in steps if purpose == "slow"}
     assert slow == {(who, tasks) for who in CONTENDERS for tasks in TASKS}
+
+
+def test_spark_s_source_takes_part_with_a_short_wait_too_where_the_end_of_the_log_is_reached() -> None:
+    steps = _fitting_steps(CONTENDERS, rounds=1)
+    for wanted in ("drain", "middle"):
+        assert SPARK_SHORT_WAIT in {step.contender for purpose, step in steps if purpose == wanted}
+    without_connector = _fitting_steps((COMMIT, HANDOFF), rounds=1)
+    assert SPARK_SHORT_WAIT not in {step.contender for _, step in without_connector}
