@@ -133,7 +133,7 @@ class Admin(Actor):
         self.world.transmit(self._link)
         yield pending
         if model is not None:
-            model.deletions = max(0, model.deletions - 1)
+            self.logs.deletion_ended(model)
 
     def alter(self, name: str) -> Ask:
         configs = topic_configs(self.rng)

@@ -425,6 +425,12 @@ class Logs(Model):
         model.deletions += 1
         return model
 
+    def deletion_ended(self, model: LogModel) -> None:
+        """It is answered or lost: what it has done is done."""
+        if not self.world.has_crashed:  # else what it has done is found after the restart
+            self.after_step()  # several actors may have acted since the last look
+            model.deletions = max(0, model.deletions - 1)
+
     @staticmethod
     def told_records_deleted(model: LogModel, low_watermark: int) -> None:
         model.deleted_before = max(model.deleted_before, low_watermark)

@@ -2,18 +2,23 @@
 
 import asyncio
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import suppress
 from random import Random
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+import pyarrow
+
 from headrace.client.aio import AsyncShareConsumer
+from headrace.client.batches import DeliveryBatch
+from headrace.client.core.member import Commands
 from headrace.client.delivery import Delivery
 from headrace.client.errors import IllegalStateError
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.settings import ClientSettings
 from headrace.wire.errors import KafkaError
+from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.worker.backoff import Backoff
 from headrace.worker.bodies import ContentType, Header
 from headrace.worker.group_facts import prepare_group
@@ -85,6 +90,12 @@ class Application:
         if self._stop is not None:
             (ms, stands_still), self._stop = self._stop, None
             self.node.stop(ms, stands_still=stands_still)
+        elif not self.world.is_calm and self.rng.random() < self.world.scenario.drowsiness:
+            self.world.stats.faults["node suspended in a batch"] += 1
+            ms = self.world.scenario.lock_ms * self.rng.choice((11, 12, 20)) // 10
+            self.node.stop(ms, stands_still=self.rng.random() < 0.7)
+            await asyncio.sleep(0)
+            return
         await asyncio.sleep(self.rng.choice((0, 0, 0, 0.01, 0.3, 0.9, 1.2, 4.9)))
 
     # Watching a consumer
@@ -102,6 +113,7 @@ class Application:
         core = member.core
         model.members.add(member.member_id)
         respond, take, begin = core.responded, consumption.take, consumption.begin
+        command, wait, asked_ms = core.commands, consumer._wait, 0
 
         def responded(node_id: int, response: Any, *, now_ms: int) -> None:
             respond(node_id, response, now_ms=now_ms)
@@ -115,10 +127,30 @@ class Application:
             self.guard(model.lost, losses)
             consumption.lost(losses)
 
+        def commands(*, now_ms: int) -> Commands:
+            nonlocal asked_ms
+            given = command(now_ms=now_ms)
+            if any(isinstance(send.request, ShareFetchRequest) for send in given.sends):
+                asked_ms = now_ms
+            return given
+
+        async def waited(started_ms: int, *given: Any) -> list[Any]:
+            found = await wait(started_ms, *given)
+            if not found:
+                self.guard(model.waited, self.node, core, started_ms, asked_ms)
+            return found
+
         core.responded = responded  # type: ignore[method-assign]
+        core.commands = commands  # type: ignore[method-assign]
+        consumer._wait = waited  # type: ignore[method-assign]
         member.listen(settled, lost)
         consumption.take = lambda **given: self._interrupted(take, **given)  # type: ignore[method-assign]
         consumption.begin = lambda: self._interrupted(begin)  # type: ignore[method-assign]
+        take_batch, take_unseen_batch = consumption.take_batch, consumption.take_unseen_batch
+        consumption.take_batch = lambda **given: self._interrupted(take_batch, **given)  # type: ignore[method-assign]
+        consumption.take_unseen_batch = lambda **given: self._interrupted(  # type: ignore[method-assign]
+            take_unseen_batch, **given
+        )
 
     def _interrupted(self, function: Callable[..., Any], **given: Any) -> Any:
         """At times an exception comes out of the middle of it, at any line of the client."""
@@ -155,7 +187,7 @@ class Consuming(Application):
         while not self.is_stopping:
             consumer = AsyncShareConsumer(self.consumer_settings())
             self.watch(consumer)
-            self.ones: dict[Acquisition, Delivery] = {}
+            self.ones: dict[Acquisition, Any] = {}
             """What polls have returned."""
             try:
                 self.subscribe(consumer)
@@ -214,13 +246,20 @@ class Consuming(Application):
         return [one for one in self.ones if not one.allowed and not one.lost and not one.settled]
 
     def got(self, deliveries: Sequence[Delivery]) -> None:
-        for one, delivery in zip(self.model.returned(self.node, deliveries), deliveries, strict=True):
+        ones = [self.model.of_delivery(delivery) for delivery in deliveries]
+        for one, delivery in zip(self.model.returned(self.node, ones), deliveries, strict=True):
             self.ones[one] = delivery
 
     def answer(self, delivery: Delivery, type: int) -> None:
         one = self.model.of_delivery(delivery)
         one.allowed.append(type)
         one.is_answered = one.is_answered or type != RENEW
+        one.release_ms = None
+        if type == RELEASE and self.rng.random() < 0.3:
+            after_s = self.rng.choice(DELAYS_S)
+            one.release_ms = self.node.now_ms() + int(after_s * 1000)
+            delivery.release(after=after_s)
+            return
         consumer: Any = {ACCEPT: delivery.accept, RELEASE: delivery.release, REJECT: delivery.reject}
         consumer.get(type, delivery.renew)()
 
@@ -239,6 +278,7 @@ class Consuming(Application):
             one.is_given_back = True
 
     async def close(self, consumer: AsyncShareConsumer) -> None:
+        self.model.before_close(consumer._member.core, list(self.ones))
         self.give_back()
         await consumer.close(self.rng.choice((0, 1, 30)))
         self.model.closed(self.node, list(self.ones))
@@ -319,6 +359,87 @@ class Held(Consuming):
                 self.answer(delivery, self.rng.choice((ACCEPT, ACCEPT, RELEASE, REJECT)))
         if self.rng.random() < 0.5:
             await self.work()
+
+
+class Batching(Consuming):
+    """Polls for rows, and answers with masks."""
+
+    def __init__(self, node: "Node") -> None:
+        super().__init__(node)
+        self.mode = self.rng.choice(("explicit", "explicit", "implicit"))
+
+    def polling(self) -> None:
+        if self.mode == "implicit":
+            for one in self.ones:
+                if not one.allowed:
+                    one.allowed.append(ACCEPT)
+
+    async def consume(self, consumer: AsyncShareConsumer) -> None:
+        batches = self.batches(consumer)
+        for _ in range(self.rng.choice((3, 30, 300))):
+            if self.is_stopping:
+                return
+            self.polling()
+            try:
+                async with asyncio.timeout(self.rng.choice((None, 0.05, 5))):
+                    batch = await anext(batches)
+            except (Alarm, MemoryError, TimeoutError, StopAsyncIteration):
+                batches = self.batches(consumer)
+                continue
+            except IllegalStateError as error:
+                raise Violation("path: a poll refuses", f"{self.node.name}: {error}; {self.open()}") from None
+            ones = self.model.returned(self.node, self.model.of_batch(batch))
+            self.check_rows(batch, ones)
+            self.ones |= dict.fromkeys(ones)
+            if self.rng.random() < 0.4:
+                await self.work()
+            if self.mode == "explicit":
+                self.answer_rows(batch, ones)
+            if self.rng.random() < 0.2:
+                await self.commit(consumer)
+
+    def batches(self, consumer: AsyncShareConsumer) -> AsyncIterator[DeliveryBatch]:
+        return consumer.batches(
+            timeout=self.rng.choice((0, 0.5, 5)), max_records=self.rng.choice((None, None, 1, 5))
+        )
+
+    def check_rows(self, batch: DeliveryBatch, ones: list[Acquisition]) -> None:
+        columns = batch.records.to_pydict()
+        rows = zip(columns["topic"], columns["partition"], columns["offset"], strict=True)
+        if [(one.topic, one.key.partition, one.offset) for one in ones] != list(rows):
+            raise Violation("path: rows of other records", f"{self.node.name}: {ones}: {columns['offset']}")
+
+    def answer_rows(self, batch: DeliveryBatch, ones: list[Acquisition]) -> None:
+        """First some of them, with a mask, perhaps again with another; then all that are left."""
+        left = [not one.lost for one in ones]
+        for _ in range(self.rng.choice((0, 1, 2))):
+            type = self.rng.choice((ACCEPT, RELEASE, REJECT))
+            mask = [self.rng.random() < 0.5 for _ in ones]
+            self.say(type, [one for one, is_meant in zip(ones, mask, strict=True) if is_meant])
+            self.answer_mask(batch, type, self.rng.choice((list, pyarrow.array))(mask), ones)
+            left = [is_left and not is_meant for is_left, is_meant in zip(left, mask, strict=True)]
+        type = self.rng.choice((ACCEPT, ACCEPT, RELEASE, REJECT))
+        self.say(type, [one for one, is_left in zip(ones, left, strict=True) if is_left])
+        (batch.accept, batch.release, batch.reject)[type - ACCEPT]()
+
+    def answer_mask(self, batch: DeliveryBatch, type: int, mask: Any, ones: list[Acquisition]) -> None:
+        if type == ACCEPT:
+            batch.accept(mask)
+        elif type == REJECT:
+            batch.reject(mask)
+        elif self.rng.random() < 0.5:
+            batch.release(mask)
+        else:
+            after_s = self.rng.choice(DELAYS_S)
+            for one, is_meant in zip(ones, mask, strict=True):
+                if is_meant:
+                    one.release_ms = self.node.now_ms() + int(after_s * 1000)
+            batch.release(mask, after=after_s)
+
+    def say(self, type: int, ones: list[Acquisition]) -> None:
+        for one in ones:
+            one.allowed.append(type)
+            one.is_answered, one.release_ms = True, None
 
 
 class LoopOutbox(Outbox):
@@ -442,7 +563,8 @@ class Worker(Application):
                     break
                 except (Alarm, MemoryError, TimeoutError):  # the worker has no signal handlers that raise
                     continue
-            ones = self.guard(self.model.returned, self.node, deliveries) or ()
+            found = [self.model.of_delivery(delivery) for delivery in deliveries]
+            ones = self.guard(self.model.returned, self.node, found) or ()
             for one, delivery in zip(ones, deliveries, strict=False):
                 self.ones[one] = delivery
                 one.allowed.append(RELEASE)
@@ -455,6 +577,7 @@ class Worker(Application):
         consumer.poll = polled  # type: ignore[method-assign,assignment]
 
 
+DELAYS_S = (0.05, 0.4, 1.5, 8.0)
 EFFORTS = (0, 0.02, 0.1, 0.5)
 """How often it works on a record before it answers."""
 MOODS: tuple[tuple[int, ...], ...] = (

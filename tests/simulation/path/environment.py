@@ -1,10 +1,12 @@
 """What else of this Python process is replaced (see `tests/simulation/environment.py`): the clients' ids and times."""
 
+import asyncio
 import random
 from types import SimpleNamespace
 from typing import TYPE_CHECKING
 from uuid import UUID
 
+import headrace.client.consumption as consumption_module
 import headrace.client.member as member_module
 import headrace.client.producing.record as record_module
 
@@ -21,4 +23,7 @@ def install() -> None:
 
 def begin(world: "PathWorld") -> None:
     _ids.seed(world.seed)
+    consumption_module.time = SimpleNamespace(  # type: ignore[assignment]
+        time=lambda: world.clock.wall_ms() / 1000, monotonic=lambda: asyncio.get_running_loop().time()
+    )
     record_module.time = SimpleNamespace(time=lambda: world.clock.wall_ms() / 1000)  # type: ignore[assignment]

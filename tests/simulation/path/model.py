@@ -13,7 +13,9 @@ it, the client's `AcquiredRange`, the application's hands and the answer.
    was sent, or the renewal that was confirmed.
 4. A worker accepts a record only when its function has returned for that delivery, and rejects it only when its
    function has failed (or may not run any more) and, with a dead-letter topic, a copy of it is in there.
-5. In the end, when nothing fails any more, every application ends, and what is left of every record is with the
+5. A poll that waits asks the brokers for records, as long as its member is in the group and has a session.
+6. What is released after a time is kept locked for that time, where nothing fails.
+7. In the end, when nothing fails any more, every application ends, and what is left of every record is with the
    broker: settled or available (`models/share.py` drains it).
 """
 
@@ -21,8 +23,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.batches import DeliveryBatch
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
-from headrace.client.core.ranges import AcquiredRange
+from headrace.client.core.member import MemberCore
+from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.delivery import Delivery
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.share.changes import Acquisition as EngineAcquisition
@@ -57,6 +61,8 @@ DEAD_LETTERS = TOPICS[-1]
 """Where workers write copies of what they give up. It is deleted at times, as every topic is, and has readers."""
 LATE_MS = 31_000
 """Closing may take so long, and what is lost meanwhile need not be told."""
+WAITED_MS = 900
+"""A poll that has waited for so long has had the time to ask for records."""
 END_MS = 180_000
 """When nothing fails any more, every application ends within this time."""
 
@@ -65,8 +71,9 @@ class Acquisition:
     """One record, locked once for one member."""
 
     __slots__ = (
-        "allowed", "count", "effects", "is_answered", "is_ended", "is_given_back", "is_given_up", "is_returned", "key",
-        "lock_until_ms", "lost", "member", "needs_letter", "node", "number", "offset", "settled", "topic",
+        "acquired", "allowed", "count", "effects", "is_answered", "is_ended", "is_given_back", "is_given_up",
+        "is_returned", "key", "late", "lock_until_ms", "lost", "member", "needs_letter", "node", "number", "offset",
+        "release_ms", "settled", "topic",
     )  # fmt: skip
 
     def __init__(self, number: int, key: ShareKey, topic: str, offset: int, member: str, count: int) -> None:
@@ -78,6 +85,8 @@ class Acquisition:
         self.count = count
         self.node: Node | None = None
         """Whose client has it; None before the response has arrived."""
+        self.acquired: AcquiredRange | None = None
+        """Where the client has it."""
         self.lock_until_ms = 0
         """By the node's clock."""
         self.is_returned = False
@@ -92,6 +101,10 @@ class Acquisition:
         """What the application has said of it, or may want."""
         self.is_answered = False
         """The application has answered it for good, and waits to be told."""
+        self.late = 0
+        """How many of these had been given when one was told as too late: each later one is told so again."""
+        self.release_ms: int | None = None
+        """By the node's clock: the application has given it back from then on."""
         self.effects: list[int] = []
         self.is_ended = False
         """The broker has ended the lock by itself."""
@@ -207,12 +220,20 @@ class Path(Model):
         elif effect == RELEASE:
             if one.is_returned and RELEASE not in one.allowed and not one.is_given_back:
                 raise Violation("path: given back what the application holds", f"{one!r}")
+            self._check_delay(one)
         elif not one.is_returned:
             raise Violation("path: answered what no poll has returned", f"{effect} for {one!r}")
         elif effect not in one.allowed and not (effect == REJECT and one.is_given_up):
             raise Violation("path: not the application's answer", f"{effect} for {one!r}")
         elif effect == REJECT and one.needs_letter and not self._has_letter(one):
             raise Violation("path: rejected without a dead letter", f"{one!r}")
+
+    def _check_delay(self, one: Acquisition) -> None:
+        """What is to be released later is kept until then, where nothing keeps the client from renewing it."""
+        if one.release_ms is None or one.node is None or one.is_given_back or self.world.scenario.has_faults:
+            return
+        if one.allowed[-1] == RELEASE and one.node.now_ms() < one.release_ms:
+            raise Violation("path: released too early", f"{one.node.name} at {one.node.now_ms()}: {one!r}")
 
     def _has_letter(self, one: Acquisition) -> bool:
         return (one.key.group_id, one.topic, one.key.partition, one.offset) in self.letters
@@ -275,7 +296,7 @@ class Path(Model):
                     raise Violation(
                         "path: held without having been given", f"{node.name}: {acquired} {offset}"
                     )
-                one.node = node
+                one.node, one.acquired = node, acquired
                 one.lock_until_ms = answered.asked.sent_ms + lock_ms
                 ones.append(one)
             self.ranges[id(acquired)] = acquired, ones
@@ -318,19 +339,38 @@ class Path(Model):
         (one,) = self.of(delivery._grant.acquired, delivery.offset, delivery.offset)
         return one
 
-    def returned(self, node: "Node", deliveries: Sequence[Delivery]) -> list[Acquisition]:
+    def of_batch(self, batch: DeliveryBatch) -> list[Acquisition]:
+        return [
+            one
+            for acquired, offsets in batch._rows
+            for offset in offsets
+            for one in self.of(acquired, offset, offset)
+        ]
+
+    def returned(self, node: "Node", ones: Sequence[Acquisition]) -> list[Acquisition]:
         """A poll has returned these."""
-        ones = []
-        for delivery in deliveries:
-            one = self.of_delivery(delivery)
+        for one in ones:
             self.world.stats.events["handed out"] += 1
             if one.lost or any(type != RENEW for type, _ in one.settled):
                 raise Violation("path: handed out after its end", f"{node.name} at {node.now_ms()}: {one!r}")
             if node.now_ms() >= one.lock_until_ms:
                 raise Violation("path: handed out after its lock", f"{node.name} at {node.now_ms()}: {one!r}")
             one.is_returned = True
-            ones.append(one)
-        return ones
+        return list(ones)
+
+    def waited(self, node: "Node", core: MemberCore, started_ms: int, asked_ms: int) -> None:
+        """A poll has waited from then on, and got nothing. The last fetch was sent at `asked_ms`."""
+        if node.now_ms() - started_ms < WAITED_MS or asked_ms >= started_ms or core.is_closing:
+            return
+        if core.is_paused or (core.settings.max_unacknowledged and core.holdings.outstanding):
+            return
+        for node_id in core.placement.wanted:
+            session = core.sessions.get(node_id)
+            if session is not None and session.in_flight is None and session.not_before_ms < started_ms:
+                raise Violation(
+                    "path: a poll asks for nothing",
+                    f"{node.name} from {started_ms} to {node.now_ms()}, the last fetch was sent at {asked_ms}",
+                )
 
     def settled(self, answers: Sequence[Settled]) -> None:
         for answer in answers:
@@ -338,7 +378,10 @@ class Path(Model):
                 self._settle(one, answer.type, answer.error)
 
     def _settle(self, one: Acquisition, type: int, error: Any) -> None:
-        if type != RENEW and any(known != RENEW for known, _ in one.settled):
+        is_late_again = type == LATE_TYPE and one.settled and len(one.allowed) > one.late
+        if type == LATE_TYPE:
+            one.late = len(one.allowed)
+        if type != RENEW and any(known != RENEW for known, _ in one.settled) and not is_late_again:
             raise Violation("path: told twice", f"{type}, {error} for {one!r}")
         self.world.stats.events["confirmed" if error is None else "refused or unknown"] += 1
         one.settled.append((type, error.code.name if error is not None else None))
@@ -367,6 +410,15 @@ class Path(Model):
                     raise Violation("path: lost twice", f"{one!r}")
                 if any(type != RENEW for type, _ in one.settled):
                     raise Violation("path: lost after it was settled", f"{one!r}")
+
+    def before_close(self, core: MemberCore, ones: Sequence[Acquisition]) -> None:
+        """What a member knows to be lost it has told."""
+        if core.holdings.has_news:
+            return
+        for one in ones:
+            is_lost = one.acquired is not None and one.acquired.state_of(one.offset) is RangeState.LOST
+            if is_lost and not one.lost and not one.settled:
+                raise Violation("path: lost and not told", f"{one!r}")
 
     def closed(self, node: "Node", ones: Sequence[Acquisition]) -> None:
         """A consumer is closed: it has told everything that there was to tell."""

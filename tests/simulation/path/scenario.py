@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation import registry
 from tests.simulation import scenario as broker
-from tests.simulation.actor import Ask
 from tests.simulation.actors.admins import Admin
-from tests.simulation.path.apps import Explicit, Held, Implicit, Iterating, Worker
+from tests.simulation.path.apps import Batching, Explicit, Held, Implicit, Iterating, Worker
 from tests.simulation.path.model import Path, PathLogs, PathShare
 from tests.simulation.path.steps import TABLE
 
@@ -27,10 +26,6 @@ class CalmAdmin(Admin):
     def partitions(self) -> int:
         return self.rng.choice((1, 1, 2))
 
-    def delete_records(self, name: str) -> Ask:
-        """Left to the broker's own simulation."""
-        yield None
-
 
 APPLICATIONS: "dict[str, tuple[type[Application], int]]" = {
     # name: (class, how often)
@@ -38,6 +33,7 @@ APPLICATIONS: "dict[str, tuple[type[Application], int]]" = {
     "implicit": (Implicit, 2),
     "iterating": (Iterating, 1),
     "held": (Held, 2),
+    "batching": (Batching, 2),
     "worker": (Worker, 3),
 }
 ACTORS: dict[str, Any] = {
@@ -64,12 +60,18 @@ class PathScenario(broker.Scenario):
     """How often each application is started."""
     slowness: float = 0.0
     """How often bytes on a wire are long on their way."""
+    has_faults: bool = True
+    nodes_max: int = 4
+    drowsiness: float = 0.0
+    """How often a machine is suspended, for a little longer than a lock, while its application works on a batch."""
+    lock_ms: int = 0
 
 
 def scenario(rng: Random) -> PathScenario:
     base = broker.scenario(rng)
+    lock_ms = rng.choice((1_000, 1_000, 2_000, 5_000, 30_000))
     settings = base.settings | {
-        "group.share.record.lock.duration.ms": str(rng.choice((1_000, 1_000, 2_000, 5_000, 30_000))),
+        "group.share.record.lock.duration.ms": str(lock_ms),
         "group.share.session.timeout.ms": str(rng.choice((10_000, 45_000))),
         "group.share.heartbeat.interval.ms": str(rng.choice((1_000, 5_000))),
         "log.retention.check.interval.ms": "5000",
@@ -87,4 +89,8 @@ def scenario(rng: Random) -> PathScenario:
         crowd={},
         habits={name: weight * rng.choice((0, 1, 1, 3)) + 1 for name, (_, weight) in APPLICATIONS.items()},
         slowness=rng.choice((0, 0.05, 0.2, 0.5)) if haste else 0,
+        has_faults=haste > 0,
+        nodes_max=rng.choice((1, 4, 4)),
+        drowsiness=rng.choice((0, 0, 0.2, 0.8)) if haste else 0,
+        lock_ms=lock_ms,
     )

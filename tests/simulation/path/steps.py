@@ -51,7 +51,7 @@ def kill_node(world: "PathWorld") -> None:
 
 
 def start_node(world: "PathWorld") -> None:
-    if len(world.nodes) < 4:
+    if len(world.nodes) < world.scenario.nodes_max:
         world.start_node()
 
 

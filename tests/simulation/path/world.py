@@ -9,7 +9,7 @@ from tests.simulation import turns
 from tests.simulation.path import environment
 from tests.simulation.path.model import Path, PathShare
 from tests.simulation.path.node import Node
-from tests.simulation.path.scenario import ACTORS, APPLICATIONS, MODELS, scenario
+from tests.simulation.path.scenario import ACTORS, APPLICATIONS, MODELS, PathScenario, scenario
 from tests.simulation.path.steps import TABLE
 from tests.simulation.path.wire import Wire
 from tests.simulation.tasks import TASKS
@@ -26,6 +26,7 @@ class PathWorld(World):
     actor_table = ACTORS
     model_table = MODELS
     step_table = TABLE
+    scenario: PathScenario
 
     def __init__(self, seed: int, *, is_recorded: bool = False) -> None:
         environment.install()
@@ -38,7 +39,7 @@ class PathWorld(World):
         self._reported: Violation | None = None
         super().__init__(seed, is_recorded=is_recorded)
         environment.begin(self)
-        for _ in range(self.rng.choice((1, 2, 2, 3))):
+        for _ in range(min(self.scenario.nodes_max, self.rng.choice((1, 2, 2, 3)))):
             self.start_node()
 
     def make_scenario(self, rng: Random) -> "Scenario":
@@ -189,6 +190,7 @@ class PathWorld(World):
         """Lets time pass until then."""
         until_ms = self.clock.monotonic_ms() + within_ms
         while not is_true() and self.clock.monotonic_ms() < until_ms:
+            turns.watch()
             self.advance(100)
             if self.failure is not None or self.has_crashed:
                 self._end_if_needed()
