@@ -454,9 +454,10 @@ class Topics:
         """Looks into directories only where there is one that no topic can have: reading all would slow the start."""
         expected = {directory_name(row.name, index) for row in rows for index in range(row.partitions)}
         found = {name for name in self._logs.disk.list() if parse_directory_name(name) is not None}
-        if found - expected:
+        unexpected = found - expected
+        if unexpected:
             partitions = {row.id: row.partitions for row in rows}
-            self._logs.set_aside_strays(partitions, partitions)
+            self._logs.set_aside_strays(partitions, partitions, unexpected=unexpected)
 
     @staticmethod
     def _tell(listeners: Sequence[DeletionListener], topic: Topic) -> list[PartitionLog]:

@@ -371,21 +371,30 @@ class LogManager:
         self._doomed.append(Doomed(due_ms, name))
 
     def set_aside_strays(
-        self, topic_ids: Container[bytes], partitions: Mapping[bytes, int] | None = None
+        self,
+        topic_ids: Container[bytes],
+        partitions: Mapping[bytes, int] | None = None,
+        *,
+        unexpected: Container[str] = (),
     ) -> list[str]:
         """Renames directories that nobody knows, as after lost metadata; never deletes them.
 
         They are of unknown topics, or, where it is said how many partitions each topic has, beyond these: a power cut
-        may undo that a topic has grown, and the next partition of that number begins anew.
+        may undo that a topic has grown, and the next partition of that number begins anew. `unexpected` are
+        directories that no known topic can have: one of them that does not say whose it is would otherwise be taken
+        for the directory of the next topic of that name.
         """
         strays: dict[str, bytes] = {}
         beyond: dict[str, Key] = {}
         for name in self.disk.list():
             partition = parse_directory_name(name)
             topic_id = read_topic_id(self.disk, name) if partition is not None else None
-            if partition is None or topic_id is None:
+            if partition is None:
                 continue
-            if topic_id not in topic_ids:
+            if topic_id is None:
+                if name in unexpected:
+                    strays[name] = b""
+            elif topic_id not in topic_ids:
                 strays[name] = topic_id
             elif partitions is not None and partition[1] >= partitions.get(topic_id, 0):
                 beyond[name] = (topic_id, partition[1])
@@ -414,7 +423,7 @@ class LogManager:
         name += f".{taken}{STRAY_DIRECTORY}" if taken else STRAY_DIRECTORY
         self.disk.rename(directory, name)
         self._summaries.pop(directory, None)
-        logger.warning("%s holds records of a topic that is not known; it is now %s", directory, name)
+        logger.warning("%s is of a topic that is not known; it is now %s", directory, name)
 
     def background_work(self, now_ms: int) -> list[Work]:
         """Retention, removal of old files, compaction: what is due now. To be called every few seconds."""

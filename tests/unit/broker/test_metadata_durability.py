@@ -420,3 +420,17 @@ def test_a_fault_in_the_middle_is_an_answer_too(machine: Machine, monkeypatch: p
     gone = machine.core.handle(DeleteTopicsRequest(topics=[DeleteTopicState(name="t")]), Call(api_version=6))
     assert isinstance(gone, DeleteTopicsResponse)
     assert gone.responses[0].error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+def test_a_directory_that_does_not_say_whose_it_is_never_passes_to_a_new_topic(machine: Machine) -> None:
+    """A power cut may take a topic and what its directory says, and leave the directory and files in it."""
+    machine.disk.make_directory("orders-0")
+    machine.disk.open("orders-0/00000000000000000002.snapshot", create=True).write(0, b"of another topic")
+    machine.kill()
+    assert not machine.disk.exists("orders-0")
+    machine.create("orders")
+    machine.finish()
+    machine.produce("orders", b"first")
+    machine.finish()
+    assert machine.end_offset("orders") == 1
+    assert not machine.disk.exists("orders-0/00000000000000000002.snapshot")
