@@ -10,6 +10,7 @@ import contextlib
 import threading
 from bisect import bisect_right
 from collections.abc import Iterable
+from functools import partial
 
 from headrace.log.disk import Disk, sync_file, write_file
 from headrace.log.layout import (
@@ -156,14 +157,18 @@ class LogFiles:
         return dropped
 
     def swap_in(self, old: list[Segment], new: Segment, swap: str) -> None:
-        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources."""
+        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources.
+
+        A full disk may refuse the rename, and then it is too late to leave the sources as they are: compaction frees
+        space, so the reserve is given up for it. If that is not enough, the next start finishes the work.
+        """
         disk = self.store.disk
         for segment in old[1:]:
             segment.remove_files()
         old[0].close()
         for suffix in INDEXES:
             disk.remove(old[0].path_of(suffix))
-        disk.rename(swap, new.path)
+        self.store.reserve.with_room(partial(disk.rename, swap, new.path))
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [new]
         self.bases[at : at + len(old)] = [new.base_offset]

@@ -12,7 +12,7 @@ from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk, MemoryFile
 from headrace.log.reserve import RESERVE
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, TOPIC_ID, batch
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, values_of
 
 SIZE = 3_000_000
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -156,4 +156,31 @@ def test_a_smaller_reserve_stays_where_there_is_no_room_for_a_larger_one(
     fill_up(disk)
     assert manager.store.reserve.give_up()
     assert disk.size(RESERVE) == 0
+    manager.close()
+
+
+def test_a_compacted_segment_takes_the_place_of_its_source_on_a_full_disk(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rename = disk.rename
+
+    def rename_if_there_is_room(source: str, target: str) -> None:
+        if disk.used() + 1_000 > disk.room and target.endswith(".log"):
+            raise FULL
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", rename_if_there_is_room)
+    manager = open_manager(disk)
+    config = LogConfig(cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0)
+    log = manager.open_log("orders", 0, config, TOPIC_ID)
+    for number in range(3):
+        log.append(batch(f"{number}", keys=["a"]), now_ms=NOW)
+    log.roll(NOW)
+    manager.run_background_work(NOW)  # the closed segment is synced
+    [compaction] = manager.background_work(NOW)
+    compaction.run()
+    fill_up(disk)
+    compaction.finish()
+    assert values_of(log) == ["2"]
+    assert manager.store.reserve.is_out
     manager.close()
