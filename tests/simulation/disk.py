@@ -105,6 +105,8 @@ class SimulatedDisk(MemoryDisk):
         self._error_in = 0
         self._error_count = 0
         self._error_kinds: frozenset[str] = frozenset()
+        self._awaited: Callable[[str, str], bool] | None = None
+        self._awaited_within = 0
         self.faults_met = 0
         """Operations that were made to fail."""
 
@@ -115,6 +117,9 @@ class SimulatedDisk(MemoryDisk):
         self._trail.note(f"{'loop' if TASKS.is_on_loop else 'task'} {kind} {path} {size}")
         if TASKS.is_on_loop:
             self._turns.count_operation(kind, path, size)
+        if self._awaited is not None and self._awaited(kind, path):
+            self._awaited = None
+            self.fail_at(self._awaited_within)
         if self._error is not None:
             self._maybe_fail(kind, path)
 
@@ -194,6 +199,14 @@ class SimulatedDisk(MemoryDisk):
         self._error = OSError(number, os.strerror(number))
         self._error_in, self._error_count, self._error_kinds = after, count, kinds
 
+    def fail_near(self, is_awaited: Callable[[str, str], bool], *, within: int) -> None:
+        """Once there is an operation of this kind at this path, the machine fails within so many operations."""
+        self._awaited, self._awaited_within = is_awaited, within
+
+    def stop_failing(self) -> None:
+        super().stop_failing()
+        self._awaited = None
+
     def mend(self) -> None:
         self._error = None
 
@@ -218,6 +231,7 @@ class SimulatedDisk(MemoryDisk):
 
     def restart(self) -> None:
         super().restart()
+        self._awaited = None
         self.mend()
 
     def power_cycle(self, survival: random.Random | None = None) -> None:

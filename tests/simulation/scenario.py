@@ -9,6 +9,7 @@ from tests.simulation import steps
 TOPICS = ("alpha", "beta", "gamma")
 CONSUMER_GROUP, CLASSIC_GROUP = "modern", "classic"
 GROUPS = (CONSUMER_GROUP, CLASSIC_GROUP)
+SHARE_GROUPS = ("s1", "s2")
 PARTITIONS_MAX = 3
 CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     # Who takes part, where that differs from the registry: everybody; share groups above all; no share groups.
@@ -20,6 +21,14 @@ CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     },
     {"sharer": (0, 0), "share admin": (0, 0)},
 )  # fmt: skip
+SHARING, NOT_SHARING = CROWDS[1], CROWDS[2]
+WRITING = NOT_SHARING | {
+    "groupadmin": (0, 0), "plain": (0, 1), "idempotent": (1, 1), "transactional": (2, 3), "modern": (0, 0),
+    "classic": (0, 0), "reader": (1, 1), "flooder": (0, 0),
+}  # fmt: skip
+"""Who takes part where logs are tight."""
+ROLL_CRASHES = 250
+"""So much more often the machine then crashes near a roll: see `steps`; ten times its weight there."""
 
 
 @dataclass
@@ -33,6 +42,17 @@ class Scenario:
     """How many of an actor there are, at least and at most, where that differs from the registry."""
     loners: float = 0.4
     """How many of those who read in share groups are no members. While all are, offsets can be set anew any time."""
+    topics: tuple[str, ...] = TOPICS
+    """The admin makes only these."""
+    partitions_max: int = PARTITIONS_MAX
+    """Of a new topic."""
+    share_groups: tuple[str, ...] = SHARE_GROUPS
+    """Members of share groups join only these."""
+    is_tight: bool = False
+    """Topics have the smallest segments, keep little, and are mostly left alone: logs roll and lose their oldest
+    segments all the time."""
+    is_patient: bool = False
+    """Members of share groups mostly wait for records, and give back much of what they got."""
 
     @property
     def producer_expiration_ms(self) -> int:
@@ -40,6 +60,27 @@ class Scenario:
 
 
 def scenario(rng: Random) -> Scenario:
+    """Of a life of the broker: in some of them, everybody meets in one place."""
+    made = circumstances(rng)
+    if made.crowd is SHARING and rng.random() < 0.5:
+        made.is_patient = True
+        made.crowd = SHARING | {"sharer": (3, 5)}
+        made.share_groups = SHARE_GROUPS[:1]
+        made.topics = TOPICS[: rng.choice((1, 2))]
+        made.partitions_max = rng.choice((1, 2))
+    if made.crowd is NOT_SHARING and rng.random() < 0.5:
+        made.is_tight = True
+        made.crowd = WRITING
+        at = made.step_names.index("crash near a roll")
+        made.step_weights = [
+            total + (ROLL_CRASHES if number >= at else 0) for number, total in enumerate(made.step_weights)
+        ]
+        made.topics = TOPICS[:1]
+        made.partitions_max = rng.choice((1, 2))
+    return made
+
+
+def circumstances(rng: Random) -> Scenario:
     flush = "fsync" if rng.random() < 0.9 else "os"
     settings = {
         "headrace.flush": flush,
@@ -88,8 +129,15 @@ def scenario(rng: Random) -> Scenario:
     )
 
 
-def topic_configs(rng: Random) -> dict[str, str]:
+def topic_configs(rng: Random, *, is_tight: bool = False) -> dict[str, str]:
     """For a new topic, or to alter one."""
+    if is_tight:
+        return {
+            "internal.segment.bytes": str(rng.choice((300, 600))),
+            "index.interval.bytes": "1",
+            "file.delete.delay.ms": "0",
+            "retention.bytes": str(rng.choice((300, 1_000, -1))),
+        }
     configs = {
         "internal.segment.bytes": str(rng.choice((300, 600, 2_000, 100_000))),
         "index.interval.bytes": str(rng.choice((1, 100, 4_096))),

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.topics import INTERNAL
-from headrace.log.layout import parse_directory_name
+from headrace.log.layout import RECOVERY_POINTS, file_name, parse_directory_name
+from headrace.log.partition_log import PartitionLog
 from tests.simulation.model import End
+from tests.simulation.tasks import SimulatedLock
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -114,6 +116,49 @@ def lose_power_at_marker(world: "World") -> None:
     world.is_power_lost_at_marker = True
 
 
+def crash_near_roll(world: "World") -> None:
+    """Just after a partition has got a new segment; or, when it has got one while it was synced, just after it is
+    written down what of the log is trusted.
+    """
+    rng = world.rng
+    world.stats.faults["crash near a roll"] += 1
+    if rng.random() < 0.5:
+        world.crash_kind = rng.choice((End.KILL, End.POWER))
+        world.disk.fail_near(_is_roll, within=rng.choice((1, 2, 3, 4, 10)))
+    else:
+        world.crash_kind = End.POWER
+        world.disk.fail_near(_TrustAfterRoll(world), within=rng.choice((3, 3, 4, 6)))
+
+
+def _is_roll(kind: str, path: str) -> bool:
+    directory, _, name = path.rpartition("/")
+    is_later = name.endswith(".log") and not name.startswith(file_name(0, ""))
+    return kind == "create" and is_later and not directory.startswith("__")
+
+
+class _TrustAfterRoll:
+    """Recovery points are saved, after a log has rolled while a worker synced it."""
+
+    def __init__(self, world: "World") -> None:
+        self._logs = world.core.logs.logs
+        self._rolled: dict[PartitionLog, object] = {}
+        """With who synced it."""
+
+    def __call__(self, kind: str, path: str) -> bool:
+        if _is_roll(kind, path):
+            log = self._logs.get(parse_directory_name(path.rpartition("/")[0]) or ("", 0))
+            if log is not None and _who_syncs(log) is not None:
+                self._rolled[log] = _who_syncs(log)
+        is_saving = kind == "rename" and path.endswith(f" {RECOVERY_POINTS}")
+        return is_saving and any(_who_syncs(log) is not worker for log, worker in self._rolled.items())
+
+
+def _who_syncs(log: PartitionLog) -> object:
+    lock = log.files._syncing
+    assert isinstance(lock, SimulatedLock)
+    return lock.owner
+
+
 def fill_disk(world: "World") -> None:
     rng = world.rng
     world.stats.faults["ENOSPC"] += 1
@@ -209,6 +254,7 @@ TABLE: dict[str, Step] = {
     "lose power": Step(8, lose_power, is_fault=True),
     "lose power soon": Step(5, lose_power_soon, is_fault=True),
     "lose power at marker": Step(4, lose_power_at_marker, is_fault=True),
+    "crash near a roll": Step(5, crash_near_roll, is_fault=True),
     "fill disk": Step(6, fill_disk, is_fault=True),
     "fail write": Step(2, fail_write, is_fault=True),
     "fail sync": Step(2, fail_sync, is_fault=True),

@@ -21,7 +21,7 @@ from headrace.wire.messages.incremental_alter_configs_request import (
 from tests.simulation.actor import Actor, Ask, Life
 from tests.simulation.models.logs import Logs
 from tests.simulation.network import Pending
-from tests.simulation.scenario import PARTITIONS_MAX, TOPICS, topic_configs
+from tests.simulation.scenario import topic_configs
 
 TOPIC, BROKER, GROUP = 2, 4, 32
 SET, DELETE = 0, 1
@@ -36,9 +36,12 @@ class Admin(Actor):
 
     def live(self) -> Life:
         while True:
-            name = self.rng.choice(TOPICS)
+            name = self.rng.choice(self.world.scenario.topics)
             if name not in self.logs.topics:
                 yield from self.create(name)
+                continue
+            if (self.world.scenario.is_tight or self.world.scenario.is_patient) and self.rng.random() < 0.9:
+                yield None
                 continue
             match self.rng.choices(
                 ("nothing", "delete", "make again", "grow", "delete records", "alter"), (4, 1, 4, 1, 5, 1)
@@ -59,10 +62,10 @@ class Admin(Actor):
 
     def partitions(self) -> int:
         """Of a new topic."""
-        return self.rng.randint(1, PARTITIONS_MAX)
+        return self.rng.randint(1, self.world.scenario.partitions_max)
 
     def create(self, name: str) -> Ask:
-        configs = topic_configs(self.rng)
+        configs = topic_configs(self.rng, is_tight=self.world.scenario.is_tight)
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(
@@ -101,7 +104,7 @@ class Admin(Actor):
             assert topic_id is not None
 
     def grow(self, name: str) -> Ask:
-        count = self.rng.randint(1, PARTITIONS_MAX)
+        count = self.rng.randint(1, self.world.scenario.partitions_max)
         yield from self.ask(
             CreatePartitionsRequest(topics=[CreatePartitionsTopic(name=name, count=count, assignments=None)]),
             3,
@@ -136,7 +139,7 @@ class Admin(Actor):
             self.logs.deletion_ended(model)
 
     def alter(self, name: str) -> Ask:
-        configs = topic_configs(self.rng)
+        configs = topic_configs(self.rng, is_tight=self.world.scenario.is_tight)
         request = IncrementalAlterConfigsRequest(
             resources=[
                 AlterConfigsResource(

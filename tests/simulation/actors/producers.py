@@ -12,7 +12,7 @@ from headrace.wire.records import NewRecord, build_batch
 from tests.simulation.actor import Actor, Ask, Life
 from tests.simulation.models.logs import Logs
 from tests.simulation.network import Pending
-from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
+from tests.simulation.scenario import PARTITIONS_MAX
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -56,7 +56,7 @@ class Producer(Actor):
     def choose_partition(self) -> tuple[str, bytes, int] | None:
         """Of a topic that there is, or was a moment ago."""
         topics = self.logs.topics
-        topic = self.rng.choice(TOPICS)
+        topic = self.rng.choice(self.world.scenario.topics)
         topic_id = topics.get(topic)
         if topic_id is None:
             return None

@@ -23,7 +23,6 @@ from headrace.wire.messages.incremental_alter_configs_request import (
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.share_state import ShareKey
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.actors.share_members import SHARE_GROUPS
 from tests.simulation.models.logs import Logs
 from tests.simulation.models.share import Share
 from tests.simulation.network import Pending
@@ -66,12 +65,12 @@ class ShareAdmin(Actor):
         return found
 
     def live(self) -> Life:
-        for group_id in SHARE_GROUPS:
+        for group_id in self.world.scenario.share_groups:
             for name, chance in FIRST_CONFIGS.items():
                 if self.rng.random() < chance:
                     yield from self.configure(group_id, name, CONFIGS[name][0])
         while True:
-            group_id = self.rng.choice(SHARE_GROUPS)
+            group_id = self.rng.choice(self.world.scenario.share_groups)
             match self.rng.choices(
                 ("nothing", "configure", "reset", "forget", "delete", "describe"),
                 (8, 3, 4, 1, 1, 3),

@@ -19,7 +19,6 @@ from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-SHARE_GROUPS = ("s1", "s2")
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 Place = tuple[bytes, int]
 AckBatches = list[tuple[int, int, list[int]]]
@@ -40,7 +39,7 @@ class BulkProducer(PlainProducer):
 
     def __init__(self, world: "World", name: str) -> None:
         self._largest = world.rng.choice((20, 90))
-        self._topic = world.rng.choice(TOPICS)
+        self._topic = world.rng.choice(world.scenario.topics)
         super().__init__(world, name)
 
     def choose_partition(self) -> tuple[str, bytes, int] | None:
@@ -89,7 +88,7 @@ class GrowingProducer(PlainProducer):
 
 class ShareMember(Actor):
     def __init__(self, world: "World", name: str) -> None:
-        self.group_id = world.rng.choice(SHARE_GROUPS)
+        self.group_id = world.rng.choice(world.scenario.share_groups)
         self.member_id = f"{name}.0"
         self._names = 0
         self.member_epoch = 0
@@ -206,7 +205,7 @@ class ShareMember(Actor):
         self.assigned = []
         self.forget_session()
         if self.rng.random() < 0.3:
-            self.group_id = self.rng.choice(SHARE_GROUPS)
+            self.group_id = self.rng.choice(self.world.scenario.share_groups)
 
     def die(self) -> Ask:
         """Without a word."""
@@ -226,6 +225,14 @@ class ShareMember(Actor):
         """What the session shall hold: mostly what the group says."""
         rng = self.rng
         wanted = set(self.assigned)
+        if self.world.scenario.is_patient:  # what is refused would be answered at once
+            if self.is_loner:
+                wanted |= {
+                    (topic_id, index)
+                    for topic_id in self.logs.topics.values()
+                    for index in range(self.logs.partitions.get(topic_id, 0))
+                }
+            return wanted
         if self.is_loner or rng.random() < 0.2:
             wanted |= {(topic_id, index) for topic_id in self.logs.topics.values() for index in range(3)}
         if rng.random() < 0.05:
@@ -249,13 +256,16 @@ class ShareMember(Actor):
                 topics[place] = batches
                 sent.append(note)
         forgotten = sorted(before - wanted) if rng.random() < 0.8 else []
+        is_patient = self.world.scenario.is_patient and not is_renewing
         wait_ms = 0 if is_renewing else rng.choice((0, 0, 100, 500, 5_000, 5_000))
+        if is_patient:
+            wait_ms = rng.choice((5_000, 30_000))
         request = fetching.ShareFetchRequest(
             group_id=self.group_id,
             member_id=self.member_id,
             share_session_epoch=epoch,
             max_wait_ms=wait_ms,
-            min_bytes=0 if is_renewing else rng.choice((0, 1, 1, 300)),
+            min_bytes=1 if is_patient else 0 if is_renewing else rng.choice((0, 1, 1, 300)),
             max_bytes=0 if is_renewing else rng.choice((1, 1_000, 1 << 20)),
             max_records=0 if is_renewing else rng.choice((0, 1, 2, 7, 500)),
             batch_size=rng.choice((1, 3, 500)),
@@ -339,7 +349,7 @@ class ShareMember(Actor):
         places = sorted(self.held)
         if rng.random() < 0.1:
             places = sorted({*self.held, *self.past})
-        mood = rng.choice(MOODS)
+        mood = rng.choice(PATIENT_MOODS if self.world.scenario.is_patient else MOODS)
         for place in places:
             if rng.random() < 0.3:
                 continue
@@ -555,6 +565,7 @@ MOODS: tuple[tuple[int, ...], ...] = (
     (ACCEPT, ACCEPT, RELEASE),
     (REJECT, RELEASE),
 )
+PATIENT_MOODS = (*MOODS, (RELEASE,), (RELEASE,))
 ACTIONS: dict[str, tuple[Callable[[ShareMember], Ask], int]] = {
     "heartbeat": (ShareMember.heartbeat, 20),
     "fetch": (ShareMember.fetch, 45),

@@ -74,6 +74,9 @@ class Groups(Model):
         """Offsets that the broker has taken into a transaction which nobody has asked to end yet, by its producer."""
         self._numbers = count(1)
         self._snapshot: object = None
+        self._late: set[Place] = set()
+        """Since the last start, offsets of transactions that had not ended then: where one was decided, its markers
+        follow once the decision is durable."""
         self.is_damaged = False
         """A bit of the journal has flipped: groups may be refused, or have forgotten anything."""
 
@@ -237,12 +240,34 @@ class Groups(Model):
         self._drop_pending({place[1] for place, _ in self._all_pending()} - self.logs.topics.keys())
         if not self.core.logs.was_clean:
             self._move_back()
+        self._late = self._in_transactions() & self.committed.keys()
         for place, committed in self.committed.items():
             if how is End.POWER and not self.world.scenario.is_fsync:
                 committed.is_unknown = True
-            self._check_after_start(place, how)
+            if place not in self._late:
+                self._check_after_start(place, how)
         if how is End.CLEAN and self._snapshot is not None:
             self._check_replay()
+
+    def at_rest(self) -> None:
+        for place in self._late - self._in_transactions():
+            self._late.remove(place)
+            if place[1] in self.logs.topics:
+                found = self.core.groups.state.offsets.get(*place)
+                self._check(
+                    place, found.offset if found is not None else None, "when its transaction has ended"
+                )
+
+    def _in_transactions(self) -> set[Place]:
+        """Offsets that show when a transaction ends."""
+        _, pending, _ = self.core.groups.state.offsets.snapshot()
+        return {
+            (group_id, topic, index)
+            for groups in pending.values()
+            for group_id, topics in groups.items()
+            for topic, indexes in topics.items()
+            for index in indexes
+        }
 
     def _all_pending(self) -> list[tuple[Place, Commit]]:
         return [one for offsets in self.pending.values() for one in offsets]

@@ -26,9 +26,8 @@ from headrace.worker.outbox import Outbox, Sent, _as_send_error, settings_for
 from headrace.worker.outcomes import Reject, Retry
 from headrace.worker.runner import TaskRunner
 from headrace.worker.task import Task, build_options
-from tests.simulation.actors.share_members import SHARE_GROUPS
 from tests.simulation.path.model import ACCEPT, DEAD_LETTERS, REJECT, RELEASE, RENEW, Acquisition
-from tests.simulation.scenario import TOPICS
+from tests.simulation.scenario import SHARE_GROUPS, TOPICS
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:

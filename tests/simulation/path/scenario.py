@@ -68,7 +68,7 @@ class PathScenario(broker.Scenario):
 
 
 def scenario(rng: Random) -> PathScenario:
-    base = broker.scenario(rng)
+    base = broker.circumstances(rng)
     lock_ms = rng.choice((1_000, 1_000, 2_000, 5_000, 30_000))
     settings = base.settings | {
         "group.share.record.lock.duration.ms": str(lock_ms),
