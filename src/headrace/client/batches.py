@@ -13,6 +13,7 @@ all rows of a range costs as much as one for a record. pyarrow is imported when 
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from importlib import import_module
+from itertools import compress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.client.core.holdings import Arrival
@@ -182,15 +183,17 @@ def take_rows(
 
 
 def without_lost(batch: DeliveryBatch) -> DeliveryBatch:
-    """The rows that were not lost before anybody has seen them."""
-    import pyarrow.compute as pc
+    """The rows that were not lost before anybody has seen them. Each is looked at once: more may be lost meanwhile."""
+    import pyarrow as pa
 
-    kept = [
-        Rows(acquired, left)
-        for acquired, offsets in batch._rows
-        if (left := [offset for offset in offsets if acquired.state_of(offset) not in GONE])
-    ]
-    return DeliveryBatch(batch.records.filter(pc.invert(batch.lost)), kept, batch._answer)
+    kept: list[Rows] = []
+    mask: list[bool] = []
+    for acquired, offsets in batch._rows:
+        ours = [acquired.state_of(offset) not in GONE for offset in offsets]
+        mask += ours
+        if any(ours):
+            kept.append(Rows(acquired, list(compress(offsets, ours))))
+    return DeliveryBatch(batch.records.filter(pa.array(mask, pa.bool_())), kept, batch._answer)
 
 
 def unanswered(rows: Sequence[Rows]) -> bytes:

@@ -40,6 +40,7 @@ from headrace.wire.errors import KafkaError
 from headrace.wire.records import load_reader
 
 STOP_S = 5.0
+CLOSED = "this consumer is closed; make a new one"
 
 
 class _Bell:
@@ -108,7 +109,8 @@ class ShareConsumer:
         self.acknowledge = consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
         self._use = threading.RLock()
-        self._uses = 0
+        self._user: int | None = None
+        """The thread that is in a call; perhaps still the main thread after a signal handler has ended its call."""
         self._is_woken = False
         self._is_closed = False
         self._closing: Future[None] | None = None
@@ -125,10 +127,16 @@ class ShareConsumer:
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
-        with self._used():
-            self._topics = topic_names(topics)
-            self._background.run(_subscribe(self._member, self._topics))
-            self._start()
+        wanted = topic_names(topics)
+        is_outermost = self._admit()
+        with self._use:
+            try:
+                self._enter()
+                self._topics = wanted
+                self._background.run(_subscribe(self._member, wanted))
+                self._start()
+            finally:
+                self._leave(is_outermost)
 
     def unsubscribe(self) -> None:
         """Leaves the group. Records in your hands can still be acknowledged."""
@@ -146,11 +154,13 @@ class ShareConsumer:
         """
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
-        self._enter()
-        try:
-            deliveries = self._poll(timeout_s, max_records)
-        finally:
-            self._leave()
+        is_outermost = self._admit()
+        with self._use:
+            try:
+                self._enter()
+                deliveries = self._poll(timeout_s, max_records)
+            finally:
+                self._leave(is_outermost)
         if self._is_closed:  # by a signal handler: they are given back
             return []
         count = len(deliveries)
@@ -177,13 +187,15 @@ class ShareConsumer:
         waited_from = time.monotonic()
         while not self._is_closed:
             left_s = waited_from + timeout_s - time.monotonic()
-            self._enter()
-            try:
-                found = self._poll(max(0.0, min(left_s, POLL_S)), max_records, is_for_rows=True)
-            except WakeupError:
-                return
-            finally:
-                self._leave()
+            is_outermost = self._admit()
+            with self._use:
+                try:
+                    self._enter()
+                    found = self._poll(max(0.0, min(left_s, POLL_S)), max_records, is_for_rows=True)
+                except WakeupError:
+                    return
+                finally:
+                    self._leave(is_outermost)
             if self._is_closed:
                 return
             if found:
@@ -216,12 +228,17 @@ class ShareConsumer:
             if timeout is None
             else seconds("commit_sync", timeout)
         )
-        with self._used():
-            consumption = self._consumption
-            consumption.accept_seen()
-            commit = self._commit(timeout_s)
-            consumption.run_callbacks()
-            return results_of(commit)
+        is_outermost = self._admit()
+        with self._use:
+            try:
+                self._enter()
+                consumption = self._consumption
+                consumption.accept_seen()
+                commit = self._commit(timeout_s)
+                consumption.run_callbacks()
+                return results_of(commit)
+            finally:
+                self._leave(is_outermost)
 
     def _commit(self, timeout_s: float) -> Commit:
         """Waits for the bell, as a poll does: the loop needs no task for it."""
@@ -238,10 +255,15 @@ class ShareConsumer:
 
     def commit_async(self) -> None:
         """Sends what is acknowledged; the callback hears of the answers."""
-        with self._used():
-            self._consumption.accept_seen()
-            self._background.call_soon(self._member.send)
-            self._consumption.run_callbacks()
+        is_outermost = self._admit()
+        with self._use:
+            try:
+                self._enter()
+                self._consumption.accept_seen()
+                self._background.call_soon(self._member.send)
+                self._consumption.run_callbacks()
+            finally:
+                self._leave(is_outermost)
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
         """`callback({partition: offsets}, error)` for every answer to acknowledgements, on this thread.
@@ -282,11 +304,13 @@ class ShareConsumer:
         if self._is_in_use:
             self._begin_closing(timeout_s)
             return
-        self._acquire()
-        try:
+        self._refuse_other_threads()
+        with self._use:
+            if self._is_closed:  # by another thread, just now
+                return
+            self._user = threading.get_ident()
             self._begin_closing(timeout_s)
-        finally:
-            self._leave()
+            self._leave(is_outermost=True)
 
     @property
     def _is_in_use(self) -> bool:
@@ -325,13 +349,15 @@ class ShareConsumer:
         consumption = self._consumption
         while not self._is_closed:
             if not consumption.has_unseen:
-                self._enter()
-                try:
-                    self._poll(POLL_S, None)
-                except WakeupError:
-                    return
-                finally:
-                    self._leave()
+                is_outermost = self._admit()
+                with self._use:
+                    try:
+                        self._enter()
+                        self._poll(POLL_S, None)
+                    except WakeupError:
+                        return
+                    finally:
+                        self._leave(is_outermost)
             else:
                 delivery = consumption.next_unseen(now_ms=int(time.monotonic() * 1000))
                 if delivery is not None:
@@ -414,49 +440,51 @@ class ShareConsumer:
             self._starting = Future()
             self._background.call_soon(_start, self._member, self._bell, self._starting)
 
-    def _used(self) -> "_Use":
-        return _Use(self)
+    # One call at a time. What a signal handler raises on the main thread may come between any two instructions, but not
+    # within the entry or the exit of a `with` for a lock: so each call has `with self._use` in its own body. (A lock
+    # that stayed held would let `close` believe that it was called inside of another call.)
 
-    def _enter(self) -> None:
+    def _admit(self) -> bool:
+        """Before a call. True: it is the outermost of this thread, not one of a signal handler within another call."""
         self._require_usable()
-        self._acquire()
+        if self._use._is_owned():  # type: ignore[attr-defined]
+            return False
+        self._refuse_other_threads()
+        return True
 
-    def _acquire(self) -> None:
-        if not self._use.acquire(blocking=False):
+    def _refuse_other_threads(self) -> None:
+        thread = threading.get_ident()
+        if thread == threading.main_thread().ident:
+            is_free = self._user in (None, thread)
+        else:  # signal handlers run on the main thread only: nothing comes between these two
+            is_free = self._use.acquire(blocking=False)
+            if is_free:
+                self._use.release()
+        if not is_free:
             raise ConcurrentModificationError(
                 "ShareConsumer is not safe for multi-threaded access: another thread is in a call. "
                 "Give each thread a consumer; only wakeup and the methods of deliveries may be shared."
             )
-        self._uses += 1
 
-    def _leave(self) -> None:
-        try:
-            if self._uses == 1 and self._closing is not None and not self._is_closed:
+    def _enter(self) -> None:
+        """First in a call."""
+        self._user = threading.get_ident()
+        if self._is_closed:  # by another thread, just now
+            raise IllegalStateError(CLOSED)
+
+    def _leave(self, is_outermost: bool) -> None:
+        """Last in a call. If a signal handler has closed the consumer meanwhile, that is completed."""
+        if is_outermost:
+            self._user = None
+            if self._closing is not None and not self._is_closed:
                 self._finish_closing()
-        finally:
-            self._uses -= 1
-            self._use.release()
 
     def _require_usable(self) -> None:
-        if self._is_closed or (self._closing is not None and not self._uses):
-            raise IllegalStateError("this consumer is closed; make a new one")
+        is_closing = self._closing is not None and not self._use._is_owned()  # type: ignore[attr-defined]
+        if self._is_closed or is_closing:
+            raise IllegalStateError(CLOSED)
         self._background.require_own_process()
         self._consumption.refuse_in_callback()
-
-
-class _Use:
-    """One call from one thread."""
-
-    __slots__ = ("_consumer",)
-
-    def __init__(self, consumer: ShareConsumer) -> None:
-        self._consumer = consumer
-
-    def __enter__(self) -> None:
-        self._consumer._enter()
-
-    def __exit__(self, *_: object) -> None:
-        self._consumer._leave()
 
 
 # On the loop's thread. None of it knows the consumer.

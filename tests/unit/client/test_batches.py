@@ -6,8 +6,9 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.client.batches import DeliveryBatch, require_arrow
+from headrace.client.batches import DeliveryBatch, require_arrow, without_lost
 from headrace.client.core.ranges import RangeState
+from headrace.client.decoding import Rows
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import CorruptRecordError, IllegalStateError
 from headrace.client.sync import ShareConsumer
@@ -252,3 +253,23 @@ def test_a_consumer_with_deserializers_gives_no_batches() -> None:
     consumer = ShareConsumer(bootstrap_servers="localhost:1", group_id="g", value_deserializer=str)
     with consumer, pytest.raises(IllegalStateError, match="calls no deserializer"):
         consumer.batches()
+
+
+def test_what_is_lost_while_lost_rows_are_left_out_stays_in_rows_and_records_alike() -> None:
+    """The member's thread may lose more at any moment."""
+    _, batch = explicit("a", "b", "c")
+
+    class Losing:
+        """Loses the second record after the first look at it."""
+
+        looks = 0
+
+        def state_of(self, offset: int) -> RangeState:
+            self.looks += offset == 1
+            is_lost = offset == 0 or (offset == 1 and self.looks > 1)
+            return RangeState.LOST if is_lost else RangeState.HANDED
+
+    losing: Any = Losing()
+    left = without_lost(DeliveryBatch(batch.records, [Rows(losing, [0, 1, 2])], batch._answer))
+    assert offsets(left) == [1, 2]
+    assert [rows.offsets for rows in left._rows] == [[1, 2]]
