@@ -439,7 +439,7 @@ class Disturbed:
 
 
 def _is_with(frame: FrameType) -> bool:
-    """Between the last instruction within a `with` and the release of its lock no signal handler runs. A tracer does."""
+    """No signal handler runs between the end of a `with` and the release of its lock. A tracer does."""
     return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
 
 
