@@ -1,6 +1,7 @@
 """`headrace serve` that cannot start says what is wrong and what to do; settings choose address and directory."""
 
 import errno
+import gc
 import logging
 import signal
 import socket
@@ -11,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.embedded import Broker
+from headrace.cli import serve
 from headrace.cli.serve import run
 
 
 @pytest.fixture(autouse=True)
 def _undisturbed() -> Iterator[None]:
-    """`run` is made for a process of its own: it sets up logging and signals."""
+    """`run` is made for a process of its own: it sets up logging, signals and the garbage collector."""
     root = logging.getLogger("headrace")
     before = root.handlers, root.level, root.propagate
     signals = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
@@ -24,6 +26,7 @@ def _undisturbed() -> Iterator[None]:
     root.handlers, root.level, root.propagate = before
     for name, handler in signals.items():
         signal.signal(name, handler)
+    gc.unfreeze()
 
 
 def send(what: signal.Signals) -> None:
@@ -31,6 +34,19 @@ def send(what: signal.Signals) -> None:
     main = threading.main_thread().ident
     assert main is not None
     signal.pthread_kill(main, what)
+
+
+def stop_when_listening(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Returns where the number of objects that collections leave alone at that time will be."""
+    counts: list[int] = []
+
+    def said(text: str, *, flush: bool) -> None:
+        print(text, flush=flush)
+        counts.append(gc.get_freeze_count())
+        send(signal.SIGTERM)
+
+    monkeypatch.setattr(serve, "print", said, raising=False)
+    return counts
 
 
 def refused(capsys: pytest.CaptureFixture[str], listen: str, data: Path | str = ":memory:") -> str:
@@ -81,14 +97,21 @@ def test_a_missing_properties_file_is_named(capsys: pytest.CaptureFixture[str]) 
 
 
 def test_a_properties_file_chooses_address_and_directory(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = tmp_path / "server.properties"
     config.write_text(f"listeners=PLAINTEXT://127.0.0.1:0\nlog.dirs={tmp_path}/first,{tmp_path}/second\n")
-    threading.Timer(0.5, send, [signal.SIGTERM]).start()
+    stop_when_listening(monkeypatch)
     assert run(None, None, [], config) == 0
     assert capsys.readouterr().out.startswith("listening on 127.0.0.1:")
     assert (tmp_path / "first" / "metadata.sqlite").exists()
+
+
+def test_garbage_collections_leave_alone_what_a_start_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With thousands of partitions, a full collection of all that would stop the event loop."""
+    counts = stop_when_listening(monkeypatch)
+    assert run("127.0.0.1:0", ":memory:", [], None) == 0
+    assert counts[0] > 0
 
 
 def test_an_interrupt_while_starting_ends_the_broker_too(
