@@ -80,6 +80,7 @@ class DeliveryBatch:
         if mask is None:
             return None
         import pyarrow as pa
+        import pyarrow.compute as pc
 
         if hasattr(mask, "__arrow_c_stream__"):
             mask = pa.chunked_array(mask)
@@ -89,9 +90,12 @@ class DeliveryBatch:
             mask = mask.combine_chunks()
         if len(mask) != len(self):
             raise ValueError(f"the mask has {len(mask)} values for {len(self)} rows; give one for each row")
-        if not pa.types.is_boolean(mask.type) and len(mask):
+        if not len(mask):
+            return b""
+        if not pa.types.is_boolean(mask.type):
             raise TypeError(f"the mask is of type {mask.type}; give booleans, one for each row")
-        return bytes([value is True for value in mask.to_pylist()])
+        is_meant = pc.fill_null(mask, False).cast(pa.uint8())
+        return bytes(is_meant.buffers()[1])[is_meant.offset : is_meant.offset + len(mask)]
 
 
 class Taken(NamedTuple):
@@ -118,11 +122,9 @@ class Columns:
         ours: list[AcquiredRange],
         pieces: list[Piece],
     ) -> None:
-        builder, row = self._builder, self._builder.rows
+        builder = self._builder
         builder.want(arrival.topic, arrival.partition, _held(ours))
-        with memoryview(arrival.records) as view, view[position : position + header.size] as batch:
-            builder.add(header, batch)
-        offsets = builder.offsets(row)
+        offsets = builder.add(header, memoryview(arrival.records)[position : position + header.size])
         for acquired in ours:
             mine = offsets if len(ours) == 1 else [offset for offset in offsets if offset in acquired]
             if mine:
@@ -146,13 +148,19 @@ def _held(ours: list[AcquiredRange]) -> Sequence[Any]:
     ]
 
 
-def _add(pieces: list[Piece], acquired: AcquiredRange, offsets: list[int]) -> None:
+def _add(pieces: list[Piece], acquired: AcquiredRange, offsets: Sequence[int]) -> None:
     if pieces:
         last = pieces[-1]
         if isinstance(last, Rows) and last.acquired is acquired:
-            last.offsets.extend(offsets)
+            pieces[-1] = Rows(acquired, _chained(last.offsets, offsets))
             return
     pieces.append(Rows(acquired, offsets))
+
+
+def _chained(before: Sequence[int], offsets: Sequence[int]) -> Sequence[int]:
+    if isinstance(before, range) and isinstance(offsets, range) and before.stop == offsets.start:
+        return range(before.start, offsets.stop)
+    return [*before, *offsets]
 
 
 def require_arrow() -> None:
@@ -167,9 +175,21 @@ def take_rows(
     arrivals: Sequence[Arrival], answer: AnswerRows, *, check_crcs: bool
 ) -> tuple[Taken, list[Gap]]:
     """All of the arrivals as one batch; what cannot be read is beside it."""
+    from headrace.client.columns import VECTOR_ROWS_MIN
+
+    count = sum(acquired.count for arrival in arrivals for acquired in arrival.acquired)
+    taken = _rows(arrivals, answer, check_crcs, is_vectorized=True) if count >= VECTOR_ROWS_MIN else None
+    taken = taken or _rows(arrivals, answer, check_crcs, is_vectorized=False)
+    assert taken is not None  # one by one there is always an answer
+    return taken
+
+
+def _rows(
+    arrivals: Sequence[Arrival], answer: AnswerRows, check_crcs: bool, *, is_vectorized: bool
+) -> tuple[Taken, list[Gap]] | None:
     from headrace.client.columns import ColumnBuilder
 
-    builder = ColumnBuilder(include_headers=True)
+    builder = ColumnBuilder(include_headers=True, is_vectorized=is_vectorized)
     sink = Columns(builder)
     pieces: list[Piece] = []
     gaps: list[Gap] = []
@@ -177,9 +197,12 @@ def take_rows(
         decoded = decode_into(sink, arrival, check_crcs=check_crcs)
         pieces += decoded.pieces
         gaps += decoded.gaps
+    built = builder.build()
+    if built is None:
+        return None
     rows = [piece for piece in pieces if isinstance(piece, Rows)]
     damaged = [piece for piece in pieces if isinstance(piece, Damaged)]
-    return Taken(DeliveryBatch(builder.build(), rows, answer), damaged), gaps
+    return Taken(DeliveryBatch(built, rows, answer), damaged), gaps
 
 
 def without_lost(batch: DeliveryBatch) -> DeliveryBatch:

@@ -47,7 +47,7 @@ class Rows(NamedTuple):
     """Records of one acquisition that have become rows: their offsets, in order."""
 
     acquired: AcquiredRange
-    offsets: list[int]
+    offsets: Sequence[int]
 
     @property
     def size(self) -> int:

@@ -67,7 +67,7 @@ def read_pieces(pieces: tuple[Piece, ...], reading: Reading) -> Iterator[pa.Reco
     """The records of a task, partition after partition, in order of their offsets."""
     lost: Lost = set()
     for piece in pieces:
-        builder = ColumnBuilder(include_headers=reading.include_headers)
+        builder = ColumnBuilder(include_headers=reading.include_headers, is_vectorized=True)
         for hull in hulls(piece.runs):
             builder.want(
                 piece.topic, piece.partition, hull

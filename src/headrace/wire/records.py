@@ -225,6 +225,13 @@ def unpack(batch: Buffer, *, limit: int | None = None) -> bytes:
     return _plain(header, _payload(header, batch, limit=limit))
 
 
+def unpacked(header: BatchHeader, batch: Buffer) -> Buffer:
+    """The bytes of the batch's records, without compression."""
+    if header.compression:
+        return _payload(header, batch)
+    return memoryview(batch)[HEADER_SIZE : header.size]
+
+
 def _open(batch: Buffer) -> Any:
     header = read_header(batch)
     if header.compression:

@@ -6,12 +6,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from headrace.client import columns
 from headrace.client.batches import DeliveryBatch, require_arrow, without_lost
 from headrace.client.core.ranges import RangeState
 from headrace.client.decoding import Rows
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import CorruptRecordError, IllegalStateError
 from headrace.client.sync import ShareConsumer
+from headrace.wire.batches import HEADER_SIZE, read_header, with_header
 from headrace.wire.messages.share_fetch_response import AcquiredRecords, PartitionData
 from headrace.wire.records import NewRecord, build_batch, keep_records
 from tests.unit.client.test_consumption import App
@@ -147,6 +149,16 @@ def test_rows_of_several_ranges_with_gaps_are_answered_by_their_offsets() -> Non
     ]
 
 
+def test_a_time_beyond_arrows_reach_does_not_stop_the_rows() -> None:
+    """As of a producer that gives nanoseconds where milliseconds are meant."""
+    app = App()
+    times = (1_700_000_000_000_000_000, -(2**62), 1_700_000_000_000)
+    deliver(app, build_batch([NewRecord(None, b"", (), time) for time in times]), (0, 2, 1))
+    micros = taken(app).records["timestamp"].view(pa.int64()).to_pylist()
+    last = (2**63 - 1) // 1000 * 1000
+    assert micros == [last, -last, 1_700_000_000_000_000]
+
+
 def test_a_damaged_batch_is_raised_after_the_rows_around_it() -> None:
     app = App(is_explicit=True)
     data = records("a", "b") + records("c", base=2, is_damaged=True) + records("d", base=3)
@@ -158,6 +170,48 @@ def test_a_damaged_batch_is_raised_after_the_rows_around_it() -> None:
         take(app)
     assert take(app) is None
     assert (2, 2, REJECT) in app.sweep()
+
+
+@pytest.mark.parametrize("has_numpy", [True, False])
+def test_many_rows_around_a_damaged_batch_with_and_without_numpy(
+    has_numpy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not has_numpy:
+        monkeypatch.setattr(columns, "load_numpy", lambda: None)
+    app = App(is_explicit=True)
+    many = [str(number) for number in range(400)]
+    whole = build_batch([NewRecord(b"k", b"v", (), 0)] * 400, base_offset=401)
+    kept = keep_records(whole, lambda record: record.offset % 2 == 0)
+    data = records(*many) + records("c", base=400, is_damaged=True) + kept + records(*many, base=801)
+    deliver(app, data, (0, 1_000, 1), (1_001, 1_200, 2))
+    batch = taken(app)
+    expected = [*range(400), *range(402, 801, 2), *range(801, 1_201)]
+    assert offsets(batch) == expected
+    assert batch.records["deliveryCount"].to_pylist() == [1 if offset <= 1_000 else 2 for offset in expected]
+    assert batch.records["value"].to_pylist()[-400:] == [value.encode() for value in many]
+    batch.reject([offset == 5 for offset in expected])
+    batch.accept()
+    gaps = [(offset, offset, RangeState.GAP) for offset in range(401, 801, 2)]
+    answered = sorted(app.sweep())
+    assert [each for each in answered if each[2] == RangeState.GAP] == gaps
+    assert [each for each in answered if each[2] == REJECT] == [(5, 5, REJECT)]
+    with pytest.raises(CorruptRecordError, match="offsets 400 to 400"):
+        take(app)
+
+
+def test_a_batch_whose_records_are_not_what_its_header_says_is_released_among_many_rows() -> None:
+    """Its checksum is right, so that only reading it tells."""
+    app = App(is_explicit=True)
+    plain = build_batch([NewRecord(None, b"v", (), 0)] * 400)
+    wrong = with_header(read_header(plain)._replace(base_offset=400), plain[HEADER_SIZE:-1])
+    deliver(app, plain + wrong, (0, 799, 1))
+    batch = taken(app)
+    assert offsets(batch) == list(range(400))
+    batch.accept()
+    with pytest.raises(CorruptRecordError, match="offsets 400 to 799"):
+        take(app)
+    assert take(app) is None
+    assert sorted(app.sweep()) == [(0, 399, ACCEPT), (400, 799, RELEASE)]
 
 
 def test_rows_that_are_lost_before_they_are_seen_are_left_out() -> None:

@@ -1,5 +1,6 @@
 """Record batches to Arrow: the right rows with the right types, in batches of bounded size."""
 
+import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -7,6 +8,7 @@ import pytest
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from headrace.client import columns
 from headrace.client.columns import ROWS_PER_BATCH, ColumnBuilder
 from headrace.spark.runs import Run
 from headrace.spark.source import KafkaShareSource
@@ -15,8 +17,19 @@ from headrace.wire.errors import KafkaError
 from headrace.wire.records import Headers, NewRecord, build_batch
 
 
+@pytest.fixture(params=[False, True], ids=["one by one", "vectorized"], autouse=True)
+def is_vectorized(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `build` here gives, both ways; however few the records are."""
+    monkeypatch.setattr(columns, "VECTOR_ROWS_MIN", 1)
+    monkeypatch.setattr(columns, "VECTOR_RECORDS_MIN", 1)
+    monkeypatch.setattr(sys.modules[__name__], "IS_VECTORIZED", request.param)
+
+
+IS_VECTORIZED = False
+
+
 def build(runs: tuple[Run, ...], *batches: bytes, include_headers: bool = False) -> list[pa.RecordBatch]:
-    builder = ColumnBuilder(include_headers=include_headers)
+    builder = ColumnBuilder(include_headers=include_headers, is_vectorized=IS_VECTORIZED)
     builder.want("orders", 3, runs)
     built = [table for batch in batches for table in builder.stream(read_header(batch), batch)]
     return [*built, *builder.rest()]
