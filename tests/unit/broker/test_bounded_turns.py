@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.broker.call import Call
+from headrace.broker.groups import offset_requests
+from headrace.broker.groups.offset_requests import OFFSETS_PER_STEP
 from headrace.broker.handlers import fetch, list_offsets, produce
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
@@ -19,6 +21,11 @@ from headrace.wire.messages.list_offsets_request import (
     ListOffsetsTopic,
 )
 from headrace.wire.messages.metadata_request import MetadataRequest
+from headrace.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import NewRecord, build_batch
 from tests.unit.broker.share.bench import Bench
@@ -174,3 +181,55 @@ def test_metadata_opens_no_logs(bench: Bench) -> None:
     response, _ = turns(bench, MetadataRequest(topics=None), 12)
     assert [len(described.partitions) for described in response.topics] == [3]
     assert not any(partition.opened_log for partition in topic.partitions)
+
+
+def commit_of(indexes: range) -> OffsetCommitRequest:
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=index, committed_offset=0) for index in indexes
+    ]
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=-1,
+        topics=[OffsetCommitRequestTopic(name="t", partitions=partitions)],
+    )
+
+
+def test_very_many_offsets_are_prepared_in_steps_and_committed_all_at_once(bench: Bench) -> None:
+    count = 4 * OFFSETS_PER_STEP
+    topic_of(bench, count)
+    store = bench.core.groups.state.offsets
+    answer = bench.core.handle(commit_of(range(count)), Call(api_version=9))
+    assert isinstance(answer, Later)
+    steps = 0
+    while not answer.is_done:
+        assert store.get("g", "t", 0) is None
+        bench.core.settle()
+        steps += 1
+    assert steps == 4
+    assert {partition.error_code for partition in answer.value.topics[0].partitions} == {ErrorCode.NONE}
+    assert all(store.get("g", "t", index) is not None for index in range(count))
+
+
+def test_one_step_of_offsets_does_not_grow_with_their_number(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(offset_requests, "OFFSETS_PER_STEP", 50)
+    topic_of(bench, 300)
+    turns(bench, commit_of(range(1)), 9)
+    few = turns(bench, commit_of(range(150)), 9)[1]
+    many = turns(bench, commit_of(range(300)), 9)[1]
+    assert len(many) == len(few) + 3
+    assert max(many[1:-1]) < 1.2 * max(few[1:-1])
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_prepared_are_refused(bench: Bench) -> None:
+    count = 2 * OFFSETS_PER_STEP
+    topic_of(bench, count)
+    answer = bench.core.handle(commit_of(range(count)), Call(api_version=9))
+    assert isinstance(answer, Later)
+    bench.core.topics.delete("t")
+    while not answer.is_done:
+        bench.core.settle()
+    codes = {partition.error_code for partition in answer.value.topics[0].partitions}
+    assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
+    assert bench.core.groups.state.offsets.get("g", "t", 0) is None

@@ -145,24 +145,37 @@ class GroupCoordinator:
                     self.state.apply(entry, transaction)
 
     def append(
-        self, group_id: str, entries: Iterable[Entry], *, producer: Producer | None = None
+        self,
+        group_id: str,
+        entries: Iterable[Entry],
+        *,
+        producer: Producer | None = None,
+        encoded: Sequence[tuple[bytes, bytes | None]] | None = None,
     ) -> Later[None]:
-        """Into the journal, nothing more. Raises KafkaError with what a client shall be told."""
+        """Into the journal, nothing more. Raises KafkaError with what a client shall be told.
+
+        `encoded` are the same entries, by whoever has encoded them before.
+        """
         try:
             return self.core.append_internal(
                 OFFSETS_TOPIC,
                 self.partition_of(group_id),
-                [entry.encode() for entry in entries],
+                encoded if encoded is not None else [entry.encode() for entry in entries],
                 producer=producer,
             )
         except KafkaError as error:
             raise KafkaError(JOURNAL_ERRORS.get(error.code, error.code), error.message) from error
 
     def journal(
-        self, group_id: str, entries: Sequence[Entry], *, producer: Producer | None = None
+        self,
+        group_id: str,
+        entries: Sequence[Entry],
+        *,
+        producer: Producer | None = None,
+        encoded: Sequence[tuple[bytes, bytes | None]] | None = None,
     ) -> Later[None]:
         """Appends, then applies. Resolves when it is durable."""
-        durable = self.append(group_id, entries, producer=producer)
+        durable = self.append(group_id, entries, producer=producer, encoded=encoded)
         transaction = (self.partition_of(group_id), producer.id) if producer is not None else None
         for entry in entries:
             self.state.apply(entry, transaction)

@@ -1,7 +1,8 @@
 """OffsetCommit, OffsetFetch, OffsetDelete, and commits inside transactions: who may, and each partition's answer."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.call import Call
 from headrace.broker.groups import records
@@ -11,6 +12,7 @@ from headrace.broker.groups.records import Entry
 from headrace.broker.groups.registry import CommitCheck, Group
 from headrace.broker.later import Later, resolved
 from headrace.broker.producer import Producer
+from headrace.broker.slices import Steps
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.offset_commit_request import OffsetCommitRequest, OffsetCommitRequestPartition
@@ -51,6 +53,8 @@ GROUP_NOT_FOUND_SINCE = 9
 NO_OFFSET = -1
 NO_EXPIRY = -1
 LONG_MAX = 2**63 - 1
+OFFSETS_PER_STEP = 1_000
+"""Offsets whose records are made in one turn of the loop."""
 
 
 class OffsetRequests:
@@ -61,13 +65,24 @@ class OffsetRequests:
         self._topics = coordinator.core.topics
 
     def commit(self, request: OffsetCommitRequest, call: Call) -> Later[OffsetCommitResponse]:
-        """Answers when the offsets are durable. What is refused as a whole, is for every partition that exists."""
+        """Answers when the offsets are durable. What is refused as a whole, is for every partition that exists.
+
+        The records of very many offsets are made in several turns of the loop, and written in one.
+        """
         commit = _Commit(self, request, call)
-        try:
-            durable = commit.journal()
-        except KafkaError as error:
-            return resolved(commit.respond(error.code))
-        return durable.map(lambda _: commit.respond(ErrorCode.NONE))
+        answer: Later[OffsetCommitResponse] = Later()
+
+        def steps() -> Steps:
+            yield from commit.prepare()
+            try:
+                durable = commit.journal()
+            except KafkaError as error:
+                answer.resolve(commit.respond(error.code))
+            else:
+                durable.then(lambda _: answer.settle(partial(commit.respond, ErrorCode.NONE)), answer.fail)
+
+        self._coordinator.core.slices.run(steps(), answer.fail)
+        return answer
 
     def group_for_commit(self, group_id: str, epoch: int, *, unknown: ErrorCode) -> Group:
         group = self._registry.get(group_id)
@@ -260,6 +275,15 @@ class OffsetRequests:
         return ErrorCode.NONE
 
 
+class _Prepared(NamedTuple):
+    place: int
+    """Of its topic in the request."""
+    topic: "Topic"
+    partition: int
+    entry: Entry
+    encoded: tuple[bytes, bytes | None]
+
+
 class _Commit:
     """One OffsetCommit under way: an error for each partition that is refused by itself, an entry for each other."""
 
@@ -276,6 +300,8 @@ class _Commit:
                 code = self._unknown(self._topics[place], partition.partition_index)
                 if code is not ErrorCode.NONE:
                     self._refused[place, partition.partition_index] = code
+        self._too_large: list[tuple[int, int]] = []
+        self._prepared: list[_Prepared] = []
 
     def _find(self, name: str, topic_id: bytes) -> "Topic | None":
         topics = self._coordinator.core.topics
@@ -287,8 +313,38 @@ class _Commit:
         is_there = topic is not None and 0 <= index < len(topic.partitions)
         return ErrorCode.NONE if is_there else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 
+    def prepare(self) -> Steps:
+        """Makes the records. Nothing is decided by it: the group may change before they are written."""
+        request = self._request
+        wall_ms = self._coordinator.now().wall_ms
+        has_expiry = request.retention_time_ms != NO_EXPIRY
+        expires_ms = min(wall_ms + request.retention_time_ms, LONG_MAX) if has_expiry else NO_EXPIRY
+        looked_at = 0
+        for place, topic in enumerate(request.topics):
+            known = self._topics[place]
+            for partition in topic.partitions:
+                index = partition.partition_index
+                if known is None or (place, index) in self._refused:
+                    continue
+                if looked_at and looked_at % OFFSETS_PER_STEP == 0:
+                    yield
+                looked_at += 1
+                offset = self._requests.committed(
+                    partition, topic_id=known.id, wall_ms=wall_ms, expires_ms=expires_ms
+                )
+                if offset is None:
+                    self._too_large.append((place, index))
+                    continue
+                entry = _entry(request.group_id, known.name, index, offset)
+                self._prepared.append(_Prepared(place, known, index, entry, entry.encode()))
+        if looked_at > OFFSETS_PER_STEP:
+            yield
+
     def journal(self) -> Later[None]:
         request = self._request
+        for place, topic in enumerate(self._topics):
+            if topic is not None and self._coordinator.core.topics.by_id(topic.id) is not topic:
+                self._forget(place)  # it was deleted meanwhile
         if len(self._refused) == sum(len(topic.partitions) for topic in request.topics):
             return resolved(None)
         is_newer = self._version >= GROUP_NOT_FOUND_SINCE
@@ -305,29 +361,23 @@ class _Commit:
             is_transactional=False,
         )
         group.note_offset_commit(request.member_id, self._coordinator.now())
-        entries = [*self._entries(check)]
-        return self._coordinator.journal(request.group_id, entries) if entries else resolved(None)
+        for place, index in self._too_large:
+            self._refused.setdefault((place, index), ErrorCode.OFFSET_METADATA_TOO_LARGE)
+        prepared = [one for one in self._prepared if (one.place, one.partition) not in self._refused]
+        if check is not None:
+            for one in prepared:
+                check(one.topic.name, one.topic.id, one.partition)
+        if not prepared:
+            return resolved(None)
+        return self._coordinator.journal(
+            request.group_id, [one.entry for one in prepared], encoded=[one.encoded for one in prepared]
+        )
 
-    def _entries(self, check: CommitCheck | None) -> Iterator[Entry]:
-        request = self._request
-        wall_ms = self._coordinator.now().wall_ms
-        has_expiry = request.retention_time_ms != NO_EXPIRY
-        expires_ms = min(wall_ms + request.retention_time_ms, LONG_MAX) if has_expiry else NO_EXPIRY
-        for place, topic in enumerate(request.topics):
-            known = self._topics[place]
-            for partition in topic.partitions:
-                index = partition.partition_index
-                if known is None or (place, index) in self._refused:
-                    continue
-                offset = self._requests.committed(
-                    partition, topic_id=known.id, wall_ms=wall_ms, expires_ms=expires_ms
-                )
-                if offset is None:
-                    self._refused[place, index] = ErrorCode.OFFSET_METADATA_TOO_LARGE
-                    continue
-                if check is not None:
-                    check(known.name, known.id, index)
-                yield _entry(request.group_id, known.name, index, offset)
+    def _forget(self, place: int) -> None:
+        self._topics[place] = None
+        for partition in self._request.topics[place].partitions:
+            index = partition.partition_index
+            self._refused.setdefault((place, index), self._unknown(None, index))
 
     def respond(self, code: ErrorCode) -> OffsetCommitResponse:
         topics = [

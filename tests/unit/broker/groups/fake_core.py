@@ -12,6 +12,7 @@ from headrace.broker.later import Later
 from headrace.broker.metrics import Metrics
 from headrace.broker.producer import Producer
 from headrace.broker.settings import Settings
+from headrace.broker.slices import Slices
 from headrace.broker.timers import Timers
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, build_batch, build_marker
@@ -109,6 +110,7 @@ class FakeCore:
         self.timers = Timers()
         self.metrics = Metrics()
         self.topics = FakeTopics()
+        self.slices = Slices()
         self.logs = SimpleNamespace(was_clean=True, sync=lambda logs: None)
         self.refusal: ErrorCode | None = None
         """Set: the disk refuses every append with it."""
