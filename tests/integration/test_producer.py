@@ -301,3 +301,63 @@ def values_of(address: str) -> list[int]:
         return found
 
     return asyncio.run(read())
+
+
+def test_a_send_that_a_signal_handler_breaks_off_in_any_function_leaves_the_producer_usable(
+    broker: Broker,
+) -> None:
+    """Handlers run when a function begins, among other moments: also when a lock is about to be released."""
+
+    class Alarm(Exception):
+        pass
+
+    def send_until(calls: int) -> bool:
+        """Breaks a send off in so many functions; False when there are fewer."""
+
+        def trace(*_: object) -> None:
+            nonlocal calls
+            calls -= 1
+            if calls < 0:
+                sys.settrace(None)
+                raise Alarm
+
+        sys.settrace(trace)
+        try:
+            producer.send("t", b"perhaps")
+        except Alarm:
+            return True
+        finally:
+            sys.settrace(None)
+        return False
+
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"first").result(30)
+        calls = 0
+        while send_until(calls):
+            calls += 1
+            assert producer.send("t", b"surely").result(30).topic == "t"
+        producer.flush(30)
+    assert calls > 2
+
+
+def test_flush_sends_a_record_whose_sender_was_broken_off_before_it_woke_the_producer(broker: Broker) -> None:
+    class Alarm(Exception):
+        pass
+
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"first").result(30)
+        engine = producer._engine
+        loop, awake = engine.driver.loop, engine.driver
+
+        class Deaf:
+            """The loop in the moment when the handler raises."""
+
+            def call_soon_threadsafe(self, *_: object) -> None:
+                raise Alarm
+
+        awake.loop = Deaf()  # type: ignore[assignment]
+        with pytest.raises(Alarm):
+            producer.send("t", b"second")
+        awake.loop = loop
+        producer.flush(30)
+        assert end_offsets(broker) == 2

@@ -315,17 +315,18 @@ class Path(Model):
         }
         for topic in request.topics:
             for partition in topic.partitions:
-                if codes.get((topic.topic_id, partition.partition_index)) != ErrorCode.NONE:
-                    continue
+                is_confirmed = codes.get((topic.topic_id, partition.partition_index)) == ErrorCode.NONE
                 key = ShareKey(request.group_id, topic.topic_id, partition.partition_index)
                 for batch in partition.acknowledgement_batches:
                     types = list(batch.acknowledge_types)
                     for number, offset in enumerate(range(batch.first_offset, batch.last_offset + 1)):
                         if types[number if len(types) > 1 else 0] == RENEW:
                             one = self.world.share.last.get((request.member_id, key, offset))
-                            if one is not None:
+                            if one is not None and is_confirmed:
                                 until_ms = answered.asked.sent_ms + lock_ms
                                 one.lock_until_ms = max(one.lock_until_ms, until_ms)
+                            elif one is not None:
+                                one.release_ms = None  # it cannot be kept: the group may not allow it
 
     # The client tells
 

@@ -243,7 +243,10 @@ class _Engine:
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
         self._pid = os.getpid()
-        self._room = threading.Condition(threading.Lock())
+        self._lock = threading.Lock()
+        """Taken with `with` by itself, not through `_room`: a condition enters and leaves in Python code, and a signal
+        handler that raises in there would leave the lock held."""
+        self._room = threading.Condition(self._lock)
         self._buffered = 0
         self._waiting = 0
         self._inbox: list[Entry] = []
@@ -267,7 +270,7 @@ class _Engine:
         if self._driver is None:
             with self._starting:
                 if self._driver is None:
-                    self._background = BackgroundLoop("headrace-producer")
+                    self._background = self._background or BackgroundLoop("headrace-producer")
                     self._driver = self._background.run(self._make_driver())
         return self._driver
 
@@ -276,18 +279,20 @@ class _Engine:
 
     def offer(self, entries: list[Entry], cost: int) -> None:
         driver = self._driver or self.driver
-        with self._room:
+        with self._lock:
             if self._buffered and self._buffered + cost > self._settings.buffer_memory:
                 self._wait_for_room(cost)
             self._buffered += cost
             self._inbox += entries
             if self._is_woken:
                 return
-            self._is_woken = True
-        try:
-            driver.loop.call_soon_threadsafe(self._collect)
-        except RuntimeError:
-            raise IllegalStateError("this producer is closed; make a new one") from None
+            try:
+                driver.loop.call_soon_threadsafe(self._collect)
+            except RuntimeError:
+                raise IllegalStateError("this producer is closed; make a new one") from None
+            self._is_woken = (
+                True  # not before: a signal handler may have raised, and then the next sender wakes it
+            )
 
     def offer_some(self, entries: list[Entry], cost: int) -> None:
         """Those of a `send_many`, which hears of a full buffer by its records."""
@@ -313,7 +318,7 @@ class _Engine:
             self._waiting -= 1
 
     def _collect(self) -> None:
-        with self._room:
+        with self._lock:
             self._is_woken = False
             entries, self._inbox = self._inbox, []
         assert self._driver is not None
@@ -340,10 +345,10 @@ class _Engine:
                 assert isinstance(token, SendFuture)
                 callbacks += ((callback, token) for callback in token._settle(metadata, error))
                 if error is not None and not token._is_seen and not self._settings.transactional_id:
-                    with self._room:
+                    with self._lock:
                         self._failures += 1
                         self._failed.append(token)
-        with self._room:
+        with self._lock:
             self._buffered -= freed
             if self._waiting:
                 self._room.notify_all()
@@ -374,6 +379,7 @@ class _Engine:
 
     def flush(self, timeout: float | None) -> None:
         if self._driver is not None:
+            self.call(self._collect)
             self.run(self._driver.flush(), timeout)
         self._raise_unseen()
 
@@ -381,6 +387,7 @@ class _Engine:
         if self._background is None or self._driver is None:
             return
         try:
+            self.call(self._collect)
             self.run(self._driver.close(timeout_s), timeout_s + STOP_S)
         finally:
             self._background.close()
@@ -394,7 +401,7 @@ class _Engine:
                 background.loop.call_soon_threadsafe(_close_later, driver, background)
 
     def _raise_unseen(self) -> None:
-        with self._room:
+        with self._lock:
             unseen = [future for future in self._failed if not future._is_seen]
             count = self._failures - (len(self._failed) - len(unseen))
             self._failed.clear()
