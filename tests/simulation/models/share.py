@@ -333,6 +333,13 @@ class Share(Model, share_watching.ShareWatcher):
                 )
                 self.letters.setdefault(key, []).append((model, base_offset + record.offset))
 
+    def _is_usable(self, target: str, partition: int) -> bool:
+        """Dead letters can be written there. A damaged log takes nothing any more."""
+        topic = self.core.topics.get(target)
+        if topic is None:
+            return self.core.settings.bool("errors.deadletterqueue.auto.create.topics.enable")
+        return topic.partitions[partition % len(topic.partitions)].log.damage is None
+
     def _bury(self, shadow: Shadow, change: Change) -> None:
         """A record is archived because its dead letter is safe, or because there can be none."""
         key = shadow.key
@@ -348,19 +355,17 @@ class Share(Model, share_watching.ShareWatcher):
                 self.buried.append((key, shadow.generation, offset))
                 continue
             target = settings.group_value(key.group_id, "errors.deadletterqueue.topic.name")
-            is_usable = bool(target) and (
-                self.core.topics.get(str(target)) is not None
-                or settings.bool("errors.deadletterqueue.auto.create.topics.enable")
-            )
+            is_usable = bool(target) and self._is_usable(str(target), key.partition)
             if is_usable and shadow.given_up.get(offset) == settings.revision:
                 raise Violation("share: no dead letter", f"{key} {offset}: {change}")
 
     def _is_synced(self, model: LogModel, offset: int) -> bool:
-        """Or not ours to say, since the topic is gone."""
+        """Or not ours to say, since the topic is gone, or its log damaged."""
         topic = self.core.topics.get(model.topic)
         if topic is None or topic.id != model.topic_id or model.partition >= len(topic.partitions):
             return True
-        return offset < topic.partitions[model.partition].log.recovery_point
+        log = topic.partitions[model.partition].log
+        return log.damage is not None or offset < log.recovery_point
 
     # After each turn
 
