@@ -16,7 +16,7 @@ FIRST ?= 1
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit conform compat crash simulate simulate-clients simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test unit conform compat crash simulate simulate-clients simulate-spark simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -51,7 +51,10 @@ simulate: $(SET_UP) ## random lives of a broker on a simulated machine: make sim
 simulate-clients: $(SET_UP) ## the same with real clients and workers, on machines that stop, lose connections and die
 	$(BIN)/python -m tests.simulation --path client --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
 
-simulate-planted: $(SET_UP) ## bugs planted in copies of the sources, each found by the simulator within its number of seeds
+simulate-spark: $(SET_UP_JVM) ## the same with Spark queries, which are stopped, killed, changed, copied and cut off from power (no JVM)
+	$(BIN)/python -m tests.simulation --path spark --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
+
+simulate-planted: $(SET_UP_JVM) ## bugs planted in copies of the sources, each found by the simulator within its number of seeds
 	$(PYTEST) tests/simulation/test_planted.py --thorough
 
 chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100

@@ -21,9 +21,10 @@ Glossary.
 - model: the promises about one part of the broker. violation: a broken one.
 - scenario: the settings and the mixture of steps of one life.
 
-Two worlds. `World` simulates the broker, with clients that speak its protocol (`actors/`). `PathWorld`
+Three worlds. `World` simulates the broker, with clients that speak its protocol (`actors/`). `PathWorld`
 (`path/`, `--path client`, `make simulate-clients`) is the same world with real clients and workers on machines of
-their own. What is said below of steps, models and faults holds for both.
+their own. `SparkWorld` (`spark/`, `--path spark`, `make simulate-spark`) has queries of the Spark source instead. What
+is said below of steps, models and faults holds for all.
 
 To replay: `python -m tests.simulation --replay SEED --steps STEPS [--only 3,7,20-25]` prints the trail.
 

@@ -12,7 +12,7 @@ def main() -> int:
         "--path",
         choices=sorted(running.PATHS),
         default=running.BROKER,
-        help="the broker alone, or the whole path with real clients and workers",
+        help="the broker alone, the whole path with real clients and workers, or that of the Spark source",
     )
     parser.add_argument("--seeds", type=int, default=100, help="how many lives")
     parser.add_argument("--first", type=int, default=1, help="the first seed")

@@ -55,6 +55,8 @@ def table() -> dict[str, Planted]:
 
 def path_of(name: str) -> str:
     """Which simulation has to find it."""
+    if name.startswith("spark-"):
+        return "spark"
     return "client" if name.startswith(("client-", "worker-")) else "broker"
 
 

@@ -15,9 +15,9 @@ from tests.simulation.path.world import PathWorld
 from tests.simulation.violation import Violation
 from tests.simulation.world import Stats, World
 
-BROKER, CLIENT = "broker", "client"
-PATHS: dict[str, type[World]] = {BROKER: World, CLIENT: PathWorld}
-"""What is simulated: the broker, with clients that speak its protocol; or real clients and workers as well."""
+BROKER, CLIENT, SPARK = "broker", "client", "spark"
+PATHS = (BROKER, CLIENT, SPARK)
+"""What is simulated: the broker, with clients that speak its protocol; real clients and workers; the Spark source."""
 TRAIL_LINES = 400
 """Of a failure's trail, the last so many are printed."""
 
@@ -36,6 +36,14 @@ class Outcome:
     path: str = BROKER
 
 
+def world_of(path: str) -> type[World]:
+    if path == SPARK:  # imports pyspark
+        from tests.simulation.spark.world import SparkWorld
+
+        return SparkWorld
+    return PathWorld if path == CLIENT else World
+
+
 def live(
     seed: int,
     steps: int,
@@ -48,7 +56,7 @@ def live(
     outcome = Outcome(seed, steps, path=path)
     world: World | None = None
     try:
-        world = PATHS[path](seed, is_recorded=is_recorded)
+        world = world_of(path)(seed, is_recorded=is_recorded)
         world.run(steps, kept)
     except Violation as violation:
         outcome.what, outcome.detail = violation.what, violation.detail

@@ -10,6 +10,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.simulation import planting
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -60,6 +62,28 @@ def test_the_same_seed_gives_the_same_trail_of_the_whole_path() -> None:
     assert digests[0] == digests[1]
 
 
+def test_the_same_seed_gives_the_same_trail_of_the_spark_path() -> None:
+    arguments = [
+        "--path",
+        "spark",
+        "--seeds",
+        "3",
+        "--steps",
+        "80",
+        "--jobs",
+        "1",
+        "--digest",
+        "--shrink-s",
+        "0",
+    ]
+    digests = [
+        re.findall(r"^(\d+ [0-9a-f]{32})", simulate(*arguments, hash_seed=seed).stdout, re.MULTILINE)
+        for seed in ("1", "2")
+    ]
+    assert len(digests[0]) == 3
+    assert digests[0] == digests[1]
+
+
 def test_seeds_that_once_failed_break_no_promise() -> None:
     done = simulate("--file", str(Path(__file__).with_name("seeds.txt")), "--jobs", "1")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
@@ -68,6 +92,13 @@ def test_seeds_that_once_failed_break_no_promise() -> None:
 def test_seeds_that_once_failed_break_no_promise_of_the_whole_path() -> None:
     done = simulate(
         "--path", "client", "--file", str(Path(__file__).with_name("seeds-client.txt")), "--jobs", "1"
+    )
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_seeds_that_once_failed_break_no_promise_of_the_spark_path() -> None:
+    done = simulate(
+        "--path", "spark", "--file", str(Path(__file__).with_name("seeds-spark.txt")), "--jobs", "1"
     )
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
@@ -92,6 +123,15 @@ def test_fresh_seeds_break_no_promise_of_the_whole_path() -> None:
     """The same with real clients and workers: `make simulate-clients FIRST=...` explores further."""
     first = fresh_seed()
     arguments = ["--path", "client", "--first", first, "--seeds", "4", "--steps", "120", "--jobs", "1"]
+    done = simulate(*arguments, "--shrink-s", "20")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+@pytest.mark.thorough
+def test_fresh_seeds_break_no_promise_of_the_spark_path() -> None:
+    """The same with queries of the Spark source: `make simulate-spark FIRST=...` explores further."""
+    first = fresh_seed()
+    arguments = ["--path", "spark", "--first", first, "--seeds", "4", "--steps", "100", "--jobs", "1"]
     done = simulate(*arguments, "--shrink-s", "20")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 

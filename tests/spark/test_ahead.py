@@ -101,6 +101,23 @@ def test_without_the_option_what_was_accepted_ahead_is_still_worked_off(
     assert ahead_of(tmp_path) == 0
 
 
+def test_what_other_topics_have_left_is_missed_though_no_records_come(
+    opened: Open, small: Queue, tmp_path: Path
+) -> None:
+    options = {"acknowledge": "handoff", "maxRecordsAhead": 1_000, "checkpointLocation": tmp_path}
+    first = opened(**options)
+    begin(first, small, 1_000)
+    first.close()  # before its first micro-batch
+    other = f"{small.topic}-other"
+    with small.admin() as admin:
+        admin.create_topic(other, partitions=1)
+    second = opened(**options, subscribe=other, pollTimeoutMs=0)
+    start = initial(small)
+    assert second.latest(start, None) == start, "other sources of the query may not have begun yet"
+    with pytest.raises(CheckpointError, match=r"has 1000 records .* has no such source any more"):
+        second.latest(start, None)
+
+
 def test_two_readers_do_not_share_the_log(
     opened: Open, small: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

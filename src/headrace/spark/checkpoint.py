@@ -8,6 +8,8 @@ query's. So before it acknowledges, the reader looks.
 On a local file system Spark leaves its logs to the page cache: a power cut may take what it has "durably" logged. The
 records of a lost log entry would be accepted at the broker and known to nobody, and its batch id would be given to
 other records, which a repeatable sink takes for the same. So the entry is synced before its records are accepted.
+A commit that is lost makes Spark repeat the micro-batch, and user code may decide about its records in another way. So
+where it decides about records, the entry of the commit log is synced before that is carried out.
 """
 
 import errno
@@ -96,26 +98,28 @@ def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
 
 
 class LogSync:
-    """Makes entries of Spark's offset log safe from a power cut."""
+    """Makes entries of Spark's offset log and commit log safe from a power cut."""
 
     def __init__(self) -> None:
-        self._synced: Path | None = None
+        self._synced: dict[str, Path] = {}
+        """The last entry of each log."""
         self._is_possible = True
 
     def sync(self, logged: Path) -> None:
         """An entry and the folders that lead to it are on disk when it returns; CheckpointError when they cannot be."""
-        if logged == self._synced or not self._is_possible:
+        log = logged.parent.name
+        if logged == self._synced.get(log) or not self._is_possible:
             return
         checkpoint = logged.parent.parent
         files = [logged, logged.with_name(f".{logged.name}.crc")]
-        if self._synced is None:
+        if log not in self._synced:
             files += [checkpoint / "metadata", checkpoint / ".metadata.crc"]
         try:
             for file in files:
                 if file.exists():
                     sync_path(file)
             sync_path(logged.parent)
-            if self._synced is None:
+            if log not in self._synced:
                 sync_folders(checkpoint)
         except OSError as error:
             if error.errno not in _CANNOT_SYNC:
@@ -129,7 +133,7 @@ class LogSync:
                 "logged, with records that were accepted.",
                 *(checkpoint, error),
             )
-        self._synced = logged
+        self._synced[log] = logged
 
 
 def sync_folders(folder: Path) -> None:

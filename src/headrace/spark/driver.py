@@ -90,6 +90,8 @@ class Driver:
         """What an earlier life had processed, until the first new micro-batch is planned."""
         self._is_alone = False
         """It is known that no source of this query has left records behind."""
+        self._was_asked = False
+        """Spark has asked for records, and so it will ask every other source before it asks this one again."""
 
     def latest(
         self, start: Mapping[str, Any], records_max: int | None, bytes_max: int | None = None
@@ -110,6 +112,9 @@ class Driver:
             self._run(self._settle(acquirer))
         if self._is_drained:
             return dict(start)
+        if self._was_asked:
+            self._require_all_opened()
+        self._was_asked = True
         self._run(self._forget_what_was_reset(acquirer))
         wanted = min((count for count in (records_max, self._last_count) if count), default=None)
         # Spark asks one source after the other: one that waits while another has records holds them up.
@@ -139,9 +144,8 @@ class Driver:
             log_file = None if checkpoint is None else require_logged(checkpoint, end)
             if checkpoint is None and self._planned is not None and self._committed < offset.sequence - 1:
                 logger.warning("Spark runs a micro-batch before it has committed the last one. %s", CURE)
-            if self._planned is not None and not self._is_alone and self._options.outcomes_path is not None:
-                self._ahead.require_all_opened(self._options.outcomes_path)
-                self._is_alone = True
+            if self._planned is not None:
+                self._require_all_opened()
             self._logged, self._planned = dict(end), None
             if self._outcomes is not None:
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
@@ -236,6 +240,12 @@ class Driver:
         self._acquirer = self._run(self._start(offset, member_id, topic_ids))
         return self._acquirer
 
+    def _require_all_opened(self) -> None:
+        """Once, when Spark has called every source of the query: nothing that was accepted ahead is left behind."""
+        if not self._is_alone and self._options.outcomes_path is not None:
+            self._ahead.require_all_opened(self._options.outcomes_path)
+        self._is_alone = True
+
     async def _start(
         self, offset: AcquiredOffset, member_id: str | None, topic_ids: Mapping[str, str]
     ) -> Acquirer:
@@ -276,8 +286,10 @@ class Driver:
         async with self._settling:
             if self._ledger.is_settled:
                 return
-            outcomes = to_runs(await self._carry_out(acquirer))
             await self._sync_log()
+            if self._log_file is not None and self._outcomes is not None and self._outcomes.is_used():
+                await asyncio.to_thread(self._log_sync.sync, commit_of(self._log_file))
+            outcomes = to_runs(await self._carry_out(acquirer))
             acquirer.acknowledge(self._ledger.settle(outcomes))
 
     async def _sync_log(self) -> None:
@@ -358,7 +370,7 @@ class Driver:
         if batch is None:
             return None
         processed = self._ledger.processed
-        places = {*batch.places, *processed.places}
+        places = sorted({*batch.places, *processed.places})
         topics = {topic for topic, _ in places}
         return AcquiredOffset(
             self._ledger.sequence,

@@ -111,6 +111,10 @@ class OutcomeLog:
         text = json.dumps({"v": VERSION, "outcomes": [list(each) for each in join(outcomes)]})
         write_durably(self.path / f"{batch_id}.json", text)
 
+    def is_used(self) -> bool:
+        """Whether somebody decides about records, if only that all are accepted."""
+        return any(self.path.glob("[0-9]*.json"))
+
     def read(self) -> list[Outcome]:
         """Of all files that are there, the later micro-batches last."""
         paths = sorted(self.path.glob("[0-9]*.json"), key=lambda path: int(path.stem))

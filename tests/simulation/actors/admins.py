@@ -64,8 +64,12 @@ class Admin(Actor):
         """Of a new topic."""
         return self.rng.randint(1, self.world.scenario.partitions_max)
 
+    def configs(self) -> dict[str, str]:
+        """Of a new topic."""
+        return topic_configs(self.rng, is_tight=self.world.scenario.is_tight)
+
     def create(self, name: str) -> Ask:
-        configs = topic_configs(self.rng, is_tight=self.world.scenario.is_tight)
+        configs = self.configs()
         request = CreateTopicsRequest(
             topics=[
                 CreatableTopic(

@@ -15,6 +15,8 @@ TURNS_MAX = 10_000
 
 
 class Node:
+    loop_class = NodeLoop
+
     def __init__(self, world: "PathWorld", name: str, application: "type[Application]") -> None:
         self.world = world
         self.name = name
@@ -25,18 +27,19 @@ class Node:
         self._stopped_until_ms = 0
         self._stands_since_ms: int | None = None
         """When its clock stopped, on the world's clock."""
-        self.loop = NodeLoop(self.now_ms, self._connect)
+        self.loop = self.loop_class(self.now_ms, self._connect)
         self.loop.set_exception_handler(self._on_exception)
         self.app = self.run(lambda: application(self))
         self.main: asyncio.Task[Any] = self.run(lambda: self.loop.create_task(self.app.main()))
 
     def run(self, function: Any) -> Any:
         """Calls something as if on the loop."""
+        running = asyncio._get_running_loop()
         asyncio._set_running_loop(self.loop)
         try:
             return function()
         finally:
-            asyncio._set_running_loop(None)
+            asyncio._set_running_loop(running)
 
     # Time
 

@@ -103,6 +103,15 @@ def test_an_entry_is_synced_with_all_that_leads_to_it(tmp_path: Path, synced: li
     write(tmp_path, 1, json.dumps(OFFSET), committed=False)
     sync.sync(offsets / "1")
     assert synced == [offsets / "1", offsets]
+    synced.clear()
+    write(tmp_path, 1, json.dumps(OFFSET), committed=True)
+    commits = tmp_path / "commits"
+    sync.sync(commits / "1")
+    assert synced[0] == commits / "1"
+    assert commits in synced
+    synced.clear()
+    sync.sync(commits / "1")
+    assert synced == []
 
 
 def test_a_disk_that_fails_keeps_records_from_being_accepted(
