@@ -18,9 +18,12 @@ def _utf16_units(text: str) -> list[int]:
     return [unit for (unit,) in struct.iter_unpack(">H", encoded)]
 
 
-def java_hash(text: str) -> int:
-    """Java's `String.hashCode`: over UTF-16 code units, wrapped to 32 bits with a sign."""
-    hashed = 0
+def java_hash(text: str, begun: int = 0) -> int:
+    """Java's `String.hashCode`: over UTF-16 code units, wrapped to 32 bits with a sign.
+
+    `begun` is the hash of what stands before this text.
+    """
+    hashed = begun
     units = text.encode() if text.isascii() else _utf16_units(text)
     for begin in range(0, len(units), _UNITS_AT_ONCE):
         for unit in units[begin : begin + _UNITS_AT_ONCE]:
@@ -31,5 +34,8 @@ def java_hash(text: str) -> int:
 
 def partition_for(key: str, partitions: int) -> int:
     """Where groups (`__consumer_offsets`), transactions and share-partitions (`__share_group_state`) are kept."""
-    hashed = java_hash(key)
+    return partition_of_hash(java_hash(key), partitions)
+
+
+def partition_of_hash(hashed: int, partitions: int) -> int:
     return 0 if hashed == INT32_MIN else abs(hashed) % partitions

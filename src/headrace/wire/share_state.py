@@ -6,12 +6,13 @@ snapshot without a value is a tombstone. A snapshot stands for itself; an update
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.codec import MalformedMessage, encode, read_message
-from headrace.wire.ids import uuid_text
+from headrace.wire.ids import java_hash, partition_of_hash, uuid_text
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
 from headrace.wire.messages.share_snapshot_value import StateBatch as SnapshotBatch
@@ -35,7 +36,23 @@ class ShareKey(NamedTuple):
     @property
     def text(self) -> str:
         """What FindCoordinator calls a share-partition; its hash says where in the state topic it is kept."""
-        return f"{self.group_id}:{uuid_text(self.topic_id)}:{self.partition}"
+        return f"{_text_before(self.group_id, self.topic_id)}{self.partition}"
+
+    def kept_in(self, partitions: int) -> int:
+        """The partition of the state topic, which has so many."""
+        begun = _hash_before(self.group_id, self.topic_id)
+        return partition_of_hash(java_hash(str(self.partition), begun), partitions)
+
+
+@lru_cache(maxsize=256)
+def _text_before(group_id: str, topic_id: bytes) -> str:
+    """What the names of a group's share-partitions of one topic have in common: there may be thousands."""
+    return f"{group_id}:{uuid_text(topic_id)}:"
+
+
+@lru_cache(maxsize=256)
+def _hash_before(group_id: str, topic_id: bytes) -> int:
+    return java_hash(_text_before(group_id, topic_id))
 
 
 class Snapshot(NamedTuple):

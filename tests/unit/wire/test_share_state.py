@@ -5,6 +5,7 @@ import pytest
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.codec import MalformedMessage
+from headrace.wire.ids import partition_for, uuid_text
 from headrace.wire.share_state import (
     ShareKey,
     Snapshot,
@@ -76,3 +77,12 @@ def test_records_of_a_later_kafka_are_passed_over() -> None:
 def test_bytes_that_are_no_state_are_malformed(key: bytes, value: bytes) -> None:
     with pytest.raises(MalformedMessage):
         decode(key, value)
+
+
+@pytest.mark.parametrize("group_id", ["g", "orders-service", "Größe", "\U0001f600" * 40, "x" * 200])
+def test_a_share_partition_is_kept_where_the_hash_of_its_name_says(group_id: str) -> None:
+    for topic_id in (bytes(range(16)), b"\xff" * 16):
+        for partition in (0, 7, 99, 12_345, 2**31 - 1):
+            key = ShareKey(group_id, topic_id, partition)
+            assert key.text == f"{group_id}:{uuid_text(topic_id)}:{partition}"
+            assert key.kept_in(50) == partition_for(key.text, 50)

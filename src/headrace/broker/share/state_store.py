@@ -24,7 +24,6 @@ from headrace.share.merge import merge
 from headrace.share.states import FINAL
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.ids import partition_for
 from headrace.wire.records import read_records
 from headrace.wire.share_state import (
     STATE_TOPIC,
@@ -242,7 +241,7 @@ class ShareStateStore:
         by_partition: dict[int, list[ShareKey]] = {}
         for key in keys:
             self._require_partition(key)
-            by_partition.setdefault(partition_for(key.text, len(topic.partitions)), []).append(key)
+            by_partition.setdefault(key.kept_in(len(topic.partitions)), []).append(key)
         snapshot = self._first_snapshot(0, state_epoch, start_offset)
         value = encode_snapshot(snapshot)
         for index, found in by_partition.items():
@@ -362,7 +361,7 @@ class ShareStateStore:
 
     def _place(self, key: ShareKey) -> "tuple[Topic, int]":
         topic = self._core.topics.internal(STATE_TOPIC)
-        return topic, partition_for(key.text, len(topic.partitions))
+        return topic, key.kept_in(len(topic.partitions))
 
     def _require(self, key: ShareKey, message: str) -> StoredState:
         state = self._states.get(key)
