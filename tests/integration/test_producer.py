@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+import threading
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -361,3 +362,24 @@ def test_flush_sends_a_record_whose_sender_was_broken_off_before_it_woke_the_pro
         awake.loop = loop
         producer.flush(30)
         assert end_offsets(broker) == 2
+
+
+def test_close_in_a_delivery_callback_is_refused_and_loses_nothing(broker: Broker) -> None:
+    refused: list[Exception] = []
+    is_over = threading.Event()
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000)
+
+    def close(_: object) -> None:
+        try:
+            producer.close()
+        except Exception as error:
+            refused.append(error)
+        is_over.set()
+
+    producer.send("t", b"first", partition=0).add_done_callback(close)
+    producer.flush(30)
+    assert is_over.wait(30)
+    assert "called from its own callback" in str(refused[0])
+    producer.send("t", b"second", partition=0)
+    producer.close(30)
+    assert end_offsets(broker) == 2

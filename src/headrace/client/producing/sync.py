@@ -181,6 +181,7 @@ class Producer:
         """
         if self._is_closed:
             return
+        self._engine.refuse_own_thread()
         self._is_closed = True
         _OPEN.discard(self)
         if self._engine.is_own:
@@ -376,6 +377,11 @@ class _Engine:
     def require_alive(self) -> None:
         assert self._background is not None
         self._background.require_usable()
+
+    def refuse_own_thread(self) -> None:
+        """A callback cannot wait for the thread that it runs on."""
+        if self.is_running and self._background is not None and self._background.is_this_thread:
+            self._background.require_usable()
 
     def flush(self, timeout: float | None) -> None:
         if self._driver is not None:
