@@ -638,13 +638,13 @@ class Logs(Model):
             # Its records were deleted, and had not reached the disk: nothing is left of that transaction here.
             if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
                 del model.open[producer_id]
-        if how is End.POWER and not self.world.scenario.is_fsync:
+        if how is End.POWER:
             self._reopen(model, log)
 
     @staticmethod
     def _reopen(model: LogModel, log: PartitionLog) -> None:
-        """Where nothing is synced, a marker that was deleted may never have reached the disk, although its transaction
-        is over: then it is open again, until the broker ends it (`Transactions.at_end`).
+        """A marker that was deleted may never have reached the disk, and, where nothing is synced, its transaction be
+        over all the same: then it is open again, until the broker ends it (`Transactions.at_end`).
         """
         unsure = {entry.producer_id for entry in model.entries.values() if entry.is_uncertain}
         for producer_id, first in log.producer_states.open_transactions.items():
