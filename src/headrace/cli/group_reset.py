@@ -91,7 +91,8 @@ def reset(
 
             changes = group_reset_plain.plan(admin, group, to, wanted)
             if execute and changes:
-                group_reset_plain.commit(given, group, changes)
+                after = {place: change.after for place, change in changes.items()}
+                admin.alter_consumer_group_offsets(group, after)
         else:
             if wanted is None:
                 find_group(admin, group)  # a group that is not there yet has no topics of its own

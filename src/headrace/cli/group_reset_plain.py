@@ -1,21 +1,15 @@
-"""Moves the committed offsets of a consumer group that has no members: planned by the admin client, set by aiokafka."""
+"""What becomes of the committed offsets of a consumer group that has no members when they are moved."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.cli.failures import Refused
-from headrace.cli.plain_clients import consumer_options, hushed
-from headrace.cli.sending import stop_in_time
 from headrace.client.admin.results import OffsetChange, OffsetSpec, Place
-from headrace.wire.records import load_reader
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
     from headrace.client.admin.share_offsets import To
-
-COMMIT_S_MAX = 15.0
 
 
 def plan(
@@ -49,31 +43,6 @@ def plan(
             after = start if to is OffsetSpec.EARLIEST else end
         changes[place] = OffsetChange(*place, before.get(place), after)
     return changes
-
-
-def commit(settings: Mapping[str, str], group_id: str, changes: Mapping[Place, OffsetChange]) -> None:
-    """As a client that is no member: Kafka takes that from a group without members alone."""
-    with hushed():
-        asyncio.run(_commit(settings, group_id, changes))
-
-
-async def _commit(settings: Mapping[str, str], group_id: str, changes: Mapping[Place, OffsetChange]) -> None:
-    load_reader()
-    from aiokafka import AIOKafkaConsumer, TopicPartition
-
-    offsets = {TopicPartition(*place): change.after for place, change in changes.items()}
-    consumer = AIOKafkaConsumer(**consumer_options(settings, group_id))
-    try:
-        await consumer.start()
-        consumer.assign(list(offsets))
-        async with asyncio.timeout(COMMIT_S_MAX):
-            await consumer.commit(offsets)
-    except TimeoutError:
-        raise Refused(
-            f"group {group_id!r}: the offsets were not taken within {COMMIT_S_MAX:.0f} s."
-        ) from None
-    finally:
-        await stop_in_time(consumer)
 
 
 def _places(

@@ -11,6 +11,7 @@ from headrace.client.errors import (
     InvalidConfigError,
     InvalidGroupIdError,
     NonEmptyGroupError,
+    UnknownMemberIdError,
 )
 from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import LEAVE, ShareMember, new_queue
@@ -164,6 +165,18 @@ def test_a_classic_group_shows_the_same(admin: Admin, wire: WireClient, unique: 
     offset = group.offsets[unique, 0]
     assert (offset.offset, offset.lag, offset.member_id) == (3, 0, joined.member_id)
     leave(wire, unique, joined.member_id)
+
+
+def test_offsets_are_committed_for_a_group_without_members_alone(admin: Admin, three_groups: str) -> None:
+    classic, consumer = f"{three_groups}-classic", f"{three_groups}-consumer"
+    assert admin.describe_consumer_group(classic).offsets[three_groups, 0].offset == 2
+    admin.alter_consumer_group_offsets(classic, {(three_groups, 0): 1})
+    assert admin.describe_consumer_group(classic).offsets[three_groups, 0].offset == 1
+    with pytest.raises(UnknownMemberIdError, match=f"group '{consumer}', partition 0 of topic"):
+        admin.alter_consumer_group_offsets(consumer, {(three_groups, 0): 0})
+    assert all(one.offset is None for one in admin.describe_consumer_group(consumer).offsets.values())
+    with pytest.raises(ValueError, match="-1 is no offset; give 0 or more"):
+        admin.alter_consumer_group_offsets(classic, {(three_groups, 0): -1})
 
 
 def test_offsets_of_a_topic_that_is_gone_have_no_lag(admin: Admin, wire: WireClient, unique: str) -> None:

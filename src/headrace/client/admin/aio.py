@@ -176,6 +176,10 @@ class AsyncAdmin:
         """Members, committed offsets and lag of a consumer group, of either protocol."""
         return await groups.describe_consumer_group(self._call(), group_id)
 
+    async def alter_consumer_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+        """Commits offsets for a consumer group that has no members: for each (topic, partition) the next to be read."""
+        await groups.alter_consumer_group_offsets(self._call(), group_id, offsets)
+
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Deletes groups of any type, which must have no members, with their offsets and state."""
         await groups.delete_groups(self._call(), _several(group_ids))

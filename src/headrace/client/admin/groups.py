@@ -1,11 +1,11 @@
-"""Groups of every type: list, describe and delete them."""
+"""Groups of every type: list, describe and delete them; and the committed offsets of consumer groups."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from headrace.client.admin.call import Call, in_parallel, outcome, raise_for
-from headrace.client.admin.offsets import try_list_offsets
+from headrace.client.admin.offsets import by_topic, try_list_offsets
 from headrace.client.admin.results import (
     CommittedOffset,
     ConsumerGroup,
@@ -33,13 +33,19 @@ from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
 from headrace.wire.messages.describe_groups_response import DescribedGroupMember, DescribeGroupsResponse
 from headrace.wire.messages.list_groups_request import ListGroupsRequest
 from headrace.wire.messages.list_groups_response import ListedGroup, ListGroupsResponse
+from headrace.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
+from headrace.wire.messages.offset_commit_response import OffsetCommitResponse
 from headrace.wire.messages.offset_fetch_request import OffsetFetchRequest, OffsetFetchRequestGroup
 from headrace.wire.messages.offset_fetch_response import OffsetFetchResponse
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.messages.share_group_describe_response import ShareGroupDescribeResponse
 
 NAMES_TOPICS_MAX = 9
-"""The last version of OffsetFetch that names topics; later ones have only their ids."""
+"""The last version of OffsetFetch and OffsetCommit that names topics; later ones have only their ids."""
 CONSUMER_PROTOCOL = "consumer"
 
 
@@ -224,6 +230,39 @@ async def _committed(call: Call, group_id: str) -> dict[TopicPartition, tuple[in
         return found
 
     return await call.ask_coordinator(group_id, request, read, version_max=NAMES_TOPICS_MAX)
+
+
+async def alter_consumer_group_offsets(call: Call, group_id: str, offsets: Mapping[Place, int]) -> None:
+    """As a client that is no member: a broker takes that for a group without members alone."""
+    for place, offset in offsets.items():
+        if offset < 0:
+            raise ValueError(f"{place[0]}-{place[1]}: {offset} is no offset; give 0 or more")
+    if not offsets:
+        return
+    request = OffsetCommitRequest(
+        group_id=group_id,
+        topics=[
+            OffsetCommitRequestTopic(
+                name=topic,
+                partitions=[
+                    OffsetCommitRequestPartition(
+                        partition_index=index, committed_offset=offsets[topic, index]
+                    )
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in by_topic(in_order(offsets)).items()
+        ],
+    )
+
+    def read(response: OffsetCommitResponse) -> None:
+        for topic in response.topics:
+            for one in topic.partitions:
+                if one.error_code:
+                    where = f"{about(group_id)}, partition {one.partition_index} of topic {topic.name!r}"
+                    raise error_for(one.error_code, about=where)
+
+    await call.ask_coordinator(group_id, request, read, version_max=NAMES_TOPICS_MAX)
 
 
 def about(group_id: str) -> str:

@@ -144,6 +144,10 @@ class Admin:
         """Members, committed offsets and lag of a consumer group."""
         return self._run(self._admin.describe_consumer_group(group_id))
 
+    def alter_consumer_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+        """Commits offsets for a consumer group that has no members."""
+        self._run(self._admin.alter_consumer_group_offsets(group_id, offsets))
+
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Deletes groups of any type that have no members."""
         self._run(self._admin.delete_groups(group_ids))
