@@ -19,6 +19,7 @@ from typing import Any
 
 from headrace.client.aio import AsyncShareConsumer
 from headrace.client.core.acknowledgements import GAP_TYPE, Settled
+from headrace.client.core.usual import UsualFetch
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.delivery import Delivery as Given
 from headrace.client.sync import ShareConsumer
@@ -80,8 +81,9 @@ class Book:
         def note_and_pass_on(node_id: int, response: Any, *, now_ms: int) -> None:
             in_flight = core.sessions[node_id].in_flight
             sent_at = (now_ms if in_flight is None else in_flight.sent_ms) / 1000
-            if isinstance(response, ShareFetchResponse):
-                for one in (one for topic in response.responses for one in topic.partitions):
+            message = response.as_message() if isinstance(response, UsualFetch) else response
+            if isinstance(message, ShareFetchResponse):
+                for one in (one for topic in message.responses for one in topic.partitions):
                     for range_ in one.acquired_records:
                         for offset in range(range_.first_offset, range_.last_offset + 1):
                             known_by = node_id, one.partition_index, offset, range_.delivery_count

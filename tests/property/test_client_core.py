@@ -104,7 +104,7 @@ class ClientMachine(RuleBasedStateMachine):
 
     def pump(self) -> None:
         self.pumped_ms = self.now_ms
-        commands = self.core.commands(now_ms=self.now_ms)
+        commands = self.commands()
         for node, request in commands.sends:
             assert node not in self.flights, "two requests in flight to one broker"
             self.flights[node] = request
@@ -116,6 +116,12 @@ class ClientMachine(RuleBasedStateMachine):
         if commands.refresh is not None:
             self.learn()
         self.core.deadline_ms(now_ms=self.now_ms)
+
+    def commands(self) -> Commands:
+        return self.core.commands(now_ms=self.now_ms)
+
+    def take_in(self, node: int, response: Any) -> None:
+        self.core.responded(node, response, now_ms=self.now_ms)
 
     def note_sent(self, node: int) -> None:
         for ack in self.core.holdings.in_flight(node):
@@ -194,7 +200,7 @@ class ClientMachine(RuleBasedStateMachine):
         else:
             self.note_refused(list(self.core.holdings.in_flight(node)), response)
             before = set(map(id, self.arrived()))
-            self.core.responded(node, response, now_ms=self.now_ms)
+            self.take_in(node, response)
             for acquired in self.arrived():
                 if id(acquired) not in before:
                     self.ids[id(acquired)] = acquisitions[acquired.partition, acquired.first]

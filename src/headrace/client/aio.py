@@ -126,7 +126,6 @@ class AsyncShareConsumer:
         it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
         Cancelling it loses nothing.
         """
-        self._require_usable()
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
         deliveries = await self._next(timeout_s, max_records)
@@ -311,11 +310,12 @@ class AsyncShareConsumer:
         started_ms = now_ms()
         with member.lock:
             member.core.poll_began(now_ms=started_ms, records_wanted=wanted)
-        deliveries = take(now_ms=started_ms, records_wanted=wanted)
-        if deliveries:
-            member.pump()
-            member.metrics.polled()
-            return deliveries
+        if is_for_rows or consumption.is_ready:
+            deliveries = take(now_ms=started_ms, records_wanted=wanted)
+            if deliveries:
+                member.pump()
+                member.metrics.polled()
+                return deliveries
         return await self._wait(started_ms, until_ms, wanted, take)
 
     async def _wait(

@@ -30,6 +30,7 @@ from headrace.client.errors import (
 from headrace.client.incoming import IncomingFrames
 from headrace.client.security import authenticate, explain_tls
 from headrace.client.settings import Address, ClientSettings, SecurityProtocol
+from headrace.client.usual import READERS, KeptFrames, UsualReader
 from headrace.version import __version__
 from headrace.wire.apis import (
     API_VERSIONS,
@@ -71,6 +72,8 @@ class _Waiting(NamedTuple):
     on_done: OnDone | None
     due: float
     timeout_ms: float
+    read_usual: UsualReader | None = None
+    """Tried before the codec."""
 
 
 class Connection(asyncio.BufferedProtocol):
@@ -93,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._timer_due = 0.0
         self._headers: dict[tuple[int, int], bytes] = {}
         """By API and version: the beginning of a frame, whose length and correlation id are still to be set."""
+        self._kept = KeptFrames()
         self._chosen: dict[int, int] = {}
         self._correlation_id = 0
         self._why_closed: KafkaError | None = None
@@ -176,15 +180,23 @@ class Connection(asyncio.BufferedProtocol):
         """Whether `post` writes at once: it is open, and does not log in again."""
         return self._logging_in is None and self.is_open
 
-    def post(self, request: Message, on_done: OnDone, *, version_max: int | None = None) -> bool:
+    def post(
+        self,
+        request: Message,
+        on_done: OnDone,
+        *,
+        version_max: int | None = None,
+        is_short: bool = False,
+    ) -> bool:
         """`send` without a task: the request is written at once. False when that cannot be: then `send` waits.
 
-        `on_done` is called as soon as the response is read, within the transport's callback.
+        `on_done` is called as soon as the response is read, within the transport's callback. `is_short`: it takes a
+        usual response in its short form (`core/usual.py`).
         """
-        if not self.is_ready:
+        if self._logging_in is not None or self._why_closed is not None or self._transport is None:
             return False
         version = self.version_of(request.API_KEY, version_max=version_max)
-        self._write(request, version, self._settings.request_timeout_ms, None, on_done)
+        self._write(request, version, self._settings.request_timeout_ms, None, on_done, is_short)
         return True
 
     def tell(self, request: Message) -> None:
@@ -228,13 +240,18 @@ class Connection(asyncio.BufferedProtocol):
         timeout_ms: float,
         answer: "asyncio.Future[Any] | None",
         on_done: OnDone | None,
+        is_short: bool = False,
     ) -> None:
         if self._why_closed is not None or self._transport is None:
             raise self._lost()
         correlation_id, frame = self._frame(request, version)
         now = self._loop.time()
         due = now + timeout_ms / 1000
-        self._waiting[correlation_id] = _Waiting(request.API_KEY, version, answer, on_done, due, timeout_ms)
+        api_key = request.API_KEY
+        read_usual = READERS.get((api_key, version)) if is_short else None
+        self._waiting[correlation_id] = _Waiting(
+            api_key, version, answer, on_done, due, timeout_ms, read_usual
+        )
         if self._timer is None or due < self._timer_due:
             self._set_timer(due)
         self._transport.write(frame)
@@ -248,6 +265,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def _frame(self, request: Message, version: int) -> tuple[int, bytearray]:
         correlation_id = self._correlation_id = self._correlation_id % CORRELATION_ID_MAX + 1
+        kept = self._kept.frame(request, version)
+        if kept is not None:
+            _LENGTH.pack_into(kept, _CORRELATION_ID_AT, correlation_id)
+            return correlation_id, kept
         header = self._headers.get((request.API_KEY, version))
         if header is None:
             header = self._headers[request.API_KEY, version] = self._header(request.API_KEY, version)
@@ -258,6 +279,7 @@ class Connection(asyncio.BufferedProtocol):
         except UnsupportedField as error:
             raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._about) from None
         _LENGTH.pack_into(frame, 0, len(frame) - 4)
+        self._kept.keep(request, version, frame)
         return correlation_id, frame
 
     def _header(self, api_key: int, version: int) -> bytes:
@@ -296,9 +318,15 @@ class Connection(asyncio.BufferedProtocol):
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
             raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
-        api_key, version, answer, on_done, *_ = waiting
+        api_key, version, answer, on_done, _, _, read_usual = waiting
         if answer is not None and answer.done():
             return  # its caller was cancelled meanwhile
+        if read_usual is not None and on_done is not None:
+            usual = read_usual(frame)
+            if usual is not None:
+                self._is_proven = True
+                self._tell(on_done, usual)
+                return
         try:
             _, position = read_response_header(api_key, version, frame)
             if api_key == API_VERSIONS and _SHORT.unpack_from(frame, position)[0]:
@@ -316,10 +344,13 @@ class Connection(asyncio.BufferedProtocol):
         if answer is not None:
             answer.set_result(response)
         elif on_done is not None:
-            try:
-                on_done(response, None)
-            except Exception as error:  # its own fault, for which the connection is not to end
-                self._loop.call_exception_handler({"message": "on_done has failed", "exception": error})
+            self._tell(on_done, response)
+
+    def _tell(self, on_done: OnDone, response: Any) -> None:
+        try:
+            on_done(response, None)
+        except Exception as error:  # its own fault, for which the connection is not to end
+            self._loop.call_exception_handler({"message": "on_done has failed", "exception": error})
 
     def _check_late(self) -> None:
         """The oldest answer is late, or it came in time and the next one is awaited."""

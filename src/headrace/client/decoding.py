@@ -19,11 +19,24 @@ from headrace.client.core.holdings import Arrival
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.delivery import AcknowledgeType, Delivery, Grant, Keeper
 from headrace.client.errors import error_for
-from headrace.wire.batches import CONTROL, FRAME_SIZE, LOG_APPEND_TIME, BatchHeader, is_intact, split
+from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    CONTROL,
+    FRAME_SIZE,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    MAGIC,
+    BatchHeader,
+    is_intact,
+    read_header,
+    split,
+)
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import Record, read_records
 
 OPENED_MAX = 4
+SMALL_MAX = 16
+"""Records of a batch that is read in one go. A larger one goes into `Opened` first: see there."""
 ALL_TAKEN = RangeState.TAKEN
 TAKEN = bytes([ALL_TAKEN])
 
@@ -113,8 +126,12 @@ class Opened:
         self._reading: tuple[tuple[bytes, int, int, int] | None, list[Record]] = None, []
         """The batch that was read last. It is there again for a poll after one that was interrupted meanwhile."""
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._batches and self._reading[0] is None
+
     def find(self, arrival: Arrival, header: BatchHeader) -> list[Record] | None:
-        if not self._batches and self._reading[0] is None:
+        if self.is_empty:
             return None
         name = _name(arrival, header)
         reading, records = self._reading
@@ -153,7 +170,43 @@ def _name(arrival: Arrival, header: BatchHeader) -> tuple[bytes, int, int, int]:
 
 def decode(arrival: Arrival, keeper: Keeper, *, check_crcs: bool, opened: Opened | None = None) -> Decoded:
     """What the arrival holds for us, in the order of its offsets, as deliveries."""
+    if len(arrival.acquired) == 1 and (opened is None or opened.is_empty):
+        usual = _decode_usual(arrival, keeper, check_crcs)
+        if usual is not None:
+            return usual
     return decode_into(Deliveries(arrival, keeper, opened or Opened()), arrival, check_crcs=check_crcs)
+
+
+def _decode_usual(arrival: Arrival, keeper: Keeper, check_crcs: bool) -> Decoded | None:
+    """The same for one small batch of which all was acquired, intact and not compressed; None for all else."""
+    records = arrival.records
+    if len(records) < HEADER_SIZE:
+        return None
+    header = read_header(records)
+    (acquired,) = arrival.acquired
+    count = header.record_count
+    if (
+        header.magic != MAGIC
+        or header.attributes & (COMPRESSION_MASK | CONTROL)
+        or header.length + FRAME_SIZE != len(records)
+        or not 0 < count <= SMALL_MAX
+        or header.last_offset_delta + 1 != count
+        or acquired.first != header.base_offset
+        or acquired.count != count
+        or not acquired.is_all(ALL_TAKEN)
+        or (check_crcs and not is_intact(records, 0, header))
+    ):
+        return None
+    kind = 1 if header.attributes & LOG_APPEND_TIME else 0
+    grant = Grant(acquired, keeper)
+    try:
+        deliveries = [
+            Delivery(one.key, one.value, one.offset, one.timestamp, one.headers or (), kind, grant)
+            for one in read_records(records)
+        ]
+    except KafkaError:
+        return None
+    return Decoded([Readable(acquired, deliveries)], [])
 
 
 def decode_into(sink: Sink, arrival: Arrival, *, check_crcs: bool) -> Decoded:

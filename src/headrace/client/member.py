@@ -41,7 +41,15 @@ from headrace.client.connection import Connection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
 from headrace.client.core.backoff import Jitter
 from headrace.client.core.holdings import Arrival
-from headrace.client.core.member import Commands, Heartbeat, LeaderHint, MemberCore, Refresh, Send
+from headrace.client.core.member import (
+    NO_COMMANDS,
+    Commands,
+    Heartbeat,
+    LeaderHint,
+    MemberCore,
+    Refresh,
+    Send,
+)
 from headrace.client.core.placement import TopicView
 from headrace.client.core.ranges import AcquiredRange
 from headrace.client.delivery import AcknowledgeType, TopicPartition
@@ -439,6 +447,12 @@ class AsyncShareMember:
             commands = self.core.commands(now_ms=now)
             due_ms = self.core.deadline_ms(now_ms=now)
             is_closed = self._is_closed and self.core.is_closed
+        if commands is NO_COMMANDS and not self._is_over:
+            if due_ms is not None and due_ms < self._timer_ms:
+                self._set_timer(due_ms - now)
+            if self._raised or self.core.has_error:
+                self.wake()
+            return
         if not self._is_over:
             for send in commands.sends:
                 self._send(send)
@@ -446,7 +460,8 @@ class AsyncShareMember:
                 self._begin(commands)
             if due_ms is not None and due_ms < self._timer_ms and not is_closed:
                 self._set_timer(due_ms - now)
-        self._tell(commands)
+        if commands.settled or commands.lost or commands.hints or self._raised or self.core.has_error:
+            self._tell(commands)
 
     def _begin(self, commands: Commands) -> None:
         """What needs a task."""
@@ -489,7 +504,7 @@ class AsyncShareMember:
         connection = self._connections.get(node_id)
         try:
             if connection is not None and connection.post(
-                request, partial(self._done, node_id, request, time.monotonic())
+                request, partial(self._done, node_id, request, time.monotonic()), is_short=True
             ):
                 return
         except KafkaError as error:
@@ -701,10 +716,8 @@ def _nearest(topic: str, existing: Collection[str]) -> str:
 
 def now_ms() -> int:
     """The time of the loop, which a test may turn, and outside of one the system's. Else they are the same."""
-    try:
-        return int(asyncio.get_running_loop().time() * 1000)
-    except RuntimeError:
-        return int(time.monotonic() * 1000)
+    loop = asyncio._get_running_loop()
+    return int((time.monotonic() if loop is None else loop.time()) * 1000)
 
 
 def _set(future: "asyncio.Future[None]") -> None:

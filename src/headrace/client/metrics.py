@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable
 
 from headrace.client.core.acknowledgements import Settled
+from headrace.client.core.usual import UsualFetch
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 
 FETCH = "consumer-share-fetch-manager-metrics"
@@ -28,7 +29,8 @@ class Average:
     def add(self, value: float) -> None:
         self.count += 1
         self.total += value
-        self.most = max(self.most, value)
+        if value > self.most:
+            self.most = value
 
     @property
     def mean(self) -> float:
@@ -53,10 +55,15 @@ class Metrics:
         self._last_poll: float | None = None
         self._waited_s = 0.0
 
-    def fetched(self, response: ShareFetchResponse, seconds: float) -> None:
+    def fetched(self, response: ShareFetchResponse | UsualFetch, seconds: float) -> None:
         self._fetch_latency_ms.add(seconds * 1000)
-        self._throttle_ms.add(response.throttle_time_ms)
         size = records = 0
+        if isinstance(response, UsualFetch):
+            self._throttle_ms.add(0)
+            self._fetch_bytes.add(len(response.records))
+            self._fetch_records.add(response.last - response.first + 1)
+            return
+        self._throttle_ms.add(response.throttle_time_ms)
         for topic in response.responses:
             for one in topic.partitions:
                 size += len(one.records or b"")

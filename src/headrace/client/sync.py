@@ -385,11 +385,12 @@ class ShareConsumer:
         now = int(started * 1000)
         with member.lock:
             member.core.poll_began(now_ms=now, records_wanted=wanted)
-        deliveries = take(now_ms=now, records_wanted=wanted)
-        if deliveries:
-            self._background.call_soon(member.pump)
-            member.metrics.polled()
-            return deliveries
+        if is_for_rows or consumption.is_ready:
+            deliveries = take(now_ms=now, records_wanted=wanted)
+            if deliveries:
+                self._background.call_soon(member.pump)
+                member.metrics.polled()
+                return deliveries
         return self._wait(started, timeout_s, wanted, take)
 
     def _wait(

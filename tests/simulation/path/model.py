@@ -27,6 +27,7 @@ from headrace.client.batches import DeliveryBatch
 from headrace.client.core.acknowledgements import LATE_TYPE, Lost, Settled
 from headrace.client.core.member import MemberCore
 from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.client.core.usual import UsualAcknowledge, UsualFetch
 from headrace.client.delivery import Delivery
 from headrace.log.partition_log import Appended, PartitionLog
 from headrace.share.changes import Acquisition as EngineAcquisition
@@ -279,6 +280,8 @@ class Path(Model):
 
     def responded(self, node: "Node", core: Any, node_id: int, response: Any) -> None:
         """The client's core has taken a response in."""
+        if isinstance(response, UsualFetch | UsualAcknowledge):
+            response = response.as_message()
         known = self.responses.get(node.name, deque())
         answered = next((one for one in known if one.response == response), None)
         if answered is None:

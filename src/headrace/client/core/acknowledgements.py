@@ -68,8 +68,13 @@ class Lost(NamedTuple):
     error: KafkaError
 
 
-def batches_of(acks: Iterable[Ack]) -> list[Any]:
+def batches_of(acks: Sequence[Ack]) -> list[Any]:
     """The acknowledgements of one partition, for either request: their structs are alike."""
+    if len(acks) == 1:
+        (ack,) = acks
+        return [
+            AcknowledgementBatch(first_offset=ack.first, last_offset=ack.last, acknowledge_types=(ack.type,))
+        ]
     batches: list[Any] = []
     mixed: list[int] = []
     start = following = -1

@@ -35,6 +35,7 @@ from headrace.client.core.ranges import (
     Span,
 )
 from headrace.client.core.session import Session
+from headrace.client.core.usual import UsualFetch
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -242,6 +243,35 @@ class Holdings:
             for dead in [one for one in self._buffer if not any(each.has(BUFFERED) for each in one.acquired)]:
                 self._buffer.remove(dead)  # lost while it waited: its bytes are of no use any more
         self._buffer.append(arrival)
+        self._due(lane, sent_ms + lock_ms // 2)
+        return count
+
+    def arrive_one(self, node_id: int, response: UsualFetch, *, topic: str, sent_ms: int, now_ms: int) -> int:
+        """`arrive` for one range, which most often meets neither older ranges of its partition nor a full buffer."""
+        lane = self._lanes[node_id]
+        lock_ms, topic_id, partition, first, last, delivery_count, records = response
+        key = topic_id, partition
+        until_ms = sent_ms + lock_ms
+        if self._buffer or lane.waiting or key in lane.held or now_ms >= until_ms:
+            data = response.as_message().responses[0].partitions[0]
+            return self.arrive(
+                node_id, key, data, topic=topic, lock_ms=lock_ms, sent_ms=sent_ms, now_ms=now_ms
+            )
+        acquired = AcquiredRange(
+            topic,
+            partition,
+            first=first,
+            last=last,
+            delivery_count=delivery_count,
+            topic_id=topic_id,
+            node_id=node_id,
+            lock_ms=lock_ms,
+            lock_until_ms=until_ms,
+        )
+        lane.held[key] = [acquired]
+        count = last - first + 1
+        self._outstanding += count
+        self._buffer.append(Arrival(topic, partition, topic_id, [acquired], records))
         self._due(lane, sent_ms + lock_ms // 2)
         return count
 

@@ -17,6 +17,7 @@ is policy:
 - Acknowledgements ride on the next fetch, or go by themselves when there is none to send.
 - A response's acknowledgements are settled before its records arrive: a refused one that is to be sent again must give
   way to a new delivery of its record.
+- The usual responses (`core/usual.py`) go a shorter way to the same state: see `_responded_usually`.
 - A refusal of one acquisition must not fail the others of its partition, which the broker refuses together: they are
   sent again, each alone. The broker changes nothing when it refuses, so nothing is acknowledged twice.
 """
@@ -30,6 +31,7 @@ from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, State
 from headrace.client.core.placement import Placement, TopicView
 from headrace.client.core.session import FetchLimits, Sent, Session, ShareRequest
+from headrace.client.core.usual import UsualAcknowledge, UsualFetch
 from headrace.client.errors import error_for
 from headrace.client.settings import AcquireMode, ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -50,6 +52,7 @@ CHECK_TOPICS_MS = 1_000
 """A subscribed topic of which no partition was assigned for this long is looked up: it may not exist."""
 NEVER_MS = 1 << 62
 NO_NEWS: tuple[Sequence[Settled], Sequence[Lost]] = (), ()
+NO_TOPICS: Collection[str] = ()
 NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
 """Opens a session and fetches nothing."""
 
@@ -71,6 +74,10 @@ CONFUSIONS_MAX = 5
 """So many refusals of a session's epoch, over default.api.timeout.ms, are not our own doing."""
 ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
+
+
+ShareResponse = ShareFetchResponse | ShareAcknowledgeResponse | UsualFetch | UsualAcknowledge
+FINE: tuple[int, str | None] = 0, None
 
 
 class LeaderHint(NamedTuple):
@@ -118,6 +125,9 @@ class Commands(NamedTuple):
     """Subscribed topics that perhaps do not exist."""
 
 
+NO_COMMANDS = Commands((), None, None, (), (), (), ())
+
+
 class MemberCore:
     """See the module. `is_ahead`: fetch without being asked, up to `capacity` unsettled offsets."""
 
@@ -162,6 +172,13 @@ class MemberCore:
         self._check_topics_ms: int | None = None
         self._due_ms = 0
         """Nothing happens by itself before this time, unless something else happens first: see `deadline_ms`."""
+        self._is_calm = False
+        """Since the last `deadline_ms`, nothing has happened that changes what is due, except to locks: heartbeats and
+        metadata need not be looked at before `_calm_until_ms`."""
+        self._calm_until_ms = 0
+        self._is_record_limited = (
+            settings.share_acquire_mode is AcquireMode.RECORD_LIMIT or settings.max_unacknowledged > 0
+        )
         self._turn = -1
         self._confusions = self._confused_ms = self._confused_since_ms = 0
 
@@ -195,13 +212,12 @@ class MemberCore:
     @property
     def has_error(self) -> bool:
         """There is something for a poll to raise."""
-        return bool(self._errors) or self.failure is not None
+        return bool(self._errors) or self._membership.failure is not None
 
     @property
     def is_record_limited(self) -> bool:
         """Strict limits on the wire. What may be held at most can only be kept that way."""
-        is_strict = self._settings.share_acquire_mode is AcquireMode.RECORD_LIMIT
-        return is_strict or self._settings.max_unacknowledged > 0
+        return self._is_record_limited
 
     @property
     def is_paused(self) -> bool:
@@ -252,6 +268,7 @@ class MemberCore:
     # What the application does
 
     def subscribe(self, topics: Collection[str], *, now_ms: int) -> None:
+        self._is_calm = False
         if not frozenset(topics) <= self._membership.topics:
             self._check_topics_ms = now_ms + CHECK_TOPICS_MS
         self._membership.subscribe(topics, now_ms=now_ms)
@@ -265,14 +282,18 @@ class MemberCore:
         if self._taken_ms is not None:
             self._is_quick = now_ms - self._taken_ms < QUICK_POLL_MS
             self._taken_ms = None
-        self._membership.polled(now_ms=now_ms)
+        self._polled(now_ms)
         self._sends_answers = True
 
     def poll_waits(self, until_ms: int, *, now_ms: int) -> None:
         """Nothing is there: the poll waits until then."""
         self._asked_until_ms = until_ms
-        self._membership.polled(now_ms=now_ms)
+        self._polled(now_ms)
         self._sends_answers = True
+
+    def _polled(self, now_ms: int) -> None:
+        if self._membership.polled(now_ms=now_ms):
+            self._is_calm = False
 
     def poll_ended(self, until_ms: int) -> None:
         """The poll that waited until then waits no more; but another one may wait by now, and goes on."""
@@ -306,12 +327,14 @@ class MemberCore:
             return self._errors.pop(0)
         failure = self.failure
         if failure is not None:
+            self._is_calm = False
             self._membership.failure_was_told(now_ms=now_ms)
         return failure
 
     def close(self) -> None:
         """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
         self._is_closing = True
+        self._is_calm = False
         self._asked_until_ms = None
         self._holdings.release_delayed()
         self._holdings.send_answers()
@@ -324,29 +347,37 @@ class MemberCore:
 
     def commands(self, *, now_ms: int) -> Commands:
         """What to do now."""
+        is_calm = self._is_calm and now_ms < self._calm_until_ms
         if now_ms >= self._due_ms:
             self._tick(now_ms)
+        holdings = self._holdings
         if self._sends_answers:
             self._sends_answers = False
-            self._holdings.send_answers()
+            if holdings.has_answers:
+                holdings.send_answers()
         sends: list[Send] = []
         for session in self._sessions.values():
             if session.in_flight is None and (self._is_closing or now_ms >= session.not_before_ms):
                 sent = self._next_request(session, now_ms)
                 if sent is not None:
                     sends.append(Send(session.node_id, sent.request))
-        heartbeat = self._heartbeat(now_ms)
-        refresh = None
-        if self._placement.wants_metadata(now_ms=now_ms):
-            self._placement.metadata_asked()
-            refresh = Refresh(self._membership.topics, list(self._placement.assignment))
-        settled, lost = self._holdings.told() if self._holdings.has_news else NO_NEWS
+        heartbeat = refresh = None
         hints: Sequence[LeaderHint] = ()
-        if self._hints:
-            hints, self._hints = self._hints, []
-        doubtful: Collection[str] = ()
-        if self._check_topics_ms is not None and now_ms >= self._check_topics_ms:
-            doubtful = self._doubtful_topics(now_ms)
+        doubtful = NO_TOPICS
+        if not is_calm:
+            heartbeat = self._heartbeat(now_ms)
+            if self._placement.wants_metadata(now_ms=now_ms):
+                self._placement.metadata_asked()
+                refresh = Refresh(self._membership.topics, list(self._placement.assignment))
+            if self._hints:
+                hints, self._hints = self._hints, []
+            if self._check_topics_ms is not None and now_ms >= self._check_topics_ms:
+                doubtful = self._doubtful_topics(now_ms)
+        settled, lost = NO_NEWS
+        if holdings.has_news:
+            settled, lost = holdings.told()
+        elif is_calm and not sends:
+            return NO_COMMANDS
         return Commands(sends, heartbeat, refresh, settled, lost, hints, doubtful)
 
     def _tick(self, now_ms: int) -> None:
@@ -390,7 +421,8 @@ class MemberCore:
         is_waiting = holdings.is_waiting(node_id)
         if is_waiting and session.is_open and holdings.has_renewals(node_id):
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
-        limits = self._fetch_limits(session, now_ms)
+        wait_ms = self._fetch_wait_ms(session, now_ms)
+        limits = None if wait_ms is None else self._fetch_limits(session, wait_ms, now_ms)
         if limits is not None:
             self._turn = node_id
             acks = holdings.send(node_id) if session.is_open else ()
@@ -403,11 +435,10 @@ class MemberCore:
         keys = keys or dict.fromkeys(ack.key for ack in holdings.waiting(node_id))
         return session.fetch(keys, NOTHING, (), now_ms=now_ms)
 
-    def _fetch_limits(self, session: Session, now_ms: int) -> FetchLimits | None:
+    def _fetch_limits(self, session: Session, wait_ms: int, now_ms: int) -> FetchLimits | None:
         """What to fetch from a broker now, or None."""
         settings = self._settings
-        wait_ms = self._fetch_wait_ms(session, now_ms)
-        if wait_ms is None or not self._placement.wanted.get(session.node_id) or self.is_paused:
+        if not self._placement.wanted.get(session.node_id) or self.is_paused:
             return None
         records_max = min(settings.max_poll_records, self._records_wanted or settings.max_poll_records)
         if self._capacity:
@@ -415,9 +446,9 @@ class MemberCore:
             records_max = min(records_max, self._capacity - self._holdings.outstanding - asked)
             if records_max <= 0:
                 return None
-        if self.is_record_limited and not self._is_its_turn(session, now_ms):
+        if self._is_record_limited and not self._is_its_turn(session, now_ms):
             return None
-        if self.is_record_limited and len(self._placement.wanted) > 1:
+        if self._is_record_limited and len(self._placement.wanted) > 1:
             wait_ms = min(wait_ms, TURN_WAIT_MS)
         due_ms = self._holdings.due_ms(session.node_id)
         if due_ms is not None:
@@ -428,7 +459,7 @@ class MemberCore:
             bytes_min=settings.fetch_min_bytes if wait_ms else 0,
             bytes_max=settings.fetch_max_bytes,
             wait_ms=wait_ms,
-            acquire_mode=RECORD_LIMIT if self.is_record_limited else 0,
+            acquire_mode=RECORD_LIMIT if self._is_record_limited else 0,
         )
 
     def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:
@@ -444,7 +475,7 @@ class MemberCore:
             return min(limit_ms, HELD_WAIT_MS) if holdings.outstanding else limit_ms
         if self._asked_until_ms is not None and not holdings.has_arrivals:
             return max(0, min(self._settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
-        if not self._is_quick or not session.was_full or not session.is_open or self.is_record_limited:
+        if not self._is_quick or not session.was_full or not session.is_open or self._is_record_limited:
             return None
         if not self._is_awaited and holdings.is_buffered(session.node_id):
             return None
@@ -460,6 +491,19 @@ class MemberCore:
 
     def deadline_ms(self, *, now_ms: int) -> int | None:
         """When `commands` wants to be called, if nothing else happens."""
+        if not self._is_calm or now_ms >= self._calm_until_ms:
+            self._calm_until_ms = self._next_due_ms(now_ms)
+            self._is_calm = not self._is_closing
+        found_ms = self._calm_until_ms
+        for node_id in self._sessions:
+            due_ms = self._holdings.due_ms(node_id)
+            if due_ms is not None and due_ms < found_ms:
+                found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
+        self._due_ms = found_ms
+        return None if found_ms == NEVER_MS else found_ms
+
+    def _next_due_ms(self, now_ms: int) -> int:
+        """The same for all but the locks."""
         found_ms = NEVER_MS
         time_ms = self._membership.deadline_ms()
         if time_ms is not None and now_ms < time_ms:
@@ -470,16 +514,12 @@ class MemberCore:
         time_ms = self._check_topics_ms
         if time_ms is not None and now_ms < time_ms < found_ms:
             found_ms = time_ms
-        for node_id, session in self._sessions.items():
+        for session in self._sessions.values():
             if now_ms < session.not_before_ms < found_ms:
                 found_ms = session.not_before_ms
             if now_ms < session.rest_until_ms < found_ms:
                 found_ms = session.rest_until_ms
-            due_ms = self._holdings.due_ms(node_id)
-            if due_ms is not None and due_ms < found_ms:
-                found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
-        self._due_ms = found_ms
-        return None if found_ms == NEVER_MS else found_ms
+        return found_ms
 
     def idle_ms(self, since_ms: int) -> int:
         """How long since then every broker that leads a partition of ours has been asked and had nothing for us.
@@ -500,10 +540,12 @@ class MemberCore:
     # What the coordinator responds, what the metadata says
 
     def heartbeat_responded(self, response: ShareGroupHeartbeatResponse, *, now_ms: int) -> None:
+        self._is_calm = False
         self._membership.answered(response, now_ms=now_ms)
         self._after_heartbeat(now_ms)
 
     def heartbeat_failed(self, error: KafkaError, *, now_ms: int) -> None:
+        self._is_calm = False
         self._membership.failed(error, now_ms=now_ms)
         self._after_heartbeat(now_ms)
 
@@ -516,10 +558,12 @@ class MemberCore:
 
     def learn(self, topics: Mapping[bytes, TopicView], *, now_ms: int) -> None:
         """The metadata of the topics that the assignment names, as far as there is any."""
+        self._is_calm = False
         self._placement.learn(topics, now_ms=now_ms)
         self._open_sessions()
 
     def metadata_failed(self, *, now_ms: int) -> None:
+        self._is_calm = False
         self._placement.want_metadata(now_ms=now_ms)
 
     def _place(self, now_ms: int) -> None:
@@ -553,10 +597,14 @@ class MemberCore:
         self.failed(node_id, error, now_ms=now_ms)
         return True
 
-    def responded(
-        self, node_id: int, response: ShareFetchResponse | ShareAcknowledgeResponse, *, now_ms: int
-    ) -> None:
+    def responded(self, node_id: int, response: ShareResponse, *, now_ms: int) -> None:
         session = self._sessions[node_id]
+        if isinstance(response, UsualFetch | UsualAcknowledge):
+            if session.is_open and not self._is_closing:
+                self._responded_usually(session, response, now_ms)
+                return
+            response = response.as_message()
+        self._is_calm = False
         if response.error_code:
             self._refused(session, response, now_ms)
         else:
@@ -564,8 +612,37 @@ class MemberCore:
         if response.throttle_time_ms:
             session.throttle(now_ms + response.throttle_time_ms)
 
+    def _responded_usually(
+        self, session: Session, response: UsualFetch | UsualAcknowledge, now_ms: int
+    ) -> None:
+        """`_accepted` for what has no errors: only locks and acknowledgements change, so what is calm stays so."""
+        sent = session.accepted(now_ms=now_ms)
+        session.went_well()
+        holdings, lock_ms, key = self._holdings, response.lock_ms, (response.topic_id, response.partition)
+        holdings.note_lock_ms(lock_ms)
+        if sent.has_acks:
+            self._settle_acks(session, sent, {key: FINE}, now_ms)
+        if isinstance(response, UsualAcknowledge):
+            return
+        if self._asked_until_ms is not None and not holdings.has_arrivals:
+            self._is_awaited = True
+        count = holdings.arrive_one(
+            session.node_id,
+            response,
+            topic=self._placement.name_of(response.topic_id) or "",
+            sent_ms=sent.sent_ms,
+            now_ms=now_ms,
+        )
+        if not self._membership.topics:
+            holdings.release_buffer()
+        if sent.records_max:
+            session.fetched(sent, count, has_errors=False, now_ms=now_ms)
+            if not count:
+                self._is_calm = False
+
     def failed(self, node_id: int, error: KafkaError, *, now_ms: int) -> None:
         """No response, or the connection has ended: the broker releases what was acquired over it."""
+        self._is_calm = False
         session = self._sessions[node_id]
         session.reopen()
         self._holdings.lose_broker(node_id, error)
@@ -695,11 +772,15 @@ class MemberCore:
         self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
         acks = self._holdings.responded(session.node_id)
+        if len(acks) == 1 and codes.get(acks[0].key) == FINE:
+            self._holdings.settle(acks[0], None, sent_ms=sent.sent_ms)
+            return
         failed: dict[Key, KafkaError] = {}
         for key in dict.fromkeys(ack.key for ack in acks):
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))
             if code:
                 failed[key] = error_for(code, message, about=self._placement.about(key))
+                self._is_calm = False
                 if code in LOCKS_GONE:
                     self._placement.want_metadata(now_ms=now_ms)
         if not failed:

@@ -128,13 +128,15 @@ class Membership:
             self.state = State.OUT if self._told is None else State.LEAVING
             self._due_ms = now_ms
 
-    def polled(self, *, now_ms: int) -> None:
-        """The application is alive."""
-        self._polled_ms = now_ms
-        if self._is_stuck:
-            self._is_stuck = False
-            if self.topics and self.state is State.OUT:
-                self._join(now_ms)
+    def polled(self, *, now_ms: int) -> bool:
+        """The application is alive. True when that changes what is due: it is the first poll, or the member was out."""
+        is_first, self._polled_ms = self._polled_ms is None, now_ms
+        if not self._is_stuck:
+            return is_first
+        self._is_stuck = False
+        if self.topics and self.state is State.OUT:
+            self._join(now_ms)
+        return True
 
     def failure_was_told(self, *, now_ms: int) -> None:
         """The application knows why the member cannot go on. Where that may change, it tries again after a while."""

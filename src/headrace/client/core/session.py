@@ -147,10 +147,11 @@ class Session:
     ) -> Sent:
         """The next ShareFetch. The one that opens the session cannot carry acknowledgements."""
         assert self.is_open or not acks
-        listed = dict.fromkeys(wanted)
+        listed = wanted if isinstance(wanted, dict) else dict.fromkeys(wanted)
         topics: Sequence[FetchTopic] = ()
         forgotten: Sequence[ForgottenTopic] = ()
-        if acks or self._epoch == OPENING or listed.keys() != self._listed.keys():
+        is_same = listed is self._listed or listed.keys() == self._listed.keys()
+        if acks or self._epoch == OPENING or not is_same:
             topics, forgotten = self._changes(listed, acks)
         request = ShareFetchRequest(
             group_id=self._group_id,
@@ -203,18 +204,7 @@ class Session:
             member_id=self._member_id,
             share_session_epoch=CLOSING if is_last else self._epoch,
             is_renew_ack=any(ack.is_renewal for ack in acks),
-            topics=[
-                AcknowledgeTopic(topic_id=topic_id, partitions=partitions)
-                for topic_id, partitions in _by_topic(
-                    (
-                        key,
-                        AcknowledgePartition(
-                            partition_index=key[1], acknowledgement_batches=batches_of(ranges)
-                        ),
-                    )
-                    for key, ranges in by_partition(acks).items()
-                )
-            ],
+            topics=_acknowledged(acks),
         )
         return self._send(request, bool(acks), self._listed, 0, 0, now_ms)
 
@@ -277,6 +267,19 @@ class Session:
         self._early += 1
         if self._early > EARLY_MAX:
             self.back_off(now_ms=now_ms)
+
+
+def _acknowledged(acks: Sequence[Ack]) -> list[AcknowledgeTopic]:
+    if len(acks) == 1:  # most often
+        (ack,) = acks
+        topic_id, index = ack.key
+        partition = AcknowledgePartition(partition_index=index, acknowledgement_batches=batches_of(acks))
+        return [AcknowledgeTopic(topic_id=topic_id, partitions=[partition])]
+    partitions = (
+        (key, AcknowledgePartition(partition_index=key[1], acknowledgement_batches=batches_of(ranges)))
+        for key, ranges in by_partition(acks).items()
+    )
+    return [AcknowledgeTopic(topic_id=topic_id, partitions=each) for topic_id, each in _by_topic(partitions)]
 
 
 def _by_topic(entries: Iterable[tuple[Key, T]]) -> Iterable[tuple[bytes, list[T]]]:
