@@ -111,7 +111,10 @@ class LogSync:
         if logged == self._synced.get(log) or not self._is_possible:
             return
         checkpoint = logged.parent.parent
-        files = [logged, logged.with_name(f".{logged.name}.crc")]
+        # When Spark starts it also reads the entry before, which nobody has synced if it had no records of ours.
+        before = logged.with_name(str(int(logged.name) - 1))
+        entries = [logged] if before == self._synced.get(log) else [before, logged]
+        files = [file for entry in entries for file in (entry, entry.with_name(f".{entry.name}.crc"))]
         if log not in self._synced:
             files += [checkpoint / "metadata", checkpoint / ".metadata.crc"]
         try:

@@ -201,7 +201,8 @@ class Run:
         error = thread.error
         if isinstance(error, Exception):
             self.error = error
-            self.note(f"ends with {type(error).__name__}")
+            what = f" {error}" if isinstance(error, UnreadableError) else ""
+            self.note(f"ends with {type(error).__name__}{what}")
             self.world.spark.failed(self, error)
         self.node.end()
         if self.executor is not None:

@@ -114,6 +114,19 @@ def test_an_entry_is_synced_with_all_that_leads_to_it(tmp_path: Path, synced: li
     assert synced == []
 
 
+def test_the_entry_before_is_synced_too_if_it_was_not(tmp_path: Path, synced: list[Path]) -> None:
+    """Spark reads both when it starts. One without data brings no call that syncs it."""
+    offsets = tmp_path / "offsets"
+    sync = LogSync()
+    for batch in range(4):
+        write(tmp_path, batch, json.dumps(OFFSET), committed=False)
+    sync.sync(offsets / "1")
+    assert synced[:2] == [offsets / "0", offsets / "1"]
+    synced.clear()
+    sync.sync(offsets / "3")
+    assert synced == [offsets / "2", offsets / "3", offsets]
+
+
 def test_a_disk_that_fails_keeps_records_from_being_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
