@@ -68,6 +68,8 @@ class SettleMachine(RuleBasedStateMachine):
         """Of the micro-batch that was run last: durable before its commit."""
         self.history: dict[int, list[tuple[int, AcknowledgeType]]] = {offset: [] for offset in range(RECORDS)}
         """For each record: the micro-batches that hold it, and what was decided of it there."""
+        self.deferred: set[int] = set()
+        """Of the micro-batch that was logged last: what is not run, because it was divided. Durable before it runs."""
         self.ledger = self.new_ledger()
 
     # the broker
@@ -118,7 +120,7 @@ class SettleMachine(RuleBasedStateMachine):
     def trigger(self, records_max: int, is_logged: bool, is_in_own_log: bool) -> None:
         """latestOffset(start), and if there is data the offset log and partitions()."""
         if self.ledger.sequence != len(self.log):
-            self.ledger.recover(self.last())
+            self.recover()
         self.send(self.ledger.settle(self.logged_outcomes()))
         batch = self.ledger.plan(Limits(records_max=records_max))
         if batch is None:
@@ -134,7 +136,9 @@ class SettleMachine(RuleBasedStateMachine):
             batch=batch,
             processed=self.ledger.processed,
             accepted=self.ledger.accepted,
+            later=self.ledger.later,
         )
+        self.deferred = set()
         self.log.append(json.loads(json.dumps(offset.to_json())))
         for _, run in batch:
             for at in range(run.first, run.last + 1):
@@ -170,13 +174,24 @@ class SettleMachine(RuleBasedStateMachine):
     def the_micro_batch_commits(self) -> None:
         self.committed = len(self.log)
         for offset, entries in self.history.items():
-            if entries and entries[-1][0] == self.committed:
+            if offset in self.deferred:
+                assert entries.pop()[0] == self.committed
+            elif entries and entries[-1][0] == self.committed:
                 entries[-1] = (self.committed, self.outcomes.get(offset, ACCEPT))
 
     @rule(mode=st.sampled_from(Acknowledge), takes_ahead=st.booleans())
     def comes_back_in_another_mode(self, mode: Acknowledge, takes_ahead: bool) -> None:
         self.mode = mode
         self.takes_ahead = takes_ahead and mode is Acknowledge.HANDOFF
+        self.crash()
+
+    @precondition(lambda self: self.committed < len(self.log))
+    @rule(chosen=st.sets(st.integers(0, RECORDS - 1)))
+    def the_micro_batch_fails_and_is_divided(self, chosen: set[int]) -> None:
+        """The next life runs a part of it."""
+        batch = {at for _, run in self.last().batch for at in range(run.first, run.last + 1)}
+        if chosen & (batch - self.deferred):
+            self.deferred = batch - (chosen & (batch - self.deferred))
         self.crash()
 
     @rule()
@@ -186,7 +201,7 @@ class SettleMachine(RuleBasedStateMachine):
         self.ledger = self.new_ledger()
         is_replayed = self.committed < len(self.log)
         if self.log and (is_replayed or self.takes_ahead or self.own):
-            self.ledger.recover(self.last())
+            self.recover()
         self.ledger.recover_taken(self.own)
         if is_replayed:
             self.outcomes = {}
@@ -201,6 +216,9 @@ class SettleMachine(RuleBasedStateMachine):
             if record.settled_by == "ours":
                 entries = self.history[offset]
                 if not entries and self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])):
+                    continue
+                if not entries and offset in self.later():
+                    assert self.last().accepted, f"{offset} was settled before it is run"
                     continue
                 assert entries, f"{offset} was settled and never logged"
                 assert entries[-1][0] <= self.committed or self.last().accepted
@@ -222,6 +240,7 @@ class SettleMachine(RuleBasedStateMachine):
             while self.sent:
                 self.acknowledgement(0, True, True)
             is_done = all(record.settled_by for record in self.records) and not self.ledger.taken
+            is_done = is_done and not self.later()
             if is_done and self.committed == len(self.log):
                 break
             for offset in range(RECORDS):
@@ -244,6 +263,19 @@ class SettleMachine(RuleBasedStateMachine):
 
     # helpers
 
+    def recover(self) -> None:
+        self.ledger.recover(self.last())
+        if self.deferred:
+            kept = self.last().batch.minus(RunSet.of((PLACE, Run(at, at, 0)) for at in self.deferred))
+            self.ledger.divide(kept)
+
+    def later(self) -> set[int]:
+        """What the checkpoint says is in micro-batches to come, because one was divided."""
+        if not self.log:
+            return set()
+        named = {at for _, run in self.last().later for at in range(run.first, run.last + 1)}
+        return named | (self.deferred if self.committed == len(self.log) else set())
+
     def new_ledger(self) -> Ledger:
         ledger = Ledger(self.mode)
         ledger.takes_ahead = self.takes_ahead
@@ -265,7 +297,7 @@ class SettleMachine(RuleBasedStateMachine):
             (PLACE, Run(at, at, run.delivery_count, self.outcomes[at]))
             for _, run in self.last().batch
             for at in range(run.first, run.last + 1)
-            if at in self.outcomes
+            if at in self.outcomes and at not in self.deferred
         )
 
     def send(self, owed: RunSet) -> None:
@@ -309,7 +341,7 @@ def walk(chance: random.Random, mode: str) -> None:
 
     for _ in range(STEPS):
         some = {offset for offset in range(RECORDS) if chance.random() < 0.5} or {0}
-        step = chance.choices(range(11), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1, 1 if mode == "mixed" else 0))[0]
+        step = chance.choices(range(12), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1, 1 if mode == "mixed" else 0, 2))[0]
         if step == 0:
             machine.deliver(some)
         elif step == 1 and machine.takes_ahead:
@@ -335,6 +367,8 @@ def walk(chance: random.Random, mode: str) -> None:
             machine.start_offset_is_read()
         elif step == 10:
             machine.comes_back_in_another_mode(chance.choice(list(Acknowledge)), chance.random() < 0.5)
+        elif step == 11 and machine.committed < len(machine.log):
+            machine.the_micro_batch_fails_and_is_divided(some)
         machine.nothing_is_lost()
         machine.nothing_is_processed_twice()
     machine.teardown()

@@ -18,7 +18,7 @@ from headrace.spark.settle import Limits
 from headrace.wire.errors import ErrorCode
 from tests.spark.conftest import Queue, make_queue, wait_for
 from tests.spark.test_driver import Open, drained, initial, kill, opened, records, write_log
-from tests.spark.test_outcomes_on_spark import read_letters
+from tests.spark.test_outcomes_on_spark import make_letters, read_letters
 
 __all__ = ["opened"]
 AHEAD = {"acknowledge": "handoff", "maxRecordsAhead": 1_000}
@@ -340,3 +340,25 @@ def test_asynchronous_progress_tracking_is_told_of_without_the_checkpoint_too(
         driver.log(end)
         start = end
     assert ("leave asyncProgressTrackingEnabled out" in caplog.text) is not is_synchronous
+
+
+def test_outcomes_of_a_query_that_begins_anew_in_its_old_folder_count(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """Spark's logs were deleted, and the source's notes were left: the new offsets have the numbers of old ones."""
+    letters = make_letters(queue)
+    folder = tmp_path / "checkpoint"
+    for value in (0, 1):
+        queue.send(2)
+        driver = opened(checkpointLocation=folder, deadLetterTopic=letters)
+        end = driver.latest(initial(queue), None)
+        write_log(folder, "offsets", 0, end)
+        driver.log(end)
+        rejected = Outcome(queue.topic, 0, value, value, 1, AcknowledgeType.REJECT, "no")
+        OutcomeLog(folder / "share-outcomes").write(0, [rejected])
+        write_log(folder, "commits", 0, end)
+        wait_for(lambda: driver._ledger.is_settled)  # noqa: B023
+        driver.close()
+        for log in ("offsets", "commits"):
+            (folder / log / "0").unlink()
+    assert [headers["__dlq.errors.offset"] for _, headers in read_letters(queue, letters)] == [b"0", b"1"]

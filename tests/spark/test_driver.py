@@ -339,6 +339,14 @@ def test_a_logged_micro_batch_is_replayed_and_its_records_are_not_taken_twice(
     assert queue.lag() == 0
 
 
+def test_a_micro_batch_that_was_not_given_to_spark_is_refused(opened: Open, queue: Queue) -> None:
+    queue.send(10)
+    driver = opened()
+    end = driver.latest(initial(queue), None)
+    with pytest.raises(CheckpointError, match="runs the micro-batch of offset 2, but 1 was given to it last"):
+        driver.log({**end, "seq": 2})
+
+
 def test_records_that_were_not_logged_come_again(opened: Open, queue: Queue, tmp_path: Path) -> None:
     queue.send(100)
     first = opened(checkpointLocation=tmp_path)

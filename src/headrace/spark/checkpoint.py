@@ -247,6 +247,14 @@ def sources_in(log: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts if text.startswith("{")]
 
 
+def brings_one_source(log: Path) -> bool:
+    """Whether one source of the query, at most, has records in the micro-batch of an entry of the offset log."""
+    before = log.with_name(str(int(log.name) - 1))
+    old = before.read_text("utf-8").splitlines()[2:] if before.exists() else []
+    new = log.read_text("utf-8").splitlines()[2:]
+    return len([line for line in new if line not in old and not line.endswith("-")]) <= 1
+
+
 def _is_in(log: Path, offset: Mapping[str, Any]) -> bool:
     return offset in sources_in(log)
 

@@ -19,6 +19,7 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, TypeVar
 from uuid import NAMESPACE_URL, uuid4, uuid5
@@ -31,20 +32,21 @@ from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import (
     CURE,
     LogSync,
+    brings_one_source,
     claim,
     commit_of,
-    is_committed,
     require_committed,
     require_logged,
     require_own,
 )
+from headrace.spark.dividing import Division
 from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
 from headrace.spark.runs import Place, RunSet
-from headrace.spark.settle import Ledger, Limits
+from headrace.spark.settle import BatchStage, Ledger, Limits
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -75,15 +77,11 @@ class Driver:
         self._is_drained = False
         self._last_count = 0
         """How many records the last micro-batch had."""
-        self._planned: dict[str, Any] | None = None
-        """The offset that was given to Spark last, until Spark has logged it."""
-        self._logged: dict[str, Any] | None = None
-        """The offset that Spark has logged last, as far as we were told."""
         self._log_file: Path | None = None
         """The entry of Spark's offset log that holds the ledger's micro-batch, where the checkpoint is known."""
         self._log_sync = LogSync()
-        self._committed = 0
-        """The sequence of the offset that Spark called `commit` with last."""
+        self._division: Division | None = None
+        """What is run of the ledger's micro-batch, where it was divided."""
         self._are_others_busy = False
         """Spark made a micro-batch after this source had nothing for it: another source of the query had."""
         self._recovered = RunSet()
@@ -100,8 +98,9 @@ class Driver:
         given = self._read(start)
         acquirer = self._open(given, processed=given.processed.replaced_by(given.batch))
         if given.sequence != self._ledger.sequence:
-            if self._planned is not None and given.sequence == self._ledger.sequence - 1:
-                return self._planned  # asked again for what was given: the same records, still locked
+            planned = self._ledger.offset if self._ledger.stage is BatchStage.PLANNED else None
+            if planned is not None and given.sequence == self._ledger.sequence - 1:
+                return planned.to_json()  # asked again for what was given: the same records, still locked
             raise CheckpointError(
                 f"Spark asks for records after offset {given.sequence}, but {self._ledger.sequence} was given to it "
                 "last. Restart the query from its checkpoint."
@@ -121,8 +120,9 @@ class Driver:
         wait_s = 0.0 if self._are_others_busy else self._options.wait_ms / 1000
         self._are_others_busy = False
         offset = None
-        while offset is None and self._run(
-            acquirer.wait(Limits(ends=self._ends), wait_s, wanted)
+        # What is left of a divided micro-batch needs no lock: the broker is asked for more when that is done.
+        while offset is None and (
+            self._ledger.later or self._run(acquirer.wait(Limits(ends=self._ends), wait_s, wanted))
         ):  # what came may have been lost by now, with a connection
             offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
@@ -132,34 +132,83 @@ class Driver:
                 self._run(acquirer.close())
             return dict(start)
         self._last_count = offset.batch.record_count
-        self._planned = offset.to_json()
-        return self._planned
+        return offset.to_json()
 
     def log(self, end: Mapping[str, Any]) -> AcquiredOffset:
-        """Spark's offset log durably holds `end`. May come several times for one micro-batch."""
+        """Spark's offset log durably holds `end`. Returns what to run. May come several times for one micro-batch."""
         offset = self._read(end)
         acquirer = self._open(offset, processed=offset.processed)
-        if self._logged is None or self._logged["seq"] != offset.sequence:
-            checkpoint = self._options.checkpoint_path
-            log_file = None if checkpoint is None else require_logged(checkpoint, end)
-            if checkpoint is None and self._planned is not None and self._committed < offset.sequence - 1:
+        if offset.sequence != self._ledger.sequence:
+            raise CheckpointError(
+                f"Spark runs the micro-batch of offset {offset.sequence}, but {self._ledger.sequence} was given to it "
+                "last. Restart the query from its checkpoint."
+            )
+        if not self._ledger.is_handed_off:
+            checkpoint, is_new = self._options.checkpoint_path, self._ledger.stage is BatchStage.PLANNED
+            self._log_file = None if checkpoint is None else require_logged(checkpoint, end)
+            if checkpoint is None and is_new and self._ledger.told_committed < offset.sequence - 1:
                 logger.warning("Spark runs a micro-batch before it has committed the last one. %s", CURE)
-            if self._planned is not None:
+            if is_new:
                 self._require_all_opened()
-            self._logged, self._planned = dict(end), None
-            if self._outcomes is not None:
+            if self._outcomes is not None and self._log_file is not None:
+                if is_new:
+                    self._outcomes.clear_failures()
+                else:
+                    self._divide(offset, self._log_file, self._outcomes)
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
                 self._outcomes.clear()
-            if offset.sequence == self._ledger.sequence:
-                self._log_file = log_file
-                self._run(self._hand_off(acquirer))
-        return offset
+            self._run(self._hand_off(acquirer))
+        division = self._division
+        return (
+            offset
+            if division is None or not division.is_of(offset)
+            else replace(offset, batch=division.given)
+        )
+
+    def _divide(self, offset: AcquiredOffset, log_file: Path, notes: OutcomeLog) -> None:
+        """Decides how much of a micro-batch that Spark replays is run, and writes it down."""
+        failures_max = self._options.batch_failures_max
+        if not failures_max:
+            return
+        before = self._division or Division.whole(offset)
+        batch_id = int(log_file.name)
+        failures = notes.failures(batch_id)
+        if notes.has(batch_id):
+            after = replace(before, has_succeeded=True)
+        else:
+            after = before.after(failures, failures_max, is_part=bool(offset.later))
+        if after == before:
+            return
+        if not after.has_succeeded and not brings_one_source(log_file):
+            logger.warning(
+                "Micro-batch %d has failed %d times, but is not divided: other sources of the query have records in "
+                "it, too.", batch_id, failures.times,
+            )  # fmt: skip
+            return
+        notes.keep_division(after.to_json())
+        self._take_division(after)
+        if after.rejected:
+            for (topic, partition), run in after.rejected:
+                logger.error(
+                    "%s-%d@%d is rejected, since a micro-batch of it alone has failed %d times: %s",
+                    topic, partition, run.first, failures_max, after.reason,
+                )  # fmt: skip
+        elif not after.has_succeeded:
+            logger.warning(
+                "Micro-batch %d has failed %d times (%s). %d of its %d records are run now, to find the one that it "
+                "fails on; the others follow.",
+                batch_id, after.failures, failures.error, after.given.record_count, after.batch.record_count,
+            )  # fmt: skip
+
+    def _take_division(self, division: Division) -> None:
+        self._division = division
+        self._ledger.divide(division.kept)
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing that `latest` would not do."""
         offset = self._read(end)
         acquirer = self._open(offset, processed=offset.processed.replaced_by(offset.batch))
-        self._committed = offset.sequence
+        self._ledger.told_committed = offset.sequence
         if offset.sequence == self._ledger.sequence:
             self._are_others_busy = True
             self._run(self._settle(acquirer))
@@ -231,6 +280,13 @@ class Driver:
                 self._ledger.recover_taken(self._read(before.to_json()).batch)
             self._outcomes = OutcomeLog(folder, reader=member_id)
             self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
+            self._recover_division(offset, self._outcomes)
+        elif offset.is_divisible:
+            raise CheckpointError(
+                "This query was started with maxBatchFailures, and which records of its last micro-batch were run may "
+                "be in its checkpoint: give readStream the checkpointLocation, as before. (maxBatchFailures may be "
+                "left out.)"
+            )
         elif offset.accepted is Accepted.AHEAD:
             raise CheckpointError(
                 "This query accepted records ahead, and what is left of them is in its checkpoint: give readStream the "
@@ -245,6 +301,14 @@ class Driver:
         if not self._is_alone and self._options.outcomes_path is not None:
             self._ahead.require_all_opened(self._options.outcomes_path)
         self._is_alone = True
+
+    def _recover_division(self, offset: AcquiredOffset, notes: OutcomeLog) -> None:
+        """An earlier life has perhaps run a part of this micro-batch only, whichever options it has now."""
+        found = notes.kept_division()
+        if found is not None:
+            division = Division.from_json(found)
+            if division.is_of(offset):
+                self._take_division(division)
 
     async def _start(
         self, offset: AcquiredOffset, member_id: str | None, topic_ids: Mapping[str, str]
@@ -291,6 +355,7 @@ class Driver:
                 await asyncio.to_thread(self._log_sync.sync, commit_of(self._log_file))
             outcomes = to_runs(await self._carry_out(acquirer))
             acquirer.acknowledge(self._ledger.settle(outcomes))
+            self._division = None
 
     async def _sync_log(self) -> None:
         """What Spark has logged is safe from a power cut, before its records are accepted."""
@@ -302,14 +367,19 @@ class Driver:
         log, sequence, topic = self._outcomes, self._ledger.sequence, self._options.dead_letter_topic
         if log is None:
             return []
-        kept = log.kept(sequence)
+        kept = log.kept(sequence, self._ledger.planned)
         outcomes, is_copied = (self._decided(acquirer.delivery_limit), False) if kept is None else kept
         if self._ledger.accepted:
             outcomes = [_without_release(each, topic) for each in outcomes]
+        if self._division is not None and self._division.rejected and topic is None:
+            raise OutcomeError(
+                "A record that its micro-batch fails on was rejected by maxBatchFailures, and is not copied yet: set "
+                f"deadLetterTopic again, and start the query. {self._division.reason}"
+            )
         if outcomes and not is_copied:
             if topic is not None:
                 await acquirer.copy_rejected(outcomes, topic)
-            log.keep(sequence, outcomes, is_copied=topic is not None)
+            log.keep(sequence, self._ledger.planned, outcomes, is_copied=topic is not None)
         return outcomes
 
     def _decided(self, delivery_limit: int | None) -> list[Outcome]:
@@ -319,7 +389,8 @@ class Driver:
         # A micro-batch that is replayed may have records of a topic that is not subscribed to any more.
         topics = {*self._options.topics, *(topic for topic, _ in self._ledger.planned.places)}
         own = [each for each in self._outcomes.read() if each.topic in topics]
-        meant, ignored = match(own, self._ledger.planned)
+        division = self._division
+        meant, ignored = match(own, self._ledger.planned if division is None else division.given)
         if ignored:
             logger.warning(
                 "Outcomes of %d records say nothing about this micro-batch (another partition, offset or "
@@ -327,7 +398,8 @@ class Driver:
                 "deliveryCount as they came.",
                 ignored.record_count,
             )
-        return [_final(each, delivery_limit) for each in meant]
+        rejected = [] if division is None else division.outcomes()
+        return [*(_final(each, delivery_limit) for each in meant), *rejected]
 
     async def _settle_when_committed(self, acquirer: Acquirer, batch: Path, sequence: int) -> None:
         """`batch` is the micro-batch's file in Spark's commit log."""
@@ -340,12 +412,8 @@ class Driver:
                 logger.debug("It will be tried again by the next trigger, and told: %s", error)
 
     def _settle_if_committed(self, acquirer: Acquirer) -> None:
-        checkpoint = self._options.checkpoint_path
-        if self._ledger.is_settled or checkpoint is None or self._logged is None:
-            return
-        if self._logged["seq"] != self._ledger.sequence:
-            return  # Spark has committed that one; what is planned since is in no log of its
-        if is_committed(checkpoint, self._logged):
+        log_file = self._log_file if self._ledger.stage is BatchStage.LOGGED else None
+        if log_file is not None and commit_of(log_file).exists():
             self._run(self._settle(acquirer))
 
     async def _hand_off(self, acquirer: Acquirer) -> None:
@@ -369,10 +437,10 @@ class Driver:
         batch = self._ledger.plan(limits)
         if batch is None:
             return None
-        processed = self._ledger.processed
-        places = sorted({*batch.places, *processed.places})
+        processed, later = self._ledger.processed, self._ledger.later
+        places = sorted({*batch.places, *processed.places, *later.places})
         topics = {topic for topic, _ in places}
-        return AcquiredOffset(
+        offset = self._ledger.offset = AcquiredOffset(
             self._ledger.sequence,
             self._options.group,
             acquirer.member_id,
@@ -381,7 +449,10 @@ class Driver:
             processed,
             await acquirer.state_epochs(places),
             self._ledger.accepted,
+            is_divisible=self._options.batch_failures_max > 0,
+            later=later,
         )
+        return offset
 
     def _limits(self, acquirer: Acquirer, records_max: int | None, bytes_max: int | None) -> Limits:
         for size in (bytes_max, self._options.bytes_per_trigger):

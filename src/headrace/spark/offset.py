@@ -9,7 +9,9 @@ in it:
      "b":{"<topic>":{"<partition>":[[first,last,deliveries], ...]}},       the records of this micro-batch
      "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}},   processed before, not confirmed yet
      "e":{"<topic>":{"<partition>":state epoch}},                          of the group's state, where it is known
-     "a":"handoff"}                    the records are accepted as soon as this is logged; "ahead": they were before
+     "a":"handoff",                    the records are accepted as soon as this is logged; "ahead": they were before
+     "d":1,                            this micro-batch may be divided (`dividing.py`): the checkpoint says if it was
+     "l":{...as "b"}}                  records of one that was divided, which later micro-batches will have
 
 The outcome is written only where it is not ACCEPT (1). `seq` counts our offsets; Spark's batch id is another number,
 because Spark also makes batches without data. Group and topic ids are there because runs mean nothing without them:
@@ -32,7 +34,7 @@ from headrace.spark.runs import Place, Run, RunSet
 
 VERSION = 1
 _KEYS = {"v", "seq", "g", "m", "t", "b", "p"}
-_MORE_KEYS = {"e", "a"}
+_MORE_KEYS = {"e", "a", "d", "l"}
 """Not in every offset."""
 
 
@@ -46,7 +48,7 @@ class Accepted(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class AcquiredOffset:
-    """One entry of Spark's offset log. `topic_ids`, as Kafka shows them, cover every topic of both sets."""
+    """One entry of Spark's offset log. `topic_ids`, as Kafka shows them, cover every topic of its sets."""
 
     sequence: int
     group: str
@@ -56,6 +58,8 @@ class AcquiredOffset:
     processed: RunSet = field(default_factory=RunSet)
     state_epochs: Mapping[Place, int] = field(default_factory=dict)
     accepted: Accepted = Accepted.WHEN_COMMITTED
+    is_divisible: bool = False
+    later: RunSet = field(default_factory=RunSet)
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -64,10 +68,12 @@ class AcquiredOffset:
             "g": self.group,
             "m": self.member,
             "t": {topic: self.topic_ids[topic] for topic in sorted(self.topic_ids)},
-            "b": _runs_to_json(self.batch),
-            "p": _runs_to_json(self.processed),
+            "b": runs_to_json(self.batch),
+            "p": runs_to_json(self.processed),
             "e": _epochs_to_json(self.state_epochs),
             **({"a": str(self.accepted)} if self.accepted else {}),
+            **({"d": 1} if self.is_divisible else {}),
+            **({"l": runs_to_json(self.later)} if self.later else {}),
         }
 
     @classmethod
@@ -90,10 +96,12 @@ class AcquiredOffset:
                 group=str(found["g"]),
                 member=str(found["m"]),
                 topic_ids=dict(found["t"]),
-                batch=_runs_from_json(found["b"]),
-                processed=_runs_from_json(found["p"]),
+                batch=runs_from_json(found["b"]),
+                processed=runs_from_json(found["p"]),
                 state_epochs=_epochs_from_json(found.get("e", {})),
                 accepted=Accepted(found.get("a", "")),
+                is_divisible=bool(found.get("d", 0)),
+                later=runs_from_json(found.get("l", {})),
             )
         except (TypeError, ValueError, AttributeError) as error:
             raise CheckpointError(
@@ -101,7 +109,7 @@ class AcquiredOffset:
             ) from None
 
 
-def _runs_to_json(runs: RunSet) -> dict[str, dict[str, list[list[int]]]]:
+def runs_to_json(runs: RunSet) -> dict[str, dict[str, list[list[int]]]]:
     written: dict[str, dict[str, list[list[int]]]] = {}
     for (topic, partition), run in runs:
         entry = [run.first, run.last, run.delivery_count]
@@ -111,7 +119,7 @@ def _runs_to_json(runs: RunSet) -> dict[str, dict[str, list[list[int]]]]:
     return written
 
 
-def _runs_from_json(found: Mapping[str, Mapping[str, list[list[int]]]]) -> RunSet:
+def runs_from_json(found: Mapping[str, Mapping[str, list[list[int]]]]) -> RunSet:
     return RunSet.of(
         ((topic, int(partition)), _run_from_json(entry))
         for topic, partitions in found.items()

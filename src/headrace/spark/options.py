@@ -111,6 +111,14 @@ class SourceOptions:
         "Where rejected records are copied to, with the reason in their headers. Needed for REJECT with "
         "acknowledge=handoff.",
     )
+    batch_failures_max: int = option(
+        "maxBatchFailures",
+        0,
+        "After so many failures of the function of `process` on one micro-batch, the query divides it when it starts "
+        "again, to find the record that it fails on; one that has failed so often by itself is rejected. 0 for never. "
+        "Needs deadLetterTopic, and a sink that replaces what a batch id wrote before.",
+        maximum=1_000,
+    )
     wait_ms: int = option(
         "pollTimeoutMs",
         500,
@@ -185,6 +193,11 @@ class SourceOptions:
             raise OptionError(
                 f"maxRecordsAhead={self.records_ahead} needs acknowledge=handoff, since it accepts records before the "
                 "work is done, and checkpointLocation in readStream, where they are written down first."
+            )
+        if self.batch_failures_max and self.dead_letter_topic is None:
+            raise OptionError(
+                f"maxBatchFailures={self.batch_failures_max} needs deadLetterTopic: the record that a micro-batch "
+                "fails on is copied there."
             )
         if self.dead_letter_topic is not None and self.checkpoint is None:
             raise OptionError(

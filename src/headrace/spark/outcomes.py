@@ -9,17 +9,21 @@ own work and before Spark's commit log; a replayed micro-batch replaces its file
 It clears the folder when the next micro-batch is durably logged (before any of its tasks run). By then every source of
 the query has settled this one, and has written down what it did: `settled-<member id>.json`, since a source without
 records in the next micro-batch will settle this one again after a restart.
+
+Beside them, of a micro-batch that fails: `failures-<batch id>.json`, by `process`, until another one is logged; and
+`division-<member id>.json`, by the reader, with the part of it that is run (see `dividing.py`).
 """
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.checkpoint import sync_path
 from headrace.spark.errors import OutcomeError
+from headrace.spark.offset import runs_to_json
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Acknowledge
 
@@ -83,6 +87,13 @@ def to_runs(outcomes: Iterable[Outcome]) -> RunSet:
     return RunSet.of((each.place, each.run) for each in outcomes)
 
 
+class Failures(NamedTuple):
+    """How often the function has failed on a micro-batch, and how it did so last."""
+
+    times: int = 0
+    error: str = ""
+
+
 class OutcomeLog:
     """The folder of outcome files of one query. `reader` tells its sources apart, where it has several."""
 
@@ -90,6 +101,7 @@ class OutcomeLog:
         self.path = path
         self._settled = path / f"settled-{reader}.json"
         self._source = path / f"source-{reader}.json"
+        self._division = path / f"division-{reader}.json"
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
         """Tells whoever writes outcomes what the source can do with them."""
@@ -135,23 +147,78 @@ class OutcomeLog:
                 "known any more; delete the file to have them all accepted."
             ) from None
 
-    def keep(self, sequence: int, outcomes: Iterable[Outcome], *, is_copied: bool) -> None:
+    def keep(self, sequence: int, batch: RunSet, outcomes: Iterable[Outcome], *, is_copied: bool) -> None:
         """What this reader carries out of the micro-batch of an offset, and whether the rejected were copied."""
         entries = [list(each) for each in outcomes]
         text = {"v": VERSION, "seq": sequence, "copied": is_copied, "outcomes": entries}
-        write_durably(self._settled, json.dumps(text))
+        write_durably(self._settled, json.dumps({**text, "batch": runs_to_json(batch)}))
 
-    def kept(self, sequence: int) -> tuple[list[Outcome], bool] | None:
-        """What was kept of this offset, if anything: the files may be cleared since, by another source of the query."""
+    def kept(self, sequence: int, batch: RunSet) -> tuple[list[Outcome], bool] | None:
+        """What was kept of this offset, if anything: the files may be cleared since, by another source of the query.
+
+        Where Spark's logs were deleted, another micro-batch may have the number that one had before.
+        """
         if not self._settled.exists():
             return None
-        content = self._read(self._settled)
-        return (content[0], content[1]["copied"]) if content[1]["seq"] == sequence else None
+        outcomes, content = self._read(self._settled)
+        whose = runs_to_json(batch)
+        if content["seq"] != sequence or content.get("batch", whose) != whose:
+            return None
+        return outcomes, content["copied"]
 
     def clear(self) -> None:
         """What the files say is in a durable offset by now, or will be written anew."""
         for path in [*self.path.glob("[0-9]*.json"), *self.path.glob(".[0-9]*.tmp")]:
             path.unlink(missing_ok=True)
+
+    # of a micro-batch that fails
+
+    def has(self, batch_id: int) -> bool:
+        """Whether outcomes of this micro-batch were written: its function has succeeded."""
+        return (self.path / f"{batch_id}.json").exists()
+
+    def add_failure(self, batch_id: int, error: str) -> None:
+        """Durable when it returns."""
+        count = self.failures(batch_id).times + 1
+        text = {"v": VERSION, "count": count, "error": error[:REASON_LENGTH_MAX]}
+        write_durably(self._failures(batch_id), json.dumps(text))
+
+    def failures(self, batch_id: int) -> Failures:
+        path = self._failures(batch_id)
+        if not path.exists():
+            return Failures()
+        try:
+            found = json.loads(path.read_text(encoding="utf-8"))
+            return Failures(int(found["count"]), str(found["error"]))
+        except (ValueError, KeyError, TypeError) as error:
+            raise OutcomeError(
+                f"{path} is damaged ({error}). It counts how often a micro-batch has failed; delete the file to count "
+                "from 0."
+            ) from None
+
+    def clear_failures(self) -> None:
+        """Another micro-batch is logged."""
+        for path in [*self.path.glob("failures-*.json"), *self.path.glob(".failures-*.tmp")]:
+            path.unlink(missing_ok=True)
+
+    def _failures(self, batch_id: int) -> Path:
+        return self.path / f"failures-{batch_id}.json"
+
+    def keep_division(self, division: Mapping[str, Any]) -> None:
+        """What this reader gives to Spark of a micro-batch. Durable when it returns."""
+        write_durably(self._division, json.dumps({"v": VERSION, **division}))
+
+    def kept_division(self) -> dict[str, Any] | None:
+        if not self._division.exists():
+            return None
+        try:
+            found: dict[str, Any] = json.loads(self._division.read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise OutcomeError(
+                f"{self._division} is damaged ({error}). It says which records of a micro-batch were run. Restore it "
+                "from a backup of the checkpoint."
+            ) from None
+        return found
 
 
 def write_durably(path: Path, text: str) -> None:

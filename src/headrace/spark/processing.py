@@ -14,6 +14,8 @@ Rows that are not returned are accepted. Outcomes are durable before Spark commi
 replaces them. Your own writes must be repeatable for one batch id, as always with foreachBatch.
 """
 
+import logging
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +43,7 @@ from headrace.spark.plan import require_redeliveries_pass
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Acknowledge
 
+logger = logging.getLogger("headrace.spark")
 OUTCOMES = "headrace.outcomes"
 """Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
 
@@ -59,6 +62,13 @@ COLUMNS = {
 
 BLANKS = "".join(filter(str.isspace, map(chr, range(0x3001))))
 """What Python's strip cuts off, for Spark's trim."""
+
+_NOT_ABOUT_RECORDS = re.compile(
+    r"SPARK_JOB_CANCELLED|(Job|Stage) \d+ (was )?cancelled|SparkContext (was|has been) (shut ?down|stopped)"
+    r"|java\.[\w.]*Interrupt\w*Exception"
+    r"|headrace[/\\]spark[/\\](executor|reader)\.py"
+)
+"""In the text of an error: the query is being stopped, or a task could not read its records."""
 
 BatchFunction = Callable[[DataFrame, int], DataFrame | None]
 
@@ -81,6 +91,13 @@ class OutcomeRules:
                     self._require_possible(offset, meant)
             _require_none(unknown, batch_id)
         OutcomeLog(self.path).write(batch_id, joined)
+
+    def fail(self, batch_id: int, error: str) -> None:
+        """Counts a failure of the function, for option maxBatchFailures."""
+        try:
+            OutcomeLog(self.path).add_failure(batch_id, error)
+        except (OSError, OutcomeError) as why:
+            logger.warning("A failure of micro-batch %d is not counted: %s", batch_id, why)
 
     def _require_possible(self, offset: AcquiredOffset, outcomes: list[Outcome]) -> None:
         """Not all outcomes are, of records that are accepted by now."""
@@ -183,6 +200,15 @@ class _Recording:
         self._rules = rules
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        try:
+            found = self._outcomes(batch, batch_id)
+        except Exception as error:
+            if is_about_records(error):
+                self._rules.fail(batch_id, error_text(error))
+            raise
+        self._rules.record(batch_id, found)
+
+    def _outcomes(self, batch: DataFrame, batch_id: int) -> list[Outcome]:
         found: list[Outcome] = []
         if "outcome" in batch.columns:
             found += collect(batch)
@@ -190,7 +216,30 @@ class _Recording:
         returned = self._function(batch, batch_id)
         if returned is not None:
             found += collect(returned)
-        self._rules.record(batch_id, found)
+        return found
+
+
+def is_about_records(error: BaseException) -> bool:
+    """Whether records may be the reason of a failure: not where the query was stopped, or could not read them."""
+    if type(error).__name__ == "Py4JNetworkError":
+        return False  # Spark's JVM is gone
+    before = error.__cause__ or error.__context__
+    return not _NOT_ABOUT_RECORDS.search(str(error)) and (before is None or is_about_records(before))
+
+
+def error_text(error: BaseException) -> str:
+    """What went wrong, in a line: of an error that Spark brings from a Python task, what was raised there."""
+    text = str(error)
+    _, found, trace = text.partition("Traceback (most recent call last):\n")
+    raised = next((line for line in trace.splitlines() if line and not line[0].isspace()), "")
+    if found and raised:
+        return raised.strip()
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > 1 and lines[1].startswith(
+        ": "
+    ):  # py4j names what was called first, then Java's exception
+        return lines[1].removeprefix(": ")
+    return ": ".join([type(error).__name__, *lines[:1]])
 
 
 def collect(outcomes: DataFrame) -> list[Outcome]:

@@ -6,6 +6,7 @@ Theory of operation. The `Ledger` knows, for the records that concern this query
     planned     they are in the offset that `plan` gave to Spark last; Spark may have logged it, run it, committed it
     held        the locks that we hold on planned records (a lock may be lost, and the record may come again)
     taken       accepted ahead (option maxRecordsAhead): a log of our own holds them, no micro-batch has them yet
+    later       of a micro-batch that was divided (`dividing.py`): they are in its offset, and later ones will have them
     processed   the journal: a committed (or, with handoff, logged) micro-batch holds them, so they have had or will
                 have their effect, and the broker has not confirmed that it will not deliver them again
 
@@ -27,13 +28,17 @@ Which of these holds for a micro-batch (`accepted`) is decided when it is planne
 of the query decides about the next one only: a query may come back in the other mode, and what it decided about the
 last micro-batch of its earlier life still counts.
 
-`fresh` and `held` describe locks and are lost with the process; `planned`, `processed` and `accepted` are in the
-offset, so `recover` gets them back.
+A micro-batch that fails again and again is divided: only a part of `planned` is run and settled, and the rest moves to
+`later`. It needs no lock, as a replay does not: the next micro-batches are planned from it before anything else, and
+are accepted in the way of the one that was divided.
+
+`fresh` and `held` describe locks and are lost with the process; `planned`, `later`, `processed` and `accepted` are in
+the offset, so `recover` gets them back.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import Enum, StrEnum
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import Accepted, AcquiredOffset
@@ -47,6 +52,15 @@ class Acknowledge(StrEnum):
 
     COMMIT = "commit"
     HANDOFF = "handoff"
+
+
+class BatchStage(Enum):
+    """Where the last micro-batch stands, as far as this life of the reader has seen it."""
+
+    PLANNED = "Spark was given its offset"
+    RECOVERED = "Spark's offset log had it when this life began"
+    LOGGED = "Spark's offset log holds it; with handoff, its records are accepted"
+    SETTLED = "Spark has committed it, and what was decided of its records is carried out"
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,9 +85,12 @@ class Ledger:
         self.mode = mode
         self.sequence = sequence
         """Of the offset that was planned or recovered last."""
-        self.is_settled = True
-        """Whether that offset is known to be committed, and has been acted on."""
-        self.is_handed_off = False
+        self.stage = BatchStage.SETTLED
+        """And where its micro-batch stands."""
+        self.offset: AcquiredOffset | None = None
+        """That offset as Spark has it, until the next one is planned."""
+        self.told_committed = 0
+        """The sequence of the offset that Spark called `commit` with last."""
         self.takes_ahead = False
         """Micro-batches are planned from what was taken ahead only."""
         self.accepted = Accepted.WHEN_COMMITTED
@@ -83,18 +100,30 @@ class Ledger:
         """The locks on what is being written to our own log."""
         self.fresh = RunSet()
         self.planned = RunSet()
+        self.deferred = RunSet()
+        """The part of `planned` that will be in `later` when the micro-batch is settled."""
+        self.later = RunSet()
+        self.later_max = 0
+        """How many of those the next micro-batch may have."""
         self.held = RunSet()
         self.processed = RunSet()
+
+    @property
+    def is_settled(self) -> bool:
+        return self.stage is BatchStage.SETTLED
+
+    @property
+    def is_handed_off(self) -> bool:
+        return self.stage in (BatchStage.LOGGED, BatchStage.SETTLED)
 
     def recover(self, offset: AcquiredOffset) -> None:
         """Takes over a logged offset after a restart. What is held already stays held, for whom it concerns."""
         holding = self.fresh.replaced_by(self.held)
-        self.sequence = offset.sequence
-        self.is_settled = self.is_handed_off = False
+        self.sequence, self.offset, self.stage = offset.sequence, offset, BatchStage.RECOVERED
         # Spark's log holds what was accepted ahead, so our own need not any more.
         self.accepted = Accepted.WHEN_LOGGED if offset.accepted else Accepted.WHEN_COMMITTED
-        self.planned, self.processed = offset.batch, offset.processed
-        self.fresh = self.held = RunSet()
+        self.planned, self.later, self.processed = offset.batch, offset.later, offset.processed
+        self.fresh = self.held = self.deferred = RunSet()
         self._sort(holding)
 
     def acquired(self, runs: RunSet) -> RunSet:
@@ -110,13 +139,19 @@ class Ledger:
     def plan(self, limits: Limits) -> RunSet | None:
         """The records of the next micro-batch, or None when there are none. Only after the last one was settled."""
         assert self.is_settled, "the last micro-batch is not settled"
-        taken = self.waiting(limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
+        records_max = limits.records_max
+        if self.later:
+            records_max = min(records_max or self.later_max, self.later_max)
+        taken = self.waiting(limits).take(records_max=records_max, runs_max=limits.runs_max)
         if not taken:
             return None
-        self.sequence += 1
-        self.is_settled = self.is_handed_off = False
+        self.sequence, self.offset, self.stage = self.sequence + 1, None, BatchStage.PLANNED
         self.planned = taken
-        if self._plans_from_taken:
+        if self.later:
+            self.accepted = Accepted.WHEN_LOGGED if self.accepted else Accepted.WHEN_COMMITTED
+            self.held = self.fresh.within(taken)
+            self.fresh, self.later = self.fresh.minus(taken), self.later.minus(taken)
+        elif self._plans_from_taken:
             self.accepted = Accepted.AHEAD
             self.held = RunSet()
             self.taken = self.taken.minus(taken)
@@ -129,11 +164,17 @@ class Ledger:
 
     def waiting(self, limits: Limits) -> RunSet:
         """The records that a micro-batch may have, however many."""
+        if self.later:
+            return self.later
         return _limited(self.taken if self._plans_from_taken else self.fresh, limits)
 
     @property
     def _plans_from_taken(self) -> bool:
         return self.takes_ahead or bool(self.taken)
+
+    def divide(self, kept: RunSet) -> None:
+        """Of the planned micro-batch, only `kept` is run and settled; the rest is left to later ones."""
+        self.deferred = self.planned.minus(kept)
 
     # taking ahead
 
@@ -143,7 +184,8 @@ class Ledger:
 
     def begin_taking(self, limits: Limits) -> RunSet:
         """Fresh records to write to our own log; `taken_over` or `not_taken` comes next."""
-        runs = _limited(self.fresh, limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
+        fresh = self.fresh.minus(self.later)
+        runs = _limited(fresh, limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
         self.fresh, self.taking = self.fresh.minus(runs), runs
         return runs
 
@@ -160,19 +202,19 @@ class Ledger:
 
     def ahead(self) -> RunSet:
         """What our own log has to hold: what is taken, and what Spark has not logged yet."""
-        is_unlogged = self.accepted is Accepted.AHEAD and not self.is_handed_off and not self.is_settled
+        is_unlogged = self.accepted is Accepted.AHEAD and not self.is_handed_off
         return self.taken.replaced_by(self.planned) if is_unlogged else self.taken
 
     def recover_taken(self, runs: RunSet) -> None:
         """What our own log held, but for what Spark's log holds; after `recover`."""
-        self.taken = runs.minus(self.planned)
+        self.taken = runs.minus(self.planned).minus(self.later)
         self.processed = self.processed.replaced_by(self.taken)
 
     def hand_off(self) -> RunSet:
         """Spark's offset log durably holds the planned micro-batch."""
-        if self.is_handed_off or self.is_settled:
+        if self.is_handed_off:
             return RunSet()
-        self.is_handed_off = True
+        self.stage = BatchStage.LOGGED
         return self._process(self.planned) if self.accepted is Accepted.WHEN_LOGGED else RunSet()
 
     def settle(self, outcomes: RunSet) -> RunSet:
@@ -182,18 +224,23 @@ class Ledger:
         """
         if self.is_settled:
             return RunSet()
+        done = self.planned.minus(self.deferred)
         if self.accepted:
             owed = self.hand_off()
         else:
-            decided = _decide(self.planned, outcomes)
+            decided = _decide(done, outcomes)
             returned = decided.of_outcome(RELEASE)
             owed = self._process(decided.minus(returned))
             held = self.held.within(returned)
             released = same_delivery(held, returned)
             owed = owed.replaced_by(released.with_outcome(RELEASE))
-            self.fresh = self.fresh.replaced_by(held.minus(released))
-        self.is_settled = self.is_handed_off = True
-        self.planned = self.held = RunSet()
+            self.fresh = self.fresh.replaced_by(held.minus(released)).replaced_by(
+                self.held.within(self.deferred)
+            )
+        self.stage = BatchStage.SETTLED
+        self.later_max = max(1, done.record_count if self.deferred else 2 * done.record_count)
+        self.later = self.later.replaced_by(self.deferred)
+        self.planned = self.held = self.deferred = RunSet()
         return owed
 
     def confirmed(self, runs: RunSet) -> None:
@@ -206,7 +253,7 @@ class Ledger:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted and made again: what was known of its records is about others."""
-        for name in ("fresh", "planned", "held", "processed", "taken", "taking"):
+        for name in ("fresh", "planned", "deferred", "later", "held", "processed", "taken", "taking"):
             kept: RunSet = getattr(self, name)
             setattr(self, name, kept.only(place for place in kept.places if place[0] != topic))
 

@@ -146,3 +146,54 @@ def test_a_micro_batch_that_was_planned_with_commit_is_not_accepted_before_its_c
     second.acquired(runs((0, 9, 2)))
     assert second.hand_off() == RunSet()
     assert second.settle(RunSet()) == runs((0, 9, 1))
+
+
+# a micro-batch that was divided
+
+
+def divided(mode: Acknowledge = Acknowledge.COMMIT) -> Ledger:
+    """Of records 0 to 9, 0 to 2 were run and are settled; the locks are those of an earlier life."""
+    ledger = Ledger(mode)
+    ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1))))
+    ledger.divide(runs((0, 2, 1)))
+    assert not ledger.settle(RunSet())
+    return ledger
+
+
+def test_what_is_left_of_a_divided_micro_batch_comes_next_and_grows_while_it_succeeds() -> None:
+    ledger = divided()
+    ledger.acquired(runs((20, 29, 1)))
+    sizes = []
+    while (batch := ledger.plan(Limits())) is not None:
+        sizes.append(batch)
+        ledger.settle(RunSet())
+    assert sizes == [runs((3, 5, 1)), runs((6, 9, 1)), runs((20, 29, 1))]
+
+
+def test_limits_bound_what_is_left_of_a_divided_micro_batch_too() -> None:
+    assert divided().plan(Limits(records_max=2)) == runs((3, 4, 1))
+
+
+def test_what_is_left_of_a_divided_micro_batch_is_accepted_with_the_lock_that_came_again() -> None:
+    ledger = divided()
+    assert ledger.acquired(runs((0, 9, 2))) == runs((0, 2, 1)), "what was run is accepted"
+    assert ledger.plan(Limits()) == runs((3, 5, 1))
+    assert ledger.settle(RunSet()) == runs((3, 5, 1))
+    assert ledger.plan(Limits()) == runs((6, 9, 1))
+
+
+def test_what_is_left_of_a_divided_micro_batch_is_not_accepted_ahead() -> None:
+    ledger = divided(Acknowledge.HANDOFF)
+    ledger.takes_ahead = True
+    ledger.acquired(runs((3, 12, 2)))
+    assert ledger.begin_taking(Limits()) == runs((10, 12, 2))
+
+
+def test_what_is_left_of_a_divided_micro_batch_comes_though_the_topic_of_its_part_is_another_by_now() -> None:
+    ledger = Ledger(Acknowledge.COMMIT)
+    other = RunSet.of([(("mails", 0), Run(0, 9, 1))])
+    ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1)).replaced_by(other)))
+    ledger.divide(runs((0, 9, 1)))
+    ledger.forget("orders")
+    ledger.settle(RunSet())
+    assert ledger.plan(Limits()) == RunSet.of([(("mails", 0), Run(0, 0, 1))])
