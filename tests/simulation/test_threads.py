@@ -4,9 +4,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.timeout(600)
 def test_a_consumer_that_is_interrupted_woken_and_closed_at_any_moment_loses_nothing() -> None:
     """In a process of its own: what the broker's engine does is watched, and signals need the main thread."""
     done = subprocess.run(

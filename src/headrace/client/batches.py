@@ -92,6 +92,8 @@ class DeliveryBatch:
             raise ValueError(f"the mask has {len(mask)} values for {len(self)} rows; give one for each row")
         if not len(mask):
             return b""
+        if pa.types.is_null(mask.type):
+            return bytes(len(mask))
         if not pa.types.is_boolean(mask.type):
             raise TypeError(f"the mask is of type {mask.type}; give booleans, one for each row")
         is_meant = pc.fill_null(mask, False).cast(pa.uint8())

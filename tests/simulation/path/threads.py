@@ -49,7 +49,7 @@ from tests.simulation.violation import Violation
 TOPIC, GROUP = "stress", "stress"
 RECORDS = 3_000
 BATCH = 15
-CALLS = 150
+CALLS = 80
 LOCK_MS = 1_500
 ENDS = (Cause.EXHAUST, Cause.EXHAUST_TO_DEAD_LETTERS)
 DRAIN_POLLS = 600
@@ -274,7 +274,7 @@ class Stress:
         assert self.consumer is not None
         batch: DeliveryBatch | None = None
         with self.disturbed():
-            batch = next(self.consumer.batches(timeout=0.2), None)
+            batch = next(self.consumer.batches(timeout=0.1), None)
         if batch is None:
             return
         ones = self.path.of_batch(batch)
@@ -311,7 +311,7 @@ class Stress:
         assert self.consumer is not None
         found: list[Delivery] = []
         with self.disturbed():
-            found = self.consumer.poll(self.rng.choice((0, 0.05, 0.3)))
+            found = self.consumer.poll(self.rng.choice((0, 0.02, 0.1)))
         self.returned([self.path.of_delivery(one) for one in found])
         return found
 

@@ -327,3 +327,11 @@ def test_what_is_lost_while_lost_rows_are_left_out_stays_in_rows_and_records_ali
     left = without_lost(DeliveryBatch(batch.records, [Rows(losing, [0, 1, 2])], batch._answer))
     assert offsets(left) == [1, 2]
     assert [rows.offsets for rows in left._rows] == [[1, 2]]
+
+
+def test_a_mask_of_nothing_but_nulls_means_no_row() -> None:
+    _, batch = explicit("a", "b")
+    for mask in ([None, None], pa.nulls(2), pa.nulls(2, pa.bool_())):
+        batch.reject(mask)
+    batch.accept()
+    assert [acquired.state_of(offset) for acquired, own in batch._rows for offset in own] == [ACCEPT, ACCEPT]
