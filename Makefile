@@ -9,6 +9,7 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 SET_UP := $(VENV)/.set-up
 SET_UP_JVM := $(VENV)/.set-up-jvm
 SET_UP_DOCS := $(VENV)/.set-up-docs
+SET_UP_STORE := $(VENV)/.set-up-store
 ROUNDS ?= 25
 SEEDS ?= 1000
 STEPS ?= 500
@@ -26,7 +27,7 @@ setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
 demo: $(SET_UP_JVM) ## the whole story in under two minutes: a queue, Spark killed and restarted, dead letters, the account
 	$(BIN)/headrace demo
 
-test: lint kcat chromium $(SET_UP_DOCS) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
+test: lint kcat chromium $(SET_UP_DOCS) $(SET_UP_STORE) ## every check and every kind of test, once and bounded (under 30 minutes on 2 cores)
 	-@$(MAKE) --no-print-directory kafka-jars
 	@$(BIN)/python -m tests.spark_archive
 	$(BIN)/python tools/run_tests.py
@@ -60,7 +61,7 @@ simulate-planted: $(SET_UP_JVM) ## bugs planted in copies of the sources, each f
 chaos: $(SET_UP) ## kill -9 under load, real processes: make chaos ROUNDS=100
 	$(PYTEST) tests/chaos --rounds $(ROUNDS) --timeout 0
 
-spark: $(SET_UP_JVM) ## the Spark source killed at every step, in every mode, on both brokers (half an hour)
+spark: $(SET_UP_JVM) $(SET_UP_STORE) ## the Spark source killed at every step, in every mode, on both brokers (half an hour)
 	-@$(MAKE) --no-print-directory kafka-jars
 	@$(BIN)/python -m tests.spark_archive
 	$(PYTEST) tests/spark --thorough
@@ -117,6 +118,7 @@ pins: $(SET_UP) ## pin the newest packages that fit; UPGRADE= keeps what still f
 	$(COMPILE) $(UPGRADE) requirements/jvm.in -c requirements/base.txt -c requirements/dev.txt -o requirements/jvm.txt
 	$(COMPILE) $(UPGRADE) requirements/docs.in -c requirements/base.txt -c requirements/dev.txt -o requirements/docs.txt
 	$(COMPILE) $(UPGRADE) requirements/peers.in -o requirements/peers.txt
+	$(COMPILE) $(UPGRADE) requirements/store.in -o requirements/store.txt
 UPGRADE ?= --upgrade
 
 clean: ## remove .venv and every cache in this folder
@@ -140,4 +142,9 @@ $(SET_UP_JVM): requirements/jvm.txt | $(SET_UP)
 
 $(SET_UP_DOCS): requirements/docs.txt | $(SET_UP)
 	$(PIP) install --quiet --require-hashes -r requirements/docs.txt
+	@touch $@
+
+# A server of its own, run as a process: its packages would hold ours back to older versions.
+$(SET_UP_STORE): requirements/store.txt | $(SET_UP)
+	$(PIP) install --quiet --require-hashes --upgrade --target $(VENV)/object-store -r requirements/store.txt
 	@touch $@

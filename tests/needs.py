@@ -14,6 +14,7 @@ import pytest
 
 from headrace.testing.java import JavaNotFound, find_java
 from headrace.testing.kafka_jars import JarsUnavailable, kafka_jars
+from tests.object_store import OBJECT_STORE, hadoop_aws_jars
 
 
 @cache
@@ -34,6 +35,18 @@ def why_no_spark() -> str | None:
         find_java()
     except JavaNotFound as error:
         return f"Spark cannot run here: {error}"
+    return None
+
+
+@cache
+def why_no_object_store() -> str | None:
+    """The S3 server that tests run, and the jars by which Spark uses it."""
+    if not OBJECT_STORE.is_dir():
+        return "an S3 server is not installed (make test installs it)"
+    try:
+        hadoop_aws_jars()
+    except JarsUnavailable as error:
+        return f"Spark cannot use S3 here: {error}"
     return None
 
 
@@ -72,6 +85,7 @@ def why_no_docs() -> str | None:
 NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_kafka": (why_no_kafka, "runs Apache Kafka or its tools: Java and its jars"),
     "needs_spark": (why_no_spark, "runs Spark: pyspark and Java"),
+    "needs_object_store": (why_no_object_store, "runs an S3 server, and Spark with Hadoop's jars for it"),
     "needs_docs": (why_no_docs, "builds the documentation site, or checks manifests"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
     "needs_chromium": (why_no_chromium, "opens pages in a real Chromium, headless"),

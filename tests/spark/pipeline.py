@@ -32,6 +32,7 @@ def main() -> None:
         .config("spark.python.unix.domain.socket.enabled", "true")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.ui.enabled", "false")
+        .config(map=settings["spark"])
         .getOrCreate()
     )
     spark.dataSource.register(KillingSource)

@@ -20,6 +20,7 @@ import pytest
 from headrace import Broker
 from headrace.share.states import RecordState
 from headrace.testing.java import find_java
+from tests.object_store import BUCKET, ObjectStore
 from tests.spark.conftest import Queue, wait_for
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -46,8 +47,12 @@ class Program:
         sink: str = "sqlite",
         has_outcomes: bool = False,
         ahead: int = 0,
+        dead_letter_topic: str | None = None,
+        store: ObjectStore | None = None,
     ) -> None:
+        """With a store, the query's checkpoint is there."""
         self._queue = queue
+        self._environment = {} if store is None else store.environment
         self._database = queue.folder / "effects.sqlite"
         self._reader = queue.folder / "reader"
         self._frozen: list[int] = []
@@ -64,10 +69,12 @@ class Program:
                 "kafka.group.id": queue.group,
                 "startingOffsets": "earliest",
                 "maxRecordsPerTrigger": "200",
-                "checkpointLocation": queue.checkpoint,
+                "checkpointLocation": queue.checkpoint if store is None else f"s3a://{BUCKET}/{queue.group}",
                 "acknowledge": acknowledge,
                 "maxRecordsAhead": str(ahead),
+                **({} if dead_letter_topic is None else {"deadLetterTopic": dead_letter_topic}),
             },
+            "spark": {} if store is None else store.spark_settings,
         }
         with queue.admin() as admin:
             config = {"share.delivery.count.limit": 10, "share.record.lock.duration.ms": LOCK_MS}
@@ -84,6 +91,7 @@ class Program:
     def run(self, kill_at: str = "") -> int:
         environment = {
             **os.environ,
+            **self._environment,
             "KILL_AT": kill_at,
             "KILL_READER": str(self._reader),
             "PYTHONPATH": str(REPOSITORY),

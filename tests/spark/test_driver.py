@@ -107,7 +107,7 @@ def kill(driver: Driver) -> None:
 
     driver._run(cut())
     driver._acquirer = None
-    for file in (driver._claim, driver._ahead and driver._ahead._lock):
+    for file in (driver._claim, driver._ahead._notes):
         if file is not None:
             file.close()
 

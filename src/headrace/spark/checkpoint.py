@@ -23,6 +23,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from headrace.spark.errors import CheckpointError
+from headrace.spark.locations import Location, ObjectPath, sync_path, write_durably
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -41,7 +42,7 @@ CURE = (
 )
 
 
-def is_committed(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
+def is_committed(checkpoint: Location, offset: Mapping[str, Any]) -> bool:
     """Whether the newest micro-batch in the offset log ends at this offset and is in the commit log."""
     newest = _newest(checkpoint / "offsets")
     if newest is None or not (checkpoint / "commits" / newest.name).exists():
@@ -49,13 +50,13 @@ def is_committed(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
     return _is_in(newest, offset)
 
 
-def is_logged(checkpoint: Path, offset: Mapping[str, Any]) -> bool:
+def is_logged(checkpoint: Location, offset: Mapping[str, Any]) -> bool:
     """Whether the newest micro-batch in the offset log ends at this offset."""
     newest = _newest(checkpoint / "offsets")
     return newest is not None and _is_in(newest, offset)
 
 
-def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
+def require_own(checkpoint: Location, offset: Mapping[str, Any]) -> None:
     """For the first offset of a new query: the checkpoint is new, or has this offset from another source's batches.
 
     Or the query may have new sources; then `require_logged` finds out whether the checkpoint is its own.
@@ -69,7 +70,7 @@ def require_own(checkpoint: Path, offset: Mapping[str, Any]) -> None:
         )
 
 
-def require_logged(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
+def require_logged(checkpoint: Location, offset: Mapping[str, Any]) -> Location:
     """Spark's offset log ends with this offset. Returns its file there."""
     if not _soon(lambda: is_logged(checkpoint, offset)):
         raise CheckpointError(
@@ -80,12 +81,12 @@ def require_logged(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
     return newest
 
 
-def commit_of(logged: Path) -> Path:
+def commit_of(logged: Location) -> Location:
     """The file that is there when the micro-batch of an entry of the offset log is committed."""
     return logged.parent.parent / "commits" / logged.name
 
 
-def require_committed(checkpoint: Path, offset: Mapping[str, Any]) -> Path:
+def require_committed(checkpoint: Location, offset: Mapping[str, Any]) -> Location:
     """Spark's offset log ends with this offset, and it is committed. Returns its file in the offset log."""
     if not _soon(lambda: is_committed(checkpoint, offset)):
         raise CheckpointError(
@@ -105,8 +106,13 @@ class LogSync:
         """The last entry of each log."""
         self._is_possible = True
 
-    def sync(self, logged: Path) -> None:
-        """An entry and the folders that lead to it are on disk when it returns; CheckpointError when they cannot be."""
+    def sync(self, logged: Location) -> None:
+        """An entry and the folders that lead to it are on disk when it returns; CheckpointError when they cannot be.
+
+        An object store keeps what it shows.
+        """
+        if isinstance(logged, ObjectPath):
+            return
         log = logged.parent.name
         if logged == self._synced.get(log) or not self._is_possible:
             return
@@ -148,22 +154,15 @@ def sync_folders(folder: Path) -> None:
             return
 
 
-def sync_path(path: Path) -> None:
-    """A file's bytes, or a folder's entries, whoever wrote them."""
-    file = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
-
-
-def claim(folder: Path, name: str, *, is_alone: bool) -> tuple[IO[str] | None, str | None]:
+def claim(folder: Location, name: str, *, is_alone: bool) -> tuple[IO[str] | None, str | None]:
     """A member id for a reader of this name, which is ours until the file is closed: the same in the next life.
 
     It is chosen at random, so that queries on different machines never have the same. Readers of the same name have
     one each, unless they must be alone, or one that another has accepted records ahead. Without locks in the folder's
-    file system there is none to be kept.
+    file system there is none to be kept; in an object store there is one for a reader that must be alone.
     """
+    if isinstance(folder, ObjectPath):
+        return None, _noted_member_id(folder / f".reader-{name[:16]}-0", is_alone=is_alone)
     for number in range(CLAIMS_MAX):
         path = folder / f".reader-{name[:16]}-{number}"
         try:
@@ -185,7 +184,20 @@ def claim(folder: Path, name: str, *, is_alone: bool) -> tuple[IO[str] | None, s
     )
 
 
-def ahead_path(folder: Path, member_id: str) -> Path:
+def _noted_member_id(path: ObjectPath, *, is_alone: bool) -> str | None:
+    try:
+        found = path.read_text()
+    except FileNotFoundError:
+        found = ""
+    if found and (is_alone or any(path.parent.glob(f"taken-{found}-*.json"))):
+        return found
+    if not is_alone:
+        return None
+    write_durably(path, uuid_text(uuid4().bytes))
+    return path.read_text()  # of two that begin at the same time, most likely the same
+
+
+def ahead_path(folder: Location, member_id: str) -> Location:
     """The log of what a reader has accepted ahead (see `ahead.py`)."""
     return folder / f"ahead-{member_id}.json"
 
@@ -235,7 +247,7 @@ def _soon(condition: Callable[[], bool]) -> bool:
     return is_true
 
 
-def sources_in(log: Path) -> list[dict[str, Any]]:
+def sources_in(log: Location) -> list[dict[str, Any]]:
     """The offsets in an entry of Spark's offset log, those that are objects, as ours are.
 
     After a version and Spark's own numbers there is one line per source: its offset, or a dash; in version 2, which
@@ -247,7 +259,7 @@ def sources_in(log: Path) -> list[dict[str, Any]]:
     return [json.loads(text) for text in texts if text.startswith("{")]
 
 
-def brings_one_source(log: Path) -> bool:
+def brings_one_source(log: Location) -> bool:
     """Whether one source of the query, at most, has records in the micro-batch of an entry of the offset log."""
     before = log.with_name(str(int(log.name) - 1))
     old = before.read_text("utf-8").splitlines()[2:] if before.exists() else []
@@ -255,17 +267,17 @@ def brings_one_source(log: Path) -> bool:
     return len([line for line in new if line not in old and not line.endswith("-")]) <= 1
 
 
-def _is_in(log: Path, offset: Mapping[str, Any]) -> bool:
+def _is_in(log: Location, offset: Mapping[str, Any]) -> bool:
     return offset in sources_in(log)
 
 
-def _may_get_sources(log: Path) -> bool:
+def _may_get_sources(log: Location) -> bool:
     """Whether Spark lets this query have other sources than before (source evolution)."""
     numbers = log.read_text("utf-8").splitlines()[1:2]
     conf = json.loads(numbers[0]).get("conf", {}) if numbers else {}
     return bool(conf.get(SOURCE_EVOLUTION) == "true")
 
 
-def _newest(folder: Path) -> Path | None:
-    numbered = [path for path in folder.glob("[0-9]*") if path.name.isdigit()] if folder.is_dir() else []
+def _newest(folder: Location) -> Location | None:
+    numbered = [path for path in folder.glob("[0-9]*") if path.name.isdigit()]
     return max(numbered, key=lambda path: int(path.name), default=None)

@@ -20,7 +20,6 @@ import contextlib
 import logging
 from collections.abc import Coroutine, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import IO, Any, TypeVar
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
@@ -41,6 +40,7 @@ from headrace.spark.checkpoint import (
 )
 from headrace.spark.dividing import Division
 from headrace.spark.errors import CheckpointError, OutcomeError
+from headrace.spark.locations import Location, ObjectPath
 from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
@@ -53,6 +53,8 @@ logger = logging.getLogger("headrace.spark")
 T = TypeVar("T")
 COMMIT_LOOK_S = 0.1
 """How often Spark's commit log is looked at while a micro-batch runs."""
+STORE_LOOK_S = 1.0
+"""And in an object store, where each look is a request that costs."""
 
 
 class Driver:
@@ -77,7 +79,7 @@ class Driver:
         self._is_drained = False
         self._last_count = 0
         """How many records the last micro-batch had."""
-        self._log_file: Path | None = None
+        self._log_file: Location | None = None
         """The entry of Spark's offset log that holds the ledger's micro-batch, where the checkpoint is known."""
         self._log_sync = LogSync()
         self._division: Division | None = None
@@ -165,7 +167,7 @@ class Driver:
             else replace(offset, batch=division.given)
         )
 
-    def _divide(self, offset: AcquiredOffset, log_file: Path, notes: OutcomeLog) -> None:
+    def _divide(self, offset: AcquiredOffset, log_file: Location, notes: OutcomeLog) -> None:
         """Decides how much of a micro-batch that Spark replays is run, and writes it down."""
         failures_max = self._options.batch_failures_max
         if not failures_max:
@@ -401,10 +403,11 @@ class Driver:
         rejected = [] if division is None else division.outcomes()
         return [*(_final(each, delivery_limit) for each in meant), *rejected]
 
-    async def _settle_when_committed(self, acquirer: Acquirer, batch: Path, sequence: int) -> None:
+    async def _settle_when_committed(self, acquirer: Acquirer, batch: Location, sequence: int) -> None:
         """`batch` is the micro-batch's file in Spark's commit log."""
-        while not await asyncio.to_thread(batch.exists):  # noqa: ASYNC110 (Spark tells nobody)
-            await asyncio.sleep(COMMIT_LOOK_S)
+        pause_s = STORE_LOOK_S if isinstance(batch, ObjectPath) else COMMIT_LOOK_S
+        while not await asyncio.to_thread(_is_there, batch):  # noqa: ASYNC110 (Spark tells nobody)
+            await asyncio.sleep(pause_s)
         if self._ledger.sequence == sequence:
             try:
                 await self._settle(acquirer)
@@ -473,6 +476,14 @@ class Driver:
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(coroutine)
+
+
+def _is_there(batch: Location) -> bool:
+    try:
+        return batch.exists()
+    except CheckpointError as error:  # the next trigger looks, too, and tells
+        logger.debug("%s", error)
+        return False
 
 
 def _final(outcome: Outcome, delivery_limit: int | None) -> Outcome:

@@ -6,16 +6,15 @@ the reason and the cure; names of the Flink proposal (FLIP-573) are understood.
 """
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from dataclasses import field as dataclass_field
-from pathlib import Path
 from typing import Any
 
 from headrace.client.errors import ConfigError
 from headrace.client.settings import INT_MAX, ShareSettings, rule_of
 from headrace.spark.errors import OptionError
+from headrace.spark.locations import Location, locate
 from headrace.spark.settle import Acknowledge
 
 RECORDS_MAX = 10_000_000
@@ -103,7 +102,8 @@ class SourceOptions:
         "checkpointLocation",
         None,
         "The query's checkpoint, as given to writeStream. Spark does not tell it to Python sources; the outcome log "
-        "and the guard against asynchronous progress tracking need it. A local or mounted path.",
+        "and the guard against asynchronous progress tracking need it. A local or mounted path, or a folder in S3 "
+        "(s3a://), Google Cloud Storage (gs://) or Azure Data Lake Storage (abfss://).",
     )
     dead_letter_topic: str | None = option(
         "deadLetterTopic",
@@ -139,11 +139,11 @@ class SourceOptions:
         return self.client.group_id
 
     @property
-    def checkpoint_path(self) -> Path | None:
-        return None if self.checkpoint is None else local_path(self.checkpoint)
+    def checkpoint_path(self) -> Location | None:
+        return None if self.checkpoint is None else locate(self.checkpoint)
 
     @property
-    def outcomes_path(self) -> Path | None:
+    def outcomes_path(self) -> Location | None:
         path = self.checkpoint_path
         return None if path is None else path / OUTCOMES_FOLDER
 
@@ -183,7 +183,7 @@ class SourceOptions:
                 f"members, with `headrace group reset {self.group} --to-offset … --topic …`."
             )
         if self.checkpoint is not None:
-            local_path(self.checkpoint)
+            locate(self.checkpoint)
         if self.dead_letter_topic in self.topics:
             raise OptionError(
                 f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe: what is rejected would "
@@ -212,28 +212,6 @@ def option_names() -> list[str]:
         "subscribe",
         *(each.metadata["name"] for each in fields(SourceOptions) if "name" in each.metadata),
     ]
-
-
-def local_path(location: str) -> Path:
-    """The folder that a checkpoint location names, when this process can reach it as a file; read as Spark reads it.
-
-    That is: nothing is unquoted, and a relative path begins at the directory of this process. Spark's begin where its
-    driver was started; so do those of the source, since its processes are the driver's children.
-    """
-    scheme, colon, path = location.partition(":")
-    if not colon or len(scheme) <= 1 or "/" in scheme:
-        return Path(os.path.abspath(location))
-    if path.startswith("//"):
-        host, slash, path = path.removeprefix("//").partition("/")
-        path = slash + path
-    else:
-        host = ""
-    if scheme == "file" and host in ("", "localhost"):
-        return Path(os.path.abspath(path))
-    raise OptionError(
-        f"checkpointLocation={location!r} is not a path that Python can open. Leave the option out of readStream "
-        "(then every outcome is ACCEPT), or give a mounted path. The checkpoint of writeStream may be anywhere."
-    )
 
 
 _GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id")

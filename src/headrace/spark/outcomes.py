@@ -1,8 +1,8 @@
 """The outcome log: what was decided of single records, durable before Spark commits the micro-batch.
 
-One file for each micro-batch, `<checkpoint>/share-outcomes/<batch id>.json`, put in place whole (temporary file, fsync,
-rename). It holds the exceptions; every record that it does not name is accepted. Entries are keyed by delivery count,
-so that they say nothing about a later delivery of the same record.
+One file for each micro-batch, `<checkpoint>/share-outcomes/<batch id>.json`, put in place whole (`locations.py`). It
+holds the exceptions; every record that it does not name is accepted. Entries are keyed by delivery count, so that they
+say nothing about a later delivery of the same record.
 
 Who writes: the wrapper around foreachBatch (`process`) or the sink `kafka-share-ack`, on the driver, after the user's
 own work and before Spark's commit log; a replayed micro-batch replaces its file. Who reads: the reader, to settle.
@@ -15,14 +15,12 @@ Beside them, of a micro-batch that fails: `failures-<batch id>.json`, by `proces
 """
 
 import json
-import os
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.checkpoint import sync_path
 from headrace.spark.errors import OutcomeError
+from headrace.spark.locations import Location, write_durably
 from headrace.spark.offset import runs_to_json
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Acknowledge
@@ -97,7 +95,7 @@ class Failures(NamedTuple):
 class OutcomeLog:
     """The folder of outcome files of one query. `reader` tells its sources apart, where it has several."""
 
-    def __init__(self, path: Path, *, reader: str = "") -> None:
+    def __init__(self, path: Location, *, reader: str = "") -> None:
         self.path = path
         self._settled = path / f"settled-{reader}.json"
         self._source = path / f"source-{reader}.json"
@@ -105,12 +103,11 @@ class OutcomeLog:
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
         """Tells whoever writes outcomes what the source can do with them."""
-        self.path.mkdir(parents=True, exist_ok=True)
-        self._source.write_text(json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic}))
+        write_durably(self._source, json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic}))
 
     def described(self) -> tuple[Acknowledge, str | None]:
         try:
-            found = json.loads(self._source.read_text())
+            found = json.loads(self._source.read_text("utf-8"))
         except FileNotFoundError:
             raise OutcomeError(
                 f"{self.path} was not made by a kafka-share source, so nobody would carry out what is decided. Give "
@@ -129,11 +126,12 @@ class OutcomeLog:
 
     def read(self) -> list[Outcome]:
         """Of all files that are there, the later micro-batches last."""
-        paths = sorted(self.path.glob("[0-9]*.json"), key=lambda path: int(path.stem))
+        paths: list[Location] = [*self.path.glob("[0-9]*.json")]
+        paths.sort(key=lambda path: int(path.stem))
         return [each for path in paths for each in self._read(path)[0]]
 
     @staticmethod
-    def _read(path: Path) -> tuple[list[Outcome], dict[str, Any]]:
+    def _read(path: Location) -> tuple[list[Outcome], dict[str, Any]]:
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
             if content["v"] > VERSION:
@@ -201,7 +199,7 @@ class OutcomeLog:
         for path in [*self.path.glob("failures-*.json"), *self.path.glob(".failures-*.tmp")]:
             path.unlink(missing_ok=True)
 
-    def _failures(self, batch_id: int) -> Path:
+    def _failures(self, batch_id: int) -> Location:
         return self.path / f"failures-{batch_id}.json"
 
     def keep_division(self, division: Mapping[str, Any]) -> None:
@@ -219,18 +217,6 @@ class OutcomeLog:
                 "from a backup of the checkpoint."
             ) from None
         return found
-
-
-def write_durably(path: Path, text: str) -> None:
-    """Whole or not at all, and on disk when it returns."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.parent / f".{path.stem}.{os.getpid()}.tmp"
-    with temporary.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.rename(path)
-    sync_path(path.parent)
 
 
 def _outcome(

@@ -18,7 +18,6 @@ import logging
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -35,9 +34,10 @@ from pyspark.sql.types import IntegralType, NullType, StringType, StructType
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.checkpoint import sources_in
 from headrace.spark.errors import OptionError, OutcomeError
+from headrace.spark.locations import Location, locate, spark_location
 from headrace.spark.matching import match
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.options import OUTCOMES_FOLDER, local_path
+from headrace.spark.options import OUTCOMES_FOLDER
 from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_runs
 from headrace.spark.plan import require_redeliveries_pass
 from headrace.spark.runs import RunSet
@@ -77,7 +77,7 @@ BatchFunction = Callable[[DataFrame, int], DataFrame | None]
 class OutcomeRules:
     """Where outcomes are logged, and which the source can carry out: its reader tells in the same place."""
 
-    path: Path
+    path: Location
 
     def record(self, batch_id: int, outcomes: Iterable[Outcome]) -> None:
         """Durable when it returns; OutcomeError, and nothing is written, when one of them cannot be carried out."""
@@ -127,7 +127,7 @@ def _require_none(unknown: RunSet, batch_id: int) -> None:
         )
 
 
-def brought_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
+def brought_offsets(checkpoint: Location, batch_id: int) -> list[AcquiredOffset]:
     """The offsets of the kafka-share sources that brought records to a micro-batch.
 
     Spark's log also names the others: in a micro-batch without data (a watermark's), and where another source of the
@@ -138,7 +138,7 @@ def brought_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
     return [offset for offset in logged_offsets(checkpoint, batch_id) if offset not in settled]
 
 
-def logged_offsets(checkpoint: Path, batch_id: int) -> list[AcquiredOffset]:
+def logged_offsets(checkpoint: Location, batch_id: int) -> list[AcquiredOffset]:
     """What Spark's offset log says of a micro-batch, for each kafka-share source of the query."""
     path = checkpoint / "offsets" / str(batch_id)
     try:
@@ -165,8 +165,7 @@ def process(
     rules = find_rules(df.schema, checkpoint_location)
     if source_metadata(df.schema).get(MODE) != Acknowledge.HANDOFF:
         require_redeliveries_pass(df, OUTCOMES)
-    # With the scheme, or Spark would look in its default file system; not as_uri, since Spark does not unquote.
-    location = f"file://{rules.path.parent}"
+    location = spark_location(rules.path.parent)
     return df.writeStream.foreachBatch(_Recording(function, rules)).option("checkpointLocation", location)
 
 
@@ -178,18 +177,19 @@ def source_metadata(schema: StructType) -> dict[str, str]:
 def find_rules(schema: StructType, checkpoint_location: str | None = None) -> OutcomeRules:
     """From what the source left on deliveryCount, or from the checkpoint's place."""
     known = source_metadata(schema).get(OUTCOMES)
-    given = None if checkpoint_location is None else str(local_path(checkpoint_location) / OUTCOMES_FOLDER)
+    given = None if checkpoint_location is None else str(locate(checkpoint_location) / OUTCOMES_FOLDER)
     if not known and (given is None or known is not None):
         raise OptionError(
             "Outcomes need a place that the source also knows: give readStream the query's checkpoint, "
             '.option("checkpointLocation", ...), and keep the column deliveryCount.'
         )
     if known and given is not None and known != given:
+        told, here = (str(locate(each).parent) for each in (known, given))
         raise OptionError(
-            f"readStream got the checkpoint {str(Path(known).parent)!r}, and here it is {str(Path(given).parent)!r}; "
+            f"readStream got the checkpoint {told!r}, and here it is {here!r}; "
             "give both the same, as a whole path: a relative one begins where each process runs."
         )
-    return OutcomeRules(Path(known or str(given)))
+    return OutcomeRules(locate(known or str(given)))
 
 
 class _Recording:

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headrace.spark.errors import OptionError
+from headrace.spark.locations import locate, spark_location
 from headrace.spark.options import _REFUSED, SourceOptions, option_names
 from headrace.spark.settle import Acknowledge
 
@@ -146,7 +147,9 @@ def test_rejected_records_must_not_go_back_into_the_queue() -> None:
         ("minPartitions", "-1", "from 1 to"),
         ("includeHeaders", "maybe", "true and false"),
         ("startingOffsets", '{"orders":{"0":5}}', "headrace group reset g"),
-        ("checkpointLocation", "s3a://bucket/x", "mounted path"),
+        ("checkpointLocation", "hdfs://name-node/x", "mounted path"),
+        ("checkpointLocation", "s3a://bucket", "s3a://BUCKET/PATH"),
+        ("checkpointLocation", "abfss://account.dfs.core.windows.net/x", "abfss://CONTAINER@ACCOUNT"),
         ("checkpointLocation", "", "empty"),
     ],
 )
@@ -226,3 +229,17 @@ def test_every_option_is_listed_once() -> None:
     names = option_names()
     assert len(names) == len({name.lower() for name in names})
     assert "acknowledge" in names
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["s3a://bucket/queries/fraud", "gs://bucket/fraud", "abfss://files@account.dfs.core.windows.net/fraud"],
+)
+def test_a_checkpoint_may_be_in_an_object_store(location: str) -> None:
+    for given in (location, f"{location}/"):
+        options = SourceOptions.parse({**LEAST, "checkpointLocation": given})
+        assert str(options.checkpoint_path) == location
+        assert str(options.outcomes_path) == f"{location}/share-outcomes"
+        assert options.outcomes_path is not None
+        assert options.outcomes_path.parent == options.checkpoint_path == locate(location)
+        assert spark_location(options.outcomes_path.parent) == location
