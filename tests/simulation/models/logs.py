@@ -93,15 +93,20 @@ class LogModel:
             self.entries[entry.offset] = entry
             self.end = max(self.end, entry.offset + 1)
             if entry.marker is not None:
-                self._decide(entry.producer_id, entry.marker)
+                self._decide(entry.producer_id, entry.marker, before=entry.offset)
             elif entry.is_transactional:
                 self.open.setdefault(entry.producer_id, entry.offset)
 
-    def _decide(self, producer_id: int, is_committed: bool) -> None:
+    def _decide(self, producer_id: int, is_committed: bool, *, before: int) -> None:
+        """What the producer has written before the marker; its next transaction may be there too (`cut`)."""
         first = self.open.pop(producer_id, None)
         if first is not None:
             for entry in self.entries.values():
-                if entry.offset >= first and entry.producer_id == producer_id and entry.marker is None:
+                if (
+                    first <= entry.offset < before
+                    and entry.producer_id == producer_id
+                    and entry.marker is None
+                ):
                     entry.is_committed = is_committed
 
     def cut(self, end: int) -> list[Entry]:

@@ -743,6 +743,7 @@ class Share(Model, share_watching.ShareWatcher):
             places = self.letters.get((key.group_id, name, key.partition, offset), [])
             if places and not any(
                 where in model.entries
+                or model.is_damaged  # nothing is known of it any more
                 or where < model.start
                 or self.logs.topics.get(model.topic) != model.topic_id
                 for model, where in places
