@@ -4,9 +4,10 @@ A producer of transaction.version 2 adds a partition by writing to it, and the j
 may reach the disk after the records themselves. Nothing that was answered depends on it (the answer waits for
 both), but left alone such records would hold back readers of committed data for ever. One node sees
 everything, so it can tell at start: where the transactional id still stands at the epoch of the open records,
-the partition is put back into its transaction; where nothing claims them, they are aborted. With headrace.flush=os the
-journal may have lost more: where it only knows an epoch before that of the open records, its markers would be refused,
-and the records are aborted, too.
+the partition is put back into its transaction; where nothing claims them, they are aborted. So are the first records
+of a transaction where the journal has lost that the one before it is complete. With headrace.flush=os the journal may
+have lost more: where it only knows an epoch before that of the open records, its markers would be refused, and the
+records are aborted, too.
 """
 
 import logging
@@ -62,7 +63,7 @@ def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, no
         if (
             transaction is not None
             and each.place in transaction.partitions
-            and each.producer_epoch <= transaction.producer_epoch
+            and each.producer_epoch <= _epoch_of_records(transaction)
         ):
             continue  # it ends with its transaction
         if (
@@ -82,3 +83,11 @@ def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, no
         )
         by_producer[each.producer_id] = result.adopted[adopted.transactional_id] = adopted
     return result
+
+
+def _epoch_of_records(transaction: Transaction) -> int:
+    """The latest epoch that its records may have. A decision bumps the producer's epoch: what has the new one belongs
+    to the next transaction, and the decision must not end it.
+    """
+    is_bumped = transaction.state in PREPARED and transaction.client_version >= BUMPS_EPOCH
+    return transaction.producer_epoch - 1 if is_bumped else transaction.producer_epoch

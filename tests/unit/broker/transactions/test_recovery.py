@@ -116,3 +116,28 @@ def test_open_transactions_that_the_journal_knows_are_left_alone(core: FakeCore)
     found = recovery.open_transactions(core.topics)  # type: ignore[arg-type]
     repaired = recovery.repair({each.transactional_id: each for each in core.transactions}, found, now_ms=0)
     assert repaired == ({}, [])
+
+
+def test_a_decision_does_not_end_the_next_transaction(core: FakeCore) -> None:
+    """The journal has lost that the first one is complete, and that the next has begun."""
+    producer = start(core)
+    write(core, producer, P0)
+    core.hold()
+    core.transactions.end("t", producer, commit=True, client_version=2)
+    core.sync()
+    core.sync()
+    assert [marker.commit for marker in core.markers(*P0)] == [True]
+    core.write((producer.producer_id, producer.producer_epoch + 1), *P0)
+    after = restarted(core)
+    assert [marker.commit for marker in after.markers(*P0)] == [True, False, True]
+
+
+def test_a_decision_whose_marker_was_lost_ends_its_own_records(core: FakeCore) -> None:
+    producer = start(core)
+    write(core, producer, P0)
+    core.hold()
+    core.transactions.end("t", producer, commit=True, client_version=2)
+    core.sync()
+    core.topics.require(*P0).log.entries.pop()
+    after = restarted(core)
+    assert [marker.commit for marker in after.markers(*P0)] == [True]
