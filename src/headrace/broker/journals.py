@@ -152,6 +152,7 @@ class Journals:
     def compact_before_stop(self) -> None:
         """On this thread: the broker answers nobody any more. OSError: the disk cannot be relied on."""
         core = self._core
+        core.logs.abandon_compactions()  # a log whose compaction was under way is compacted here, too
         core.share_state.pruning.prune_before_stop()
         logs = self._overgrown(STOP_SLACK_BYTES)
         self._roll(logs)

@@ -604,6 +604,12 @@ class LogManager:
         for compaction in self._compactions.values():
             compaction.cancel()
 
+    def abandon_compactions(self) -> None:
+        """After the worker threads have ended: nothing is left of what they had not finished."""
+        self.cancel_compaction()
+        for compaction in list(self._compactions.values()):
+            self._finish_compaction(compaction)
+
     def close(self, *, clean: bool = True) -> None:
         """Leaves the directory to the next start. OSError: nothing synced is lost, but the end is not clean."""
         try:
@@ -636,9 +642,7 @@ class LogManager:
         return [log for log in self.logs.values() if not log.is_synced]
 
     def _leave_cleanly(self) -> None:
-        self.cancel_compaction()
-        for compaction in list(self._compactions.values()):
-            self._finish_compaction(compaction)
+        self.abandon_compactions()
         logs = [log for log in self.logs.values() if log.segments and self._is_saved(log)]
         self.sync([log for log in self.logs.values() if not log.is_synced])
         self.store.root.sync()

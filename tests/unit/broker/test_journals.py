@@ -152,6 +152,26 @@ def test_the_loop_only_starts_new_segments(tmp_path: Path) -> None:
     desk.core.metadata.close()
 
 
+def test_a_clean_stop_in_the_middle_of_a_compaction_leaves_a_small_journal(tmp_path: Path) -> None:
+    worker = WhenTold()
+    disk = MemoryDisk(is_simulated=True)
+    settings = {"offsets.topic.num.partitions": 1, "headrace.flush": "os"}
+    desk = Desk(disk, tmp_path / "metadata.sqlite", worker, **settings)
+    desk.core.topics.create("orders", partitions=1, configs={})
+    while not worker.waiting:
+        desk.commit("group", 0)
+    worker.step()  # the sync
+    assert worker.waiting  # the compaction
+    for number in range(100):
+        desk.commit("group", number)
+    live = desk.state()
+    desk.core.close()
+    desk.reopen()
+    assert desk.state() == live
+    assert desk.size() < 1000
+    desk.core.metadata.close()
+
+
 def test_a_full_disk_keeps_the_journal_as_it_is(desk: Desk, caplog: pytest.LogCaptureFixture) -> None:
     for number in range(20):
         desk.commit("group", number)
