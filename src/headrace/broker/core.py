@@ -118,6 +118,7 @@ class BrokerCore:
             None if disk.is_volatile else runner.run,
             self.fail,
             waits=settings.str("headrace.flush") == "fsync",
+            now_ms=clock.monotonic_ms,
         )
         self._runner = runner
         self.opening = OneAtATime(runner.run)

@@ -20,6 +20,11 @@ from headrace.wire.errors import KafkaError
 
 SYNCS_MAX = 32
 """At a time. More would not make a disk faster, and each needs a thread."""
+SYNCS_MIN = 4
+SYNCS_PER_MS = 4
+"""How many run at a time for each millisecond that one takes. Where syncs are fast, more threads would only compete for
+the interpreter's lock, and everybody would wait longer; where they are slow, the threads wait for the disk together."""
+AVERAGE_OVER = 16
 
 Sync = Callable[[list[Durable]], Iterable[Durable] | None]
 
@@ -66,6 +71,7 @@ class GroupCommit:
         *,
         waits: bool = True,
         syncs_max: int = SYNCS_MAX,
+        now_ms: Callable[[], int] = lambda: 0,
     ) -> None:
         """Without a runner nothing is synced: memory has to do. Without `waits`, only what `saved` is asked for."""
         self._sync = sync
@@ -73,6 +79,9 @@ class GroupCommit:
         self._on_failure = on_failure
         self._waits = waits
         self._syncs_max = syncs_max
+        self._now_ms = now_ms
+        self._sync_ms = 0.0
+        """How long a sync takes, on average."""
         self._things: dict[Durable, _Thing] = {}
         """Those that are queued or being synced."""
         self._lanes: deque[deque[_Thing]] = deque()
@@ -114,13 +123,16 @@ class GroupCommit:
             return  # a runner that does the work on the spot comes back here from within the loop below
         self._is_starting = True
         try:
-            while self._running < self._syncs_max and not self._has_failed:
+            while self._running < self._at_a_time() and not self._has_failed:
                 thing = self._next()
                 if thing is None:
                     break
                 self._begin(thing)
         finally:
             self._is_starting = False
+
+    def _at_a_time(self) -> int:
+        return min(self._syncs_max, max(SYNCS_MIN, int(self._sync_ms * SYNCS_PER_MS)))
 
     def _next(self) -> _Thing | None:
         """One of each lane in turn."""
@@ -139,12 +151,17 @@ class GroupCommit:
         self._running += 1
         served, thing.waiting = thing.waiting, []
         rest: list[Durable] = []
+        took_ms = 0
 
         def work() -> None:
+            nonlocal took_ms
+            began_ms = self._now_ms()
             rest.extend(self._sync([thing.durable]) or ())
+            took_ms = self._now_ms() - began_ms
 
         def done(error: Exception | None) -> None:
             self._running -= 1
+            self._sync_ms += (took_ms - self._sync_ms) / AVERAGE_OVER
             thing.is_running = False
             if error is not None and not isinstance(error, KafkaError):
                 self._has_failed = True

@@ -170,3 +170,21 @@ def test_without_a_runner_everything_counts_as_durable_at_once() -> None:
     commit = GroupCommit(lambda _: None, None, pytest.fail)
     assert durable(commit, "a").is_done
     assert commit.saved(["a"]).is_done  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("took_ms", "at_a_time"), [(10, 32), (3, 12), (0, 4)])
+def test_slow_syncs_run_many_at_a_time_and_fast_ones_few(took_ms: int, at_a_time: int) -> None:
+    run, now_ms = HandRun(), 0
+
+    def sync(_: list[Any]) -> None:
+        nonlocal now_ms
+        now_ms += took_ms
+
+    commit = GroupCommit(sync, run, pytest.fail, now_ms=lambda: now_ms)
+    done = durable(commit, *range(400))
+    running = []
+    while not done.is_done:
+        running.append(len(run.jobs))
+        run.finish_one()
+    assert max(running) == pytest.approx(at_a_time, abs=1)
+    assert running[0] == 4
