@@ -6,13 +6,14 @@ FOLDER` adds an older checkout of this repository as a contender. On a disk whos
 delays them is compiled if there is a C compiler) our broker is measured alone.
 """
 
+import multiprocessing
 import shutil
 import subprocess
-import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from itertools import count
+from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
 
@@ -20,7 +21,7 @@ from bench.brokers import Apache, BrokerProcess, Headrace, Policy, Running
 from bench.clients import history
 from bench.contest import Contest, Measure
 from bench.machine import memory_mb
-from bench.wire import BrokerRefused, Connection, create_topic, set_group_config
+from bench.wire import BrokerRefused, Connection, create_topic, request_frame, set_group_config
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
@@ -50,6 +51,8 @@ LATENCY_S = 4.0
 WARM_ROUNDS = 2
 """Not counted: a cold JVM answers ten times as slowly."""
 PING_EVERY_S = 0.003
+PINGS_FIRST = 20
+"""Not counted."""
 START_TIMEOUT_S = 120
 
 LATENCY = Measure("produce acks=all with fsync, p50", "ms", False)
@@ -59,6 +62,7 @@ START = Measure("start to the first answer from its state", "ms", False)
 STOP = Measure("clean stop", "s", False)
 
 _numbers = count(1)
+_processes = multiprocessing.get_context("spawn")
 
 SLOW_SYNC = """
 #define _GNU_SOURCE
@@ -205,69 +209,81 @@ def _produce_first(connection: Connection, topic: str, partitions: int) -> None:
 
 
 def _latency_ms(broker: Running, neighbors: int) -> float:
-    """The median of one producer's round trips while another writes to its partitions without a pause."""
+    """The median of one producer's round trips while another process writes to its partitions without a pause."""
     number = next(_numbers)
     mine, theirs = f"mine-{number}", f"theirs-{number}"
-    is_over = threading.Event()
-
-    def write() -> None:
-        with Connection(broker.bootstrap_servers, timeout_s=60) as connection:
-            while not is_over.is_set():
-                _produce(connection, theirs, neighbors)
-
     with Connection(broker.bootstrap_servers, timeout_s=60) as connection:
         create_topic(connection, mine, partitions=1, configs=broker.topic_configs)
         _produce_first(connection, mine, 1)
-        writer = threading.Thread(target=write, daemon=True)
         if neighbors:
             create_topic(connection, theirs, partitions=neighbors, configs=broker.topic_configs)
             _produce_first(connection, theirs, neighbors)
-            writer.start()
-        times, deadline = [], time.perf_counter() + LATENCY_S
-        while time.perf_counter() < deadline:
-            started = time.perf_counter()
-            _produce(connection, mine, 1)
-            times.append((time.perf_counter() - started) * 1000)
-        is_over.set()
-        if neighbors:
-            writer.join()
+        with _beside_us(_write, broker.bootstrap_servers, theirs, neighbors) if neighbors else nullcontext():
+            times, deadline = [], time.perf_counter() + LATENCY_S
+            while time.perf_counter() < deadline:
+                started = time.perf_counter()
+                _produce(connection, mine, 1)
+                times.append((time.perf_counter() - started) * 1000)
     return median(times)
 
 
-class _Ping(threading.Thread):
-    """Asks for ApiVersions over and over; `worst_ms` is the longest that took."""
+@contextmanager
+def _beside_us(work: Callable[..., None], *given: object) -> Iterator[None]:
+    """`work` in a process of its own: a thread would share the interpreter's lock with what is measured."""
+    is_ready, is_over = _processes.Event(), _processes.Event()
+    process = _processes.Process(target=work, args=(is_ready, is_over, *given), daemon=True)
+    process.start()
+    try:
+        if not is_ready.wait(START_TIMEOUT_S):
+            raise BrokerRefused("the process beside the measurement has not started")
+        yield
+    finally:
+        is_over.set()
+        process.join()
 
-    def __init__(self, broker: Running) -> None:
-        super().__init__(daemon=True)
-        self.worst_ms = 0.0
-        self._connection = Connection(broker.bootstrap_servers, timeout_s=120)
-        self._is_over = threading.Event()
 
-    def run(self) -> None:
+def _write(is_ready: Event, is_over: Event, bootstrap_servers: str, topic: str, partitions: int) -> None:
+    request = _produce_request(topic, partitions)
+    frame = request_frame(request, 12)
+    with Connection(bootstrap_servers, timeout_s=60) as connection:
+        _produce(connection, topic, partitions)
+        is_ready.set()
+        while not is_over.is_set():
+            connection.socket.sendall(frame)
+            connection.receive()
+
+
+class _Ping:
+    def __init__(self) -> None:
+        self._worst_ms = _processes.Value("d", 0.0)
+
+    @property
+    def worst_ms(self) -> float:
+        return float(self._worst_ms.value)
+
+    def run(self, is_ready: Event, is_over: Event, bootstrap_servers: str) -> None:
+        """Asks for ApiVersions over and over; `worst_ms` is the longest that took."""
         request = ApiVersionsRequest(client_software_name="bench", client_software_version="1")
-        while not self._is_over.is_set():
-            started = time.perf_counter()
-            self._connection.ask(request, 3)
-            self.worst_ms = max(self.worst_ms, (time.perf_counter() - started) * 1000)
-            time.sleep(PING_EVERY_S)
-
-    def end(self) -> None:
-        self._is_over.set()
-        self.join()
-        self._connection.close()
+        frame = request_frame(request, 3)
+        with Connection(bootstrap_servers, timeout_s=120) as connection:
+            for _ in range(PINGS_FIRST):
+                connection.ask(request, 3)
+            is_ready.set()
+            while not is_over.is_set():
+                started = time.perf_counter()
+                connection.socket.sendall(frame)
+                connection.receive()
+                waited_ms = (time.perf_counter() - started) * 1000
+                self._worst_ms.value = max(self._worst_ms.value, waited_ms)
+                time.sleep(PING_EVERY_S)
 
 
 @contextmanager
 def _pinged(broker: Running) -> Iterator[_Ping]:
-    ping = _Ping(broker)
-    ping.start()
-    time.sleep(0.1)
-    ping.worst_ms = 0.0
-    try:
+    ping = _Ping()
+    with _beside_us(ping.run, broker.bootstrap_servers):
         yield ping
         time.sleep(0.1)
-    finally:
-        ping.end()
 
 
 def _create_topics(connection: Connection, prefix: str, count: int) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import struct
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -125,10 +126,12 @@ def create_topic(
 
 def _wait_for_leaders(connection: Connection, name: str, partitions: int) -> None:
     request = MetadataRequest(topics=(MetadataRequestTopic(name=name),), allow_auto_topic_creation=False)
-    for _ in range(1000):
+    deadline = time.monotonic() + TIMEOUT_S
+    while time.monotonic() < deadline:
         (topic,) = connection.ask(request, 9).topics
         if len([found for found in topic.partitions if not found.error_code]) == partitions:
             return
+        time.sleep(0.002)
     raise BrokerRefused(f"{name} has no leaders")
 
 
