@@ -35,7 +35,7 @@ from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
 from headrace.log.trust import Trust
-from headrace.log.validation import LOG_APPEND_TIME, Checked, Prepared, prepare
+from headrace.log.validation import Checked, Prepared, prepare
 from headrace.wire.batches import FRAME_SIZE, place, read_header, split, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import build_marker
@@ -195,7 +195,7 @@ class PartitionLog:
                 ErrorCode.RECORD_LIST_TOO_LARGE,
                 f"{len(data)} bytes do not fit in a segment of {config.segment_bytes}.",
             )
-        append_time_ms = now_ms if config.message_timestamp_type == LOG_APPEND_TIME else -1
+        append_time_ms = now_ms if config.has_append_time else -1
         if origin is Origin.CLIENT:
             duplicate = self._duplicate(checked, append_time_ms)
             if duplicate is not None:
@@ -267,7 +267,7 @@ class PartitionLog:
             self.note_ended(first_offset, offset)
             if not commit:
                 self.note_aborted(producer_id, first_offset, offset)
-        is_append_time = self.config.message_timestamp_type == LOG_APPEND_TIME
+        is_append_time = self.config.has_append_time
         return Appended(offset, offset, now_ms if is_append_time else -1)
 
     def note_ended(self, first_offset: int, marker_offset: int) -> None:

@@ -7,17 +7,29 @@ with `at_leisure`. There is a bound there too, `OPENED_BYTES_MAX` or the topic's
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
-from headrace.log.config import FOREVER_MS, LogConfig
+from headrace.log.config import LogConfig
 from headrace.log.producers import Origin
-from headrace.wire.batches import NO_TIMESTAMP, BatchHeader, Compression, require_intact, split
+from headrace.wire.batches import (
+    COMPRESSION_MASK,
+    CONTROL,
+    FRAME_SIZE,
+    LOG_APPEND_TIME,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    BatchHeader,
+    Compression,
+    require_intact,
+    split,
+)
 from headrace.wire.compression import TooLarge
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_chunks, recompress, unpack
 
 Checked = list[tuple[int, BatchHeader]]
 """Positions and headers of batches."""
+Prepared = tuple[bytes, Checked]
+"""Batches that may enter the log, packed as the topic wants them."""
 
 COMPRESSION_OF = {
     "uncompressed": Compression.NONE,
@@ -26,7 +38,7 @@ COMPRESSION_OF = {
     "lz4": Compression.LZ4,
     "zstd": Compression.ZSTD,
 }
-LOG_APPEND_TIME = "LogAppendTime"
+LAST_CODEC = int(Compression.ZSTD)
 OPENED_BYTES_MAX = 32 << 20
 AT_ONCE_BYTES_MAX = 1 << 20
 AT_ONCE_RECORDS_MAX = 5_000
@@ -40,13 +52,6 @@ class InvalidRecords(KafkaError):
         self.record_errors = record_errors
 
 
-class Prepared(NamedTuple):
-    """Batches that may enter the log, packed as the topic wants them."""
-
-    data: bytes
-    checked: Checked
-
-
 class TooMuch(Exception):
     """Opening these records would hold up whoever waits for it."""
 
@@ -57,7 +62,7 @@ def prepare(
     """Judges the batches and packs them by the topic's codec. KafkaError, or TooMuch unless `at_leisure`."""
     checked = check_batches(data, config, now_ms=now_ms, origin=origin, at_leisure=at_leisure)
     if config.compression_type == "producer":
-        return Prepared(data, checked)
+        return data, checked
     codec = COMPRESSION_OF[config.compression_type]
     if not at_leisure and any(
         header.compression != codec and header.size > AT_ONCE_BYTES_MAX for _, header in checked
@@ -72,7 +77,7 @@ def prepare(
     except TooLarge as error:
         raise _too_large(error, at_leisure) from None
     data = b"".join(batches)
-    return Prepared(data, list(split(data)))
+    return data, list(split(data))
 
 
 def _limit(config: LogConfig, at_leisure: bool) -> int:
@@ -93,8 +98,9 @@ def check_batches(
     checked = list(split(data))
     if not checked:
         raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch in the request.")
+    is_client = origin is Origin.CLIENT
     for position, header in checked:
-        if header.size > config.max_message_bytes:
+        if header.length + FRAME_SIZE > config.max_message_bytes:
             raise KafkaError(
                 ErrorCode.MESSAGE_TOO_LARGE,
                 f"A record batch of {header.size} bytes is larger than the topic's max.message.bytes, "
@@ -102,11 +108,11 @@ def check_batches(
             )
         require_intact(data, position, header)
         _check_counts(header)
-        if origin is Origin.CLIENT:
+        if is_client:
             _check_client_rules(header)
-        if config.message_timestamp_type != LOG_APPEND_TIME:
+        if not config.has_append_time:
             _check_time(data, position, header, config, now_ms)
-        if _must_open(config, origin):
+        if is_client and config.checks_records:
             if not at_leisure and header.record_count > AT_ONCE_RECORDS_MAX:
                 raise TooMuch
             try:
@@ -124,7 +130,7 @@ def _check_counts(header: BatchHeader) -> None:
             f"A record batch of {header.record_count} records whose last offset delta is "
             f"{header.last_offset_delta}.",
         )
-    if header.compression > Compression.ZSTD:
+    if header.attributes & COMPRESSION_MASK > LAST_CODEC:
         raise KafkaError(
             ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"Unknown compression codec {header.compression}."
         )
@@ -134,21 +140,21 @@ def _check_client_rules(header: BatchHeader) -> None:
     problem = None
     if header.base_offset:
         problem = f"The base offset of a produced batch must be 0, not {header.base_offset}."
-    elif header.is_control:
+    elif header.attributes & CONTROL:
         problem = "Clients may not write control records."
-    elif header.has_producer and (header.base_sequence < 0 or header.producer_epoch < 0):
+    elif header.producer_id >= 0 and (header.base_sequence < 0 or header.producer_epoch < 0):
         problem = (
             f"Producer {header.producer_id} sent epoch {header.producer_epoch}, "
             f"sequence {header.base_sequence}."
         )
-    elif header.is_transactional and not header.has_producer:
+    elif header.attributes & TRANSACTIONAL and header.producer_id < 0:
         problem = "A transactional batch must name its producer."
     if problem:
         raise KafkaError(ErrorCode.INVALID_RECORD, problem)
 
 
 def _check_time(data: bytes, position: int, header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    if header.is_log_append_time:
+    if header.attributes & LOG_APPEND_TIME:
         raise KafkaError(
             ErrorCode.INVALID_TIMESTAMP, "A producer may not set the timestamp type to LogAppendTime."
         )
@@ -186,24 +192,10 @@ def _facts(batch: bytes) -> Iterator[tuple[int, bool, int]]:
             index += 1
 
 
-def opens_records(config: LogConfig, origin: Origin) -> bool:
-    """Whether `prepare` has to open the batches that come to this topic."""
-    return config.compression_type != "producer" or _must_open(config, origin)
-
-
-def _must_open(config: LogConfig, origin: Origin) -> bool:
-    if origin is not Origin.CLIENT:
-        return False
-    if "compact" in config.cleanup_policy:
-        return True
-    has_oldest = config.message_timestamp_before_max_ms < FOREVER_MS
-    return has_oldest and config.message_timestamp_type != LOG_APPEND_TIME
-
-
 def _check_records(batch: bytes, config: LogConfig, now_ms: int) -> None:
     needs_keys = "compact" in config.cleanup_policy
     oldest_ms = now_ms - config.message_timestamp_before_max_ms
-    has_age = config.message_timestamp_type != LOG_APPEND_TIME
+    has_age = not config.has_append_time
     keyless: list[tuple[int, str]] = []
     too_old: list[tuple[int, str]] = []
     for index, has_key, timestamp in _facts(batch):

@@ -45,7 +45,7 @@ DELETE_HORIZON = 0x40
 
 Buffer = bytes | bytearray | memoryview
 
-_EPOCH = struct.Struct(">i")
+_PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
 _TIMESTAMP = struct.Struct(">q")
@@ -175,8 +175,7 @@ def require_intact(data: Buffer, position: int, header: BatchHeader) -> None:
 
 def place(buffer: bytearray, position: int, *, base_offset: int, length: int, leader_epoch: int) -> None:
     """Gives the batch its place in the log. Outside the checksum."""
-    FRAME.pack_into(buffer, position, base_offset, length)
-    _EPOCH.pack_into(buffer, position + FRAME_SIZE, leader_epoch)
+    _PLACE.pack_into(buffer, position, base_offset, length, leader_epoch)
 
 
 def stamp_append_time(buffer: bytearray, position: int, now_ms: int) -> None:

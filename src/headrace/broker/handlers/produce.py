@@ -17,7 +17,7 @@ from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
 from headrace.log.config import LogConfig
 from headrace.log.producers import Origin
-from headrace.log.validation import InvalidRecords, Prepared, TooMuch, opens_records, prepare
+from headrace.log.validation import InvalidRecords, Prepared, TooMuch, prepare
 from headrace.wire.batches import (
     ATTRIBUTES_AT,
     COMPRESSION_MASK,
@@ -118,17 +118,18 @@ class _Produce:
         partitions = 0
         for topic in self._request.topic_data:
             partitions += len(topic.partition_data)
-            if self._opens_records(topic):
+            found = self._topic(topic)
+            if found is not None and _opens_records(found):
                 return False
         return partitions * FIRST_WRITE_COST <= PARTITIONS_PER_STEP
 
     def write(self) -> Answer:
-        return self._answer(
-            [
-                [self._append(topic, data) for data in topic.partition_data]
-                for topic in self._request.topic_data
-            ]
-        )
+        responses = []
+        for topic in self._request.topic_data:
+            found = self._topic(topic)
+            results = [self._append(found, data) for data in topic.partition_data]
+            responses.append(_topic_response(topic, results))
+        return self._answer(responses)
 
     def write_in_steps(self) -> Answer:
         large = self._open()
@@ -145,15 +146,22 @@ class _Produce:
                 answer.fail(error)
                 return
             self._now_ms = self._core.clock.wall_ms()
-            self._core.slices.each(
-                sent, lambda one: self._append(*one), per_step=PARTITIONS_PER_STEP, cost=self._cost
-            ).then(written, answer.fail)
+            self._core.slices.each(sent, append, per_step=PARTITIONS_PER_STEP, cost=self._cost).then(
+                written, answer.fail
+            )
+
+        def append(one: Sent) -> PartitionProduceResponse:
+            topic, data = one
+            return self._append(self._topic(topic), data)  # looked up now: it may have been deleted since
 
         def written(results: list[PartitionProduceResponse]) -> None:
             rest = iter(results)
             try:
                 response = self._answer(
-                    [[*islice(rest, len(topic.partition_data))] for topic in self._request.topic_data]
+                    [
+                        _topic_response(topic, [*islice(rest, len(topic.partition_data))])
+                        for topic in self._request.topic_data
+                    ]
                 )
             except Exception as refusal:
                 answer.fail(refusal)
@@ -170,23 +178,16 @@ class _Produce:
             write(None)
         return answer.now()
 
-    def _opens_records(self, topic: TopicProduceData) -> bool:
-        """All partitions of a topic have the same settings."""
-        found = self._topic(topic)
-        try:
-            return found is not None and opens_records(found.partitions[0].log.config, Origin.CLIENT)
-        except (KafkaError, OSError):
-            return False  # whoever writes it tells
-
     def _open(self) -> list[_Opening]:
         """Opens what has to be opened; returns what of it still needs a worker."""
         large: list[_Opening] = []
         for topic in self._request.topic_data:
-            if not self._opens_records(topic):
+            found = self._topic(topic)
+            if found is None or not _opens_records(found):
                 continue
             for data in topic.partition_data:
                 try:
-                    config = self._find(topic, data.index).log.config
+                    config = self._partition(found, data.index).log.config
                     opening = self._opened[id(data)] = _Opening(
                         _one_batch(data.records, self._call.api_version), config, self._now_ms
                     )
@@ -206,12 +207,12 @@ class _Produce:
             return False
         return True
 
-    def _append(self, topic: TopicProduceData, data: PartitionProduceData) -> PartitionProduceResponse:
+    def _append(self, topic: "Topic | None", data: PartitionProduceData) -> PartitionProduceResponse:
         core = self._core
         try:
             if core.failure is not None:
                 core.require_working()
-            partition = self._find(topic, data.index)
+            partition = self._partition(topic, data.index)
             log = partition.log
             records = self._writable(partition, data)
             prepared = self._prepared(data) if self._opened else None
@@ -259,24 +260,19 @@ class _Produce:
     def _cost(self, one: Sent) -> int:
         topic, data = one
         try:
-            log = self._find(topic, data.index).opened_log
+            log = self._partition(self._topic(topic), data.index).opened_log
         except KafkaError:
             return 1
         return 1 if log is not None and log.segments else FIRST_WRITE_COST
 
-    def _answer(self, results: list[list[PartitionProduceResponse]]) -> Answer:
+    def _answer(self, responses: list[TopicProduceResponse]) -> Answer:
         """Once everything has been appended or refused."""
-        request = self._request
-        response = ProduceResponse(
-            responses=[
-                TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=partitions)
-                for topic, partitions in zip(request.topic_data, results, strict=True)
-            ]
-        )
-        if request.acks == NONE:
+        response = ProduceResponse(responses=responses)
+        acks = self._request.acks
+        if acks == NONE:
             _close_if_refused(response)
             return None
-        if request.acks == ALL and self._written:
+        if acks == ALL and self._written:
             durable = self._core.durable(self._written)
             return response if durable.is_done else durable.map(lambda _: response)
         return response
@@ -286,13 +282,24 @@ class _Produce:
             return self._core.topics.get(topic.name)
         return self._core.topics.by_id(topic.topic_id)
 
-    def _find(self, topic: TopicProduceData, index: int) -> "Partition":
-        found = self._topic(topic)
-        if found is None and self._call.api_version >= TOPIC_IDS_SINCE:
+    def _partition(self, topic: "Topic | None", index: int) -> "Partition":
+        if topic is None and self._call.api_version >= TOPIC_IDS_SINCE:
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_ID)
-        if found is None or not 0 <= index < len(found.partitions):
+        if topic is None or not 0 <= index < len(topic.partitions):
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return found.partitions[index]
+        return topic.partitions[index]
+
+
+def _opens_records(topic: "Topic") -> bool:
+    """All partitions of a topic have the same settings."""
+    try:
+        return topic.partitions[0].log.config.opens_records
+    except (KafkaError, OSError):
+        return False  # whoever writes it tells
+
+
+def _topic_response(topic: TopicProduceData, results: list[PartitionProduceResponse]) -> TopicProduceResponse:
+    return TopicProduceResponse(name=topic.name, topic_id=topic.topic_id, partition_responses=results)
 
 
 def _close_if_refused(response: ProduceResponse) -> None:
