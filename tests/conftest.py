@@ -2,12 +2,13 @@
 
 import os
 import signal
+from pathlib import Path
 from uuid import uuid4
 
 import hypothesis
 import pytest
 
-from tests import needs, spark_archive
+from tests import needs, spark_archive, tiers
 
 # Helpers that assert, named here because other folders import them before conformance/ is collected.
 pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
@@ -33,17 +34,26 @@ def pytest_configure(config: pytest.Config) -> None:
     ):  # sessions and drivers; masters, workers, Connect servers
         os.environ.setdefault(f"SPARK_{process}", spark_archive.java_options())
     config.stash[needs.LEFT_OUT] = {}
+    config.addinivalue_line(
+        "markers", "verify: runs in make verify instead of make test (see CONTRIBUTING.md)"
+    )
     config.addinivalue_line("markers", "thorough: runs only with --thorough (make spark), for its time")
     for name, (_, meaning) in needs.NEEDS.items():
         config.addinivalue_line("markers", f"{name}: {meaning}")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    needs.check(items)
+    needs.mark(items)
+    is_whole = all(Path(argument).is_dir() for argument in config.args) and not config.getoption("keyword")
+    tiers.mark(items, is_whole=is_whole)
     if not config.getoption("--thorough"):
         left_out = [item for item in items if item.get_closest_marker("thorough") is not None]
         items[:] = [item for item in items if item not in left_out]
         config.hook.pytest_deselected(items=left_out)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    needs.look_up(session.items)
 
 
 @pytest.hookimpl(tryfirst=True)

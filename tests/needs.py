@@ -43,7 +43,7 @@ def why_no_spark() -> str | None:
 def why_no_object_store() -> str | None:
     """The S3 server that tests run, and the jars by which Spark uses it."""
     if not OBJECT_STORE.is_dir():
-        return "an S3 server is not installed (make test installs it)"
+        return "an S3 server is not installed (make verify installs it)"
     try:
         hadoop_aws_jars()
     except JarsUnavailable as error:
@@ -106,13 +106,18 @@ def is_strict() -> bool:
     return os.environ.get("CI", "").lower() in {"true", "1"}
 
 
-def check(items: Iterable[pytest.Item]) -> None:
-    """Marks tests by their fixtures, and looks for what they need now: a download must not count as a test's time."""
+def mark(items: Iterable[pytest.Item]) -> None:
+    """Marks tests by their fixtures."""
     for item in items:
         if FIXTURES_THAT_NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.needs_kafka)
         if FIXTURES_THAT_NEED_A_JAVA_CLIENT.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.needs_java_client)
+
+
+def look_up(items: Iterable[pytest.Item]) -> None:
+    """Looks for what the selected tests need, before the first of them: a download must not count as a test's time."""
+    for item in items:
         unmet(item)
 
 

@@ -1,4 +1,4 @@
-"""`make test` in two processes: every folder runs in one of them, and a failure in any fails the whole."""
+"""`make test` and `make verify`: every folder runs, and a failure in any of them fails the whole."""
 
 import subprocess
 import sys
@@ -8,29 +8,32 @@ import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\n"
+VERIFIES = f"import pytest\n@pytest.mark.verify\n{PASSES}"
 
 
 @pytest.mark.parametrize(
-    ("texts", "status"),
+    ("folders", "status"),
     [
-        ([PASSES, PASSES], 0),
-        ([FAILS, PASSES], 1),
-        ([PASSES, FAILS], 1),
+        ({"fresh": PASSES, "spark": PASSES, "unit": VERIFIES}, 0),
+        ({"fresh": PASSES, "spark": FAILS, "unit": PASSES}, 1),
+        ({"fresh": VERIFIES}, 5),
     ],
 )
-def test_all_parts_decide_and_all_are_shown(texts: list[str], status: int, tmp_path: Path) -> None:
-    for folder, text in zip(("fresh", "spark"), texts, strict=True):
+def test_all_folders_decide_and_all_are_shown(folders: dict[str, str], status: int, tmp_path: Path) -> None:
+    for folder, text in folders.items():
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / "test_one.py").write_text(text)
     (tmp_path / "tools").mkdir()
     tool = tmp_path / "tools" / "run_tests.py"
     tool.write_text((REPOSITORY / "tools" / "run_tests.py").read_text())
-    (tmp_path / "pytest.ini").write_text("[pytest]\naddopts = --import-mode=importlib\n")
-    ran = subprocess.run(
-        [sys.executable, str(tool)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+    (tmp_path / "pytest.ini").write_text(
+        "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n    verify: in make verify only\n"
     )
+    command = [sys.executable, str(tool), "-m", "not verify"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     assert ran.returncode == status, ran.stdout + ran.stderr
-    words = [f"1 {'passed' if text is PASSES else 'failed'}" for text in texts]
-    first, _, second = ran.stdout.partition("\n=== ")
-    assert words[0] in first
-    assert words[1] in second
+    shown, _, summary = ran.stdout.partition("\n=== All folders\n")
+    said = {PASSES: "1 passed", FAILS: "1 failed", VERIFIES: "1 deselected"}
+    for folder, text in folders.items():
+        assert said[text] in shown.partition(f"\n=== {folder}\n")[2].partition("\n=== ")[0]
+        assert any(line.split()[0] == folder and said[text] in line for line in summary.splitlines())

@@ -10,10 +10,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.timeout(600)
-def test_a_consumer_that_is_interrupted_woken_and_closed_at_any_moment_loses_nothing() -> None:
+@pytest.mark.parametrize("lives", [1, 3])
+def test_a_consumer_that_is_interrupted_woken_and_closed_at_any_moment_loses_nothing(lives: int) -> None:
     """In a process of its own: what the broker's engine does is watched, and signals need the main thread."""
     done = subprocess.run(
-        [sys.executable, "-m", "tests.simulation.path.threads", "--seeds", "3"],
+        [sys.executable, "-m", "tests.simulation.path.threads", "--seeds", str(lives)],
         cwd=ROOT,
         capture_output=True,
         text=True,

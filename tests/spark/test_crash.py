@@ -139,6 +139,8 @@ class Program:
 @pytest.mark.parametrize(
     ("acknowledge", "kills", "options"),
     [
+        pytest.param("commit", ["sink@1"], {"has_outcomes": True}, id="commit-once"),
+        pytest.param("handoff", ["handed_off@1 kept"], {"sink": "parquet"}, id="handoff-once"),
         pytest.param("commit", COMMIT_KILLS[::2], {"has_outcomes": True}, id="commit-with-outcomes"),
         pytest.param(
             "handoff", kept(HANDOFF_KILLS[1::2]), {"sink": "parquet"}, id="handoff-locks-kept-parquet"
