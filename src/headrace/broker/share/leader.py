@@ -74,11 +74,13 @@ class ShareLeader:
         core.topics.on_deleted.append(self._note_topic_deleted)
         core.settings.on_changed.append(lambda: self._wake(list(self._loaded.values())))
         core.settings.on_group_changed.append(lambda group_id: self._wake(self.loaded(group_id)))
+        self._fetches = core.metrics.counter("TotalShareFetchRequestsPerSec")
+        self._acknowledgements = core.metrics.counter("TotalShareAcknowledgementRequestsPerSec")
         core.metrics.gauge("ShareSessionsCount", lambda: len(self.sessions))
         core.metrics.gauge("SharePartitionsCount", lambda: len(self._loaded))
 
     def fetch(self, request: ShareFetchRequest, call: Call) -> ShareFetchResponse | Later[ShareFetchResponse]:
-        self._core.metrics.count("TotalShareFetchRequestsPerSec")
+        self._fetches.value += 1
         group_id, member_id = identify(request.group_id, request.member_id)
         check_fetch(request)
         acks = acks_of(request)
@@ -109,7 +111,7 @@ class ShareLeader:
     def acknowledge(
         self, request: ShareAcknowledgeRequest, call: Call
     ) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
-        self._core.metrics.count("TotalShareAcknowledgementRequestsPerSec")
+        self._acknowledgements.value += 1
         group_id, member_id = identify(request.group_id, request.member_id)
         try:
             session = self.sessions.acknowledge(group_id, member_id, request.share_session_epoch)
@@ -429,10 +431,14 @@ class _Fetch:
                 yield
 
     def _readable(self, place: TopicPartition, limit: int) -> tuple[LoadedPartition, int] | None:
-        """How much could be read there, up to `limit`; None where it has failed, which is that partition's trouble."""
+        """How much could be read there, up to `limit`; None where it has failed, which is that partition's trouble.
+
+        If one byte of a single partition is enough, `acquire` finds out by itself.
+        """
         try:
             loaded = self._leader.load(self._session.group_id, place)
-            return loaded, loaded.readable_bytes(limit)
+            is_enough = limit == 1 and len(self._places) == 1
+            return loaded, 1 if is_enough else loaded.readable_bytes(limit)
         except KafkaError as error:
             self._answer.failed(place, error)
             return None

@@ -1,6 +1,6 @@
 """What ShareFetch and ShareAcknowledge have in common on the way out: results by partition, in topics."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.broker.share.loaded import Handed
@@ -55,29 +55,26 @@ class FetchAnswer:
         for place in places:
             topics.setdefault(place[0], []).append(self._partition(place))
             session.listed(place, has_error=place in self._errors)
-        errors = [
-            *self._errors.values(),
-            *(error for error in self._acknowledged.values() if error is not None),
-        ]
-        return fetch.ShareFetchResponse(
+        response = fetch.ShareFetchResponse(
             acquisition_lock_timeout_ms=lock_ms(self._core, self._group_id),
             responses=[
                 fetch.ShareFetchableTopicResponse(topic_id=topic_id, partitions=partitions)
                 for topic_id, partitions in topics.items()
             ],
-            node_endpoints=[
-                fetch.NodeEndpoint(node_id=self._core.node_id, host=self._core.host, port=self._core.port)
-            ]
-            if _names_leader(errors)
-            else (),
         )
+        if _names_leader(*self._errors.values(), *self._acknowledged.values()):
+            core = self._core
+            response.node_endpoints = [
+                fetch.NodeEndpoint(node_id=core.node_id, host=core.host, port=core.port)
+            ]
+        return response
 
     def _partition(self, place: TopicPartition) -> fetch.PartitionData:
         error = self._errors.get(place)
         refused = self._acknowledged.get(place)
         handed = self._handed.get(place)
         leader = fetch.LeaderIdAndEpoch()
-        if _names_leader(error for error in (error, refused) if error is not None):
+        if _names_leader(error, refused):
             leader = fetch.LeaderIdAndEpoch(leader_id=self._core.node_id, leader_epoch=self._epoch(place))
         return fetch.PartitionData(
             partition_index=place[1],
@@ -125,7 +122,7 @@ def acknowledge_response(
             for topic_id, partitions in topics.items()
         ],
         node_endpoints=[acknowledge.NodeEndpoint(node_id=core.node_id, host=core.host, port=core.port)]
-        if _names_leader(error for error in results.values() if error is not None)
+        if _names_leader(*results.values())
         else (),
     )
 
@@ -134,5 +131,6 @@ def lock_ms(core: "BrokerCore", group_id: str) -> int:
     return core.settings.group_int(group_id, "share.record.lock.duration.ms")
 
 
-def _names_leader(errors: Iterable[KafkaError]) -> bool:
-    return any(error.code in LEADER_ERRORS for error in errors)
+def _names_leader(*errors: KafkaError | None) -> bool:
+    codes = {error.code for error in errors if error is not None}
+    return bool(codes) and not codes.isdisjoint(LEADER_ERRORS)
