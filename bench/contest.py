@@ -27,6 +27,8 @@ class Measure:
     is_more_better: bool
     targets: Mapping[str, Target] = field(default_factory=dict, hash=False, compare=False)
     """By contender."""
+    limits: Mapping[tuple[str, str], float] = field(default_factory=dict, hash=False, compare=False)
+    """Goals in the measure's own unit, by setting and contender: the median is at least, or at most, this."""
 
 
 class Contest:
@@ -53,6 +55,12 @@ class Contest:
         return [mine / other for mine, other in pairs if other]
 
     def verdict(self, measure: Measure, setting: str, contender: str) -> str:
+        sign = ">=" if measure.is_more_better else "<="
+        limit = measure.limits.get((setting, contender))
+        if limit is not None:
+            value = median(self.values(measure, setting, contender))
+            is_met = value >= limit if measure.is_more_better else value <= limit
+            return f"{'met' if is_met else 'MISSED'}: wanted {sign} {render_number(limit)} {measure.unit}"
         target = measure.targets.get(contender)
         if target is None:
             return ""
@@ -61,7 +69,6 @@ class Contest:
             return ""
         ratio = median(ratios)
         is_met = ratio >= target.bound if measure.is_more_better else ratio <= target.bound
-        sign = ">=" if measure.is_more_better else "<="
         wanted = f"wanted {sign} {target.bound:g}"
         if target.reference == self.reference:
             return f"{'met' if is_met else 'MISSED'}: {wanted}"

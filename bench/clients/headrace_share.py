@@ -64,9 +64,9 @@ def consume_arrow(
     bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float, is_explicit: bool
 ) -> Figures:
     with ShareConsumer(_settings(bootstrap_servers, group, is_explicit=is_explicit)) as consumer:
+        batches = consumer.batches(timeout=GIVE_UP_S)  # which imports pyarrow
         joining = time.perf_counter()
         consumer.subscribe([topic])
-        batches = consumer.batches(timeout=GIVE_UP_S)
 
         def work_off() -> int:
             batch = next(batches)

@@ -1,13 +1,17 @@
-"""What lies between subscribing and the first record: as few requests as can be, and nothing that is compiled late."""
+"""What lies between subscribing and the first record: few requests, no waiting, nothing compiled or imported late."""
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from headrace import Admin, AsyncShareConsumer, Broker, Producer, ShareConsumer
+from headrace.client.cluster import Cluster
 from headrace.client.connection import Connection
+from headrace.client.core.member import MemberCore
 from headrace.wire import codec
 
 TOPIC, GROUP = "orders", "g"
@@ -20,11 +24,24 @@ FIRST_REQUESTS = [
     "ShareFetchRequest",
 ]
 
+LATE_IMPORTS = """
+import sys
+from headrace import ShareConsumer
+servers, group, topic = sys.argv[1:]
+with ShareConsumer(bootstrap_servers=servers, group_id=group) as consumer:
+    batches = consumer.batches(timeout=30)
+    before = set(sys.modules)
+    consumer.subscribe([topic])
+    batch = next(batches)
+    assert len(batch) == 1, batch
+    print(sorted(set(sys.modules) - before))
+"""
+
 
 @pytest.fixture
 def servers() -> Iterator[str]:
-    """A broker with one record, which the group reads from the start, and which lets the first member begin at once."""
-    with Broker(settings={"headrace.share.initial.rebalance.delay.ms": 0}) as broker:
+    """A broker with one record, which the group reads from the start. Its second heartbeat comes late."""
+    with Broker(settings={"headrace.share.settling.heartbeat.interval.ms": 5_000}) as broker:
         with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
             producer.send(TOPIC, b"one").result()
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
@@ -69,6 +86,43 @@ def test_an_async_consumer_asks_for_its_topics_while_it_joins(servers: str, requ
     assert first.count("MetadataRequest") == 1
 
 
+def test_an_assignment_that_comes_before_the_metadata_waits_for_nothing_else(
+    servers: str, requests: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_assigned, is_looked_up = asyncio.Event(), asyncio.Event()
+    fetch_metadata, refresh_ended = Cluster._fetch_metadata, Cluster._refresh_ended
+    heartbeat_responded = MemberCore.heartbeat_responded
+
+    async def fetch_late(self: Cluster, topics: list[Any], **given: Any) -> None:
+        if topics:
+            await is_assigned.wait()
+        if any(topic.name is None for topic in topics):  # the assignment's, by id
+            await is_looked_up.wait()
+        await fetch_metadata(self, topics, **given)
+
+    def look_up(self: Cluster, task: Any) -> None:
+        refresh_ended(self, task)
+        if is_assigned.is_set():
+            is_looked_up.set()
+
+    def respond(self: MemberCore, *given: Any, **named: Any) -> None:
+        heartbeat_responded(self, *given, **named)
+        is_assigned.set()
+
+    monkeypatch.setattr(Cluster, "_fetch_metadata", fetch_late)
+    monkeypatch.setattr(Cluster, "_refresh_ended", look_up)
+    monkeypatch.setattr(MemberCore, "heartbeat_responded", respond)
+
+    async def first_requests() -> list[str]:
+        async with AsyncShareConsumer(bootstrap_servers=servers, group_id=GROUP) as consumer:
+            consumer.subscribe([TOPIC])
+            while not await consumer.poll(1.0):
+                pass
+            return requests[: requests.index("ShareFetchRequest")]
+
+    assert asyncio.run(first_requests()).count("ShareGroupHeartbeatRequest") == 1
+
+
 def test_a_consumer_has_its_codecs_when_it_is_made(servers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     with ShareConsumer(bootstrap_servers=servers, group_id=GROUP) as consumer:
         late: list[str] = []
@@ -78,6 +132,12 @@ def test_a_consumer_has_its_codecs_when_it_is_made(servers: str, monkeypatch: py
         while not consumer.poll(1.0):
             pass
     assert late == []
+
+
+def test_rows_wait_for_no_import_after_batches_was_called(servers: str) -> None:
+    command = [sys.executable, "-c", LATE_IMPORTS, servers, GROUP, TOPIC]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (run.stdout, run.stderr) == ("[]\n", "")
 
 
 def _noted(build: Callable[[Any], Any], ending: str, late: list[str]) -> Callable[[Any], Any]:

@@ -7,7 +7,7 @@
         batch.reject(~good)
 
 The rows know their acquired ranges (`Rows`), so an answer for a mask is one pass over bytes for each range, and one for
-all rows of a range costs as much as one for a record. pyarrow is imported when the first batch is asked for.
+all rows of a range costs as much as one for a record. pyarrow is imported by `batches()`.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,6 +20,7 @@ from headrace.client.core.holdings import Arrival
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.decoding import ALL_TAKEN, TAKEN, Damaged, Gap, Piece, Rows, decode_into
 from headrace.wire.batches import BatchHeader
+from headrace.wire.fields import load_numpy
 
 if TYPE_CHECKING:
     from headrace.client.columns import ColumnBuilder
@@ -166,11 +167,13 @@ def _chained(before: Sequence[int], offsets: Sequence[int]) -> Sequence[int]:
 
 
 def require_arrow() -> None:
-    """ImportError, with the cure, where there is no pyarrow."""
+    """Imports all that rows need, so that the first of them wait for no import. ImportError with the cure."""
     try:
-        import_module("pyarrow")
+        import_module("pyarrow").array([])  # which imports pandas, where it is installed
+        import_module("headrace.client.columns")
     except ImportError as error:
         raise ImportError(NO_ARROW.format(error=error), name="pyarrow") from error
+    load_numpy()
 
 
 def take_rows(

@@ -609,8 +609,7 @@ class AsyncShareMember:
         else:
             with self.lock:
                 self.core.heartbeat_responded(response, now_ms=now_ms())
-            if self.core.placement.assignment and not self.core.placement.is_complete:
-                self._learn_known()
+            self._learn_known()
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
         self.pump()
         self.wake()
@@ -633,16 +632,21 @@ class AsyncShareMember:
         """Asks for the subscribed topics while the member joins, so that its first assignment need not wait for it."""
         with contextlib.suppress(KafkaError):  # whoever needs it asks again
             await self._cluster.refresh(topics)
+            if self._learn_known():  # the assignment was here first
+                self.pump()
 
-    def _learn_known(self) -> None:
+    def _learn_known(self) -> bool:
         """Places a new assignment without a request, where the metadata at hand has all of it."""
+        if not self.core.placement.assignment or self.core.placement.is_complete:
+            return False
         for topic_id, partitions in self.core.placement.assignment.items():
             topic = self._cluster.topic_by_id(topic_id)
             for partition in partitions:
                 known = None if topic is None else topic.partitions.get(partition)
                 if known is None or known.leader_id < 0:
-                    return
+                    return False
         self._learn()
+        return True
 
     def _learn(self) -> None:
         views = {}

@@ -8,9 +8,9 @@ epoch, the one before it (its last answer was lost), or 0 to join (again).
 
 Only partitions whose share state has been initialised are assigned. Here the caller initialises them at once, inside
 the heartbeat that first sees them. The first member of an empty group waits a moment for others (`initial_delay_ms`),
-so that members which start together share the backlog; from then on a small group is assigned anew at every change, a
-large one at intervals. While an assignment is in motion members are told a short heartbeat interval, so that it does
-not take until their next regular heartbeat for everyone to get work; at rest the configured one.
+so that members which start together share the backlog, if there is any; from then on a small group is assigned anew at
+every change, a large one at intervals. While an assignment is in motion members are told a short heartbeat interval, so
+that it does not take until their next regular heartbeat for everyone to get work; at rest the configured one.
 
 Deciding mutates nothing; `apply` makes decided or replayed changes so. Session deadlines and the instants of the last
 moves are no part of the journal: after a replay call `touch` for each member.
@@ -74,6 +74,11 @@ class ShareGroup:
     def is_empty(self) -> bool:
         return not self.members
 
+    @property
+    def is_assigned(self) -> bool:
+        """Somebody has been given partitions."""
+        return any(self.targets.values())
+
     def heartbeat(
         self, request: HeartbeatRequest, *, topics: TopicLookup, settings: GroupSettings, now_ms: int
     ) -> Heartbeat:
@@ -89,8 +94,8 @@ class ShareGroup:
         metadata_hash = self._fingerprint((name, *info) for name, info in known.items())
         epoch = self.epoch
         is_changed = before is None or metadata.subscribed != before.subscribed
-        delay_ms = self._delay_left(settings, now_ms) if known else 0
-        is_idle = bool(known) and not any(self.targets.values())  # nobody has been given anything yet
+        is_idle = bool(known) and not self.is_assigned
+        delay_ms = self._delay_left(settings, now_ms) if is_idle else 0
         is_due = is_idle and not delay_ms
         is_forgotten = is_due and epoch == self.assignment_epoch
         if is_changed or initialize or is_forgotten or metadata_hash != self.metadata_hash:

@@ -6,6 +6,8 @@ get their state before that, in `__share_group_state`; so the first answer of a 
 """
 
 import logging
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -13,6 +15,7 @@ from headrace.broker.groups.registry import Now
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.later import Later
 from headrace.share import errors
+from headrace.share.group import SMALL_GROUP_PARTITIONS
 from headrace.share.membership import (
     JOIN_EPOCH,
     LEAVE_EPOCH,
@@ -103,6 +106,12 @@ class ShareRequests:
         group = self._group_for(group_id, asked)
         now = self._coordinator.now()
         settings = self.settings(group_id)
+        if (
+            settings.initial_delay_ms
+            and not group.rules.is_assigned
+            and not self._has_backlog(group, asked.subscribed or ())
+        ):
+            settings = replace(settings, initial_delay_ms=0)
         beat = group.rules.heartbeat(asked, topics=group.topic_info, settings=settings, now_ms=now.ms)
         for topic_id, topic in beat.initialize.items():
             # Records were written to a partition of a topic the group reads: none of them may be passed over.
@@ -123,6 +132,30 @@ class ShareRequests:
         group.rules.touch(asked.member_id, now.ms + settings.session_ms)
         self._coordinator.watch(group)
         return _respond(asked.member_id, beat)
+
+    def _has_backlog(self, group: ShareGroup, subscribed: Iterable[str]) -> bool:
+        """Whether there is more than one record that members which start together could share.
+
+        A topic of very many partitions is not looked at: it counts as having some.
+        """
+        names = set(subscribed).union(*(member.subscribed for member in group.rules.members.values()))
+        topics = [topic for name in names if (topic := self._core.topics.get(name)) is not None]
+        if sum(len(topic.partitions) for topic in topics) > SMALL_GROUP_PARTITIONS:
+            return True
+        is_latest = self._core.settings.group_str(group.group_id, "share.auto.offset.reset") == "latest"
+        count = 0
+        for topic in topics:
+            for partition in topic.partitions:
+                log = partition.log
+                state = self._core.share_state.get(ShareKey(group.group_id, topic.id, partition.index))
+                if state is not None and state.start_offset != DECIDED_AT_THE_FIRST_FETCH:
+                    done = max(0, state.complete_count)
+                    count += max(0, log.end_offset - max(log.start_offset, state.start_offset) - done)
+                elif not is_latest:
+                    count += log.end_offset - log.start_offset
+                if count > 1:
+                    return True
+        return False
 
     def _group_for(self, group_id: str, asked: HeartbeatRequest) -> ShareGroup:
         group = self._registry.get(group_id)

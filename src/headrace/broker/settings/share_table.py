@@ -60,7 +60,8 @@ _HEADRACE = (
     _share(
         "headrace.share.initial.rebalance.delay.ms", 100,
         "How long the first member of an empty share group waits for others before it is assigned anything, so that "
-        "consumers which start together share the backlog.", 0, HOUR_MS,
+        "consumers which start together share the backlog. It does not wait if at most one record is to be delivered.",
+        0, HOUR_MS,
     ),
 )  # fmt: skip
 

@@ -13,6 +13,7 @@ from headrace.wire.share_state import ShareKey
 from tests.unit.broker.groups.share_world import REST_MS, SETTLING_MS, ShareWorld, assigned
 
 NONE = ErrorCode.NONE
+EARLIEST = {"share.auto.offset.reset": "earliest"}
 
 
 def test_the_first_heartbeat_of_a_fresh_group_is_answered_with_its_assignment(world: ShareWorld) -> None:
@@ -59,9 +60,12 @@ def test_the_settling_interval_is_a_setting_and_never_longer_than_the_other(tmp_
     world.close()
 
 
-def test_members_that_start_together_share_a_fresh_groups_partitions(tmp_path: Path) -> None:
+def test_members_that_start_together_share_a_fresh_groups_backlog(tmp_path: Path) -> None:
     world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
     topic_id = world.new_topic("t", 2)
+    world.write("t", 1)
+    world.write("t", 1, partition=1)
+    world.core.settings.replace_group("g", EARLIEST)
     first = world.heartbeat("a", 0, ["t"])
     assert (assigned(first), first.heartbeat_interval_ms) == ({}, 100)
     world.pass_time(30)
@@ -76,6 +80,8 @@ def test_members_that_start_together_share_a_fresh_groups_partitions(tmp_path: P
 def test_the_first_member_of_an_emptied_group_waits_for_others_again(tmp_path: Path) -> None:
     world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
     topic_id = world.new_topic("t")
+    world.write("t", 2)
+    world.core.settings.replace_group("g", EARLIEST)
     world.heartbeat("a", 0, ["t"])
     world.pass_time(10_000)
     world.heartbeat("a", -1)
@@ -83,6 +89,37 @@ def test_the_first_member_of_an_emptied_group_waits_for_others_again(tmp_path: P
     assert (assigned(again), again.heartbeat_interval_ms) == ({}, 100)
     world.pass_time(100)
     assert assigned(world.heartbeat("b", again.member_epoch)) == {topic_id: [0]}
+    world.close()
+
+
+@pytest.mark.parametrize(
+    ("records", "config"), [(0, EARLIEST), (1, EARLIEST), (500, {})], ids=["none", "one", "latest"]
+)
+def test_a_member_waits_for_no_others_where_there_is_nothing_to_share(
+    tmp_path: Path, records: int, config: dict[str, str]
+) -> None:
+    world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
+    topic_id = world.new_topic("t", 2)
+    if records:
+        world.write("t", records)
+    world.core.settings.replace_group("g", config)
+    assert assigned(world.heartbeat("a", 0, ["t"])) == {topic_id: [0, 1]}
+    world.write("t", 10)
+    assert assigned(world.heartbeat("b", 0, ["t"])) == {topic_id: [1]}
+    assert assigned(world.heartbeat("a", 2)) == {topic_id: [0]}
+    world.close()
+
+
+def test_a_backlog_of_which_all_is_settled_makes_nobody_wait(tmp_path: Path) -> None:
+    world = ShareWorld(tmp_path, headrace_share_initial_rebalance_delay_ms=100)
+    topic_id = world.new_topic("t")
+    world.write("t", 10)
+    key = ShareKey("g", topic_id, 0)
+    world.core.share_state.initialize(key, state_epoch=1, start_offset=10)
+    assert assigned(world.heartbeat("a", 0, ["t"])) == {topic_id: [0]}
+    world.heartbeat("a", -1)
+    world.write("t", 10)
+    assert assigned(world.heartbeat("b", 0, ["t"])) == {}
     world.close()
 
 
