@@ -1,7 +1,7 @@
 """The command's table of contents: what each subcommand takes. What it does is in its own file."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -10,22 +10,34 @@ from headrace.cli.demo.command import demo
 from headrace.cli.failures import Commands
 from headrace.version import __version__
 
-RUN, RECORDS, LOOK = "Run", "Send and take records", "Look after topics and groups"
+RUN, RECORDS, LOOK = "Run", "Produce and consume", "Manage topics and groups"
 HELP = """Kafka as a queue, in Python, processed on Spark.
 
-A topic holds records. The members of a share group take them as jobs from
-a queue: each record goes to one member, which accepts it, releases it for
-another try, or rejects it.
+A topic holds records. The members of a share group process them like jobs
+from a queue: each record goes to one member, which accepts it, releases it
+for another delivery, or rejects it.
 
 \b
-headrace serve                                        a broker on localhost:9092
+headrace serve                                       # on localhost:9092
 headrace topic create orders --partitions 2
-headrace produce orders < orders.txt                  a record for each line
-headrace consume orders -g kitchen --from-beginning   in as many terminals as you like
-headrace group describe kitchen                       what is left to do
+headrace produce orders < orders.txt                 # one record per line
+headrace consume orders -g kitchen --from-beginning  # in several terminals
+headrace group describe kitchen                      # shows the lag
 """
+ORDER = (
+    *("serve", "worker", "web", "demo", "backup", "log", "bench"),
+    *("produce", "consume", "dlq"),
+    *("topic", "group", "top", "state"),
+)
+
+
+class _InOrder(Commands):
+    def list_commands(self, ctx: Any) -> list[str]:
+        return sorted(super().list_commands(ctx), key=ORDER.index)
+
+
 app = typer.Typer(
-    name="headrace", cls=Commands, help=HELP, no_args_is_help=True, pretty_exceptions_enable=False
+    name="headrace", cls=_InOrder, help=HELP, no_args_is_help=True, pretty_exceptions_enable=False
 )
 app.command(rich_help_panel=RECORDS)(produce.produce)
 app.command(rich_help_panel=RECORDS)(consume.consume)
@@ -72,7 +84,7 @@ def serve(
         str | None,
         typer.Option(
             metavar="HOST:PORT",
-            help="Where to listen; port 0 picks a free one. Wins over `listeners`.",
+            help="The address to listen on. Port 0 chooses a free port. Overrides `listeners`.",
             show_default="localhost:9092",
         ),
     ] = None,
@@ -80,26 +92,27 @@ def serve(
         str | None,
         typer.Option(
             metavar="DIR",
-            help="Data directory; `:memory:` keeps nothing. Wins over `log.dirs`.",
+            help="The data directory. `:memory:` stores nothing on disk. Overrides `log.dirs`.",
             show_default="./headrace-data",
         ),
     ] = None,
     settings: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting; may be repeated."),
+        typer.Option("--set", metavar="KEY=VALUE", help="A broker setting. Can be repeated."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A server.properties file; --set wins over it.", dir_okay=False)
+        Path | None, typer.Option(help="A server.properties file. --set overrides it.", dir_okay=False)
     ] = None,
     http: Annotated[
         str | None,
         typer.Option(
-            metavar="HOST:PORT", help="Also serve the dashboard, /metrics, /healthz and /readyz here."
+            metavar="HOST:PORT",
+            help="Also serve the dashboard, /metrics, /healthz and /readyz at this address.",
         ),
     ] = None,
     token: web.Token = None,
     read_only: Annotated[
-        bool, typer.Option("--read-only", help="With --http: the dashboard changes nothing.")
+        bool, typer.Option("--read-only", help="With --http: do not allow changes in the dashboard.")
     ] = False,
     help_settings: Annotated[
         bool,
@@ -118,7 +131,10 @@ def serve(
 @app.command(rich_help_panel=RUN)
 def worker(
     queue: Annotated[
-        str, typer.Argument(metavar="MODULE:QUEUE", help="Where the Queue is, as in mail:queue.")
+        str,
+        typer.Argument(
+            metavar="MODULE:QUEUE", help="The module and the name of the Queue, for example mail:queue."
+        ),
     ],
     servers: Annotated[
         str | None,
@@ -127,25 +143,31 @@ def worker(
             "--bootstrap-server",
             metavar="HOST:PORT",
             envvar="HEADRACE_BOOTSTRAP_SERVER",
-            help="Brokers to use instead of the queue's own.",
+            help="Use these brokers instead of those of the queue.",
         ),
     ] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting; may be repeated.")
+        list[str] | None, typer.Option("-X", metavar="KEY=VALUE", help="A client setting. Can be repeated.")
     ] = None,
     config: Annotated[
         Path | None,
         typer.Option(
-            "--command-config", help="A properties file of client settings; -X wins over it.", dir_okay=False
+            "--command-config",
+            help="A properties file with client settings. -X overrides it.",
+            dir_okay=False,
         ),
     ] = None,
     http: Annotated[
         str | None,
-        typer.Option("--http", metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /healthz here."),
+        typer.Option(
+            "--http", metavar="HOST:PORT", help="Serve /metrics (Prometheus) and /healthz at this address."
+        ),
     ] = None,
-    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log what the worker does.")] = False,
+    verbose: Annotated[bool, typer.Option("-v", "--verbose", help="Log every task run.")] = False,
 ) -> None:
-    """Run the tasks of a queue until it is stopped (Ctrl+C or SIGTERM drains, a second one hurries).
+    """Run the tasks of a queue until it is stopped.
+
+    Ctrl+C or SIGTERM finishes the tasks that run. A second one stops at once.
 
     Example: headrace worker mail:queue -b localhost:9092
     """

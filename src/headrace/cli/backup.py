@@ -21,13 +21,13 @@ SOCKET_PATH_MAX = 103
 
 def backup(
     target: Annotated[
-        Path, typer.Argument(metavar="TARGET", help="The directory for the copy; new or empty.")
+        Path, typer.Argument(metavar="TARGET", help="The directory for the copy. It must be new or empty.")
     ],
     data: Annotated[
         Path,
         typer.Option(
             metavar="DIR",
-            help="The broker's data directory, on this machine.",
+            help="The data directory of the broker, on this machine.",
             show_default="./headrace-data",
         ),
     ] = DEFAULT_DATA,

@@ -13,9 +13,9 @@ CHECKOUT = Path(headrace.__file__).resolve().parents[2]
 
 
 def bench(ctx: typer.Context) -> None:
-    """Measure this broker and Apache Kafka side by side; needs a checkout of Headrace, and takes minutes.
+    """Compare this broker with Apache Kafka. Requires a checkout of Headrace and takes minutes.
 
-    What is behind `bench` goes to `python -m bench`: `headrace bench -- --help` shows it.
+    Options are passed to `python -m bench`. `headrace bench -- --help` lists them.
 
     \b
     headrace bench

@@ -43,39 +43,49 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="The group to be a member of.",
+            help="The group to join.",
             show_default=SHARE_GROUP,
             autocompletion=complete_group,
         ),
     ] = None,
-    accept: Annotated[bool, typer.Option("--accept", help="Answer: it is done. The default.")] = False,
+    accept: Annotated[
+        bool, typer.Option("--accept", help="Accept each record: it is processed. This is the default.")
+    ] = False,
     release: Annotated[
         bool,
-        typer.Option("--release", help="Answer: not now; it is delivered again, up to the group's limit."),
+        typer.Option(
+            "--release",
+            help="Release each record: it is delivered again, up to the delivery limit of the group.",
+        ),
     ] = False,
     reject: Annotated[
         bool,
         typer.Option(
-            "--reject", help="Answer: never; it is given up (to the dead letters, if there are any)."
+            "--reject",
+            help="Reject each record: it is not delivered again and goes to the dead-letter topic, if there is one.",
         ),
     ] = False,
     implicit: Annotated[
         bool,
-        typer.Option("--implicit/--explicit", help="Let the next poll accept, or answer for each record."),
+        typer.Option(
+            "--implicit/--explicit", help="Acknowledge records with the next poll, or each record separately."
+        ),
     ] = False,
     consumer_group: Annotated[
-        bool, typer.Option("--consumer-group", help="Join a consumer group, not a share group.")
+        bool, typer.Option("--consumer-group", help="Join a consumer group instead of a share group.")
     ] = False,
     from_beginning: Annotated[
         bool,
-        typer.Option("--from-beginning", help="A new group starts with the oldest records, not the next."),
+        typer.Option(
+            "--from-beginning", help="Start a new group at the oldest record instead of the next one."
+        ),
     ] = False,
     maximum: Annotated[
-        int | None, typer.Option("--max", "-n", metavar="N", min=1, help="Stop after so many records.")
+        int | None, typer.Option("--max", "-n", metavar="N", min=1, help="Stop after this number of records.")
     ] = None,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", metavar="SECONDS", min=0, help="Stop when none came for so long."),
+        typer.Option("--timeout", metavar="SECONDS", min=0, help="Stop if no record arrives for this long."),
     ] = None,
     format: Annotated[
         str | None,
@@ -88,18 +98,24 @@ def consume(
     ] = None,
     verbose: Annotated[
         bool,
-        typer.Option("--verbose", "-v", help="Time, partition, offset, deliveries, headers and key too."),
+        typer.Option(
+            "--verbose",
+            "-v",
+            help="Also print the timestamp, partition, offset, delivery count, headers and key.",
+        ),
     ] = False,
-    perf: Annotated[bool, typer.Option("--perf", help="Print how fast it went, not the records.")] = False,
+    perf: Annotated[
+        bool, typer.Option("--perf", help="Print the throughput instead of the records.")
+    ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Take records from topics and print them, as a member of a share group: every record goes to one member.
+    """Consume records as a member of a share group and print them. Each record goes to one member.
 
-    In a format %D is how often the record was delivered, %A when its lock
-    ends, in ms since 1970. --json prints an object a line.
+    In --format, %D is the delivery count of the record and %A the end of
+    its lock in milliseconds since 1970. --json prints one object per line.
 
     \b
     headrace consume orders --group kitchen

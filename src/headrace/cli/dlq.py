@@ -23,9 +23,7 @@ if TYPE_CHECKING:
     from headrace.client.dead_letters import Cause, DeadLetter, Listing, RedriveResult
     from headrace.wire.records import Record
 
-app = typer.Typer(
-    help="Look at dead letters, and send them back to where they came from.", no_args_is_help=True
-)
+app = typer.Typer(help="List dead letters and send them back to their original topics.", no_args_is_help=True)
 TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
 LETTERS_SHOWN_MAX = 50
 
@@ -55,20 +53,22 @@ def list_letters(
         str | None,
         typer.Argument(
             metavar="[GROUP|TOPIC]",
-            help="A share group, or a dead-letter topic; all of them, if none is named.",
+            help="A share group or a dead-letter topic. Default: all dead-letter topics.",
             autocompletion=_complete,
         ),
     ] = None,
-    letters: Annotated[bool, typer.Option("--letters", help="Every letter, not only their causes.")] = False,
+    letters: Annotated[
+        bool, typer.Option("--letters", help="List every dead letter, not only the causes.")
+    ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """List why records were given up, the most frequent cause first.
+    """List the causes of dead letters, the most frequent first.
 
-    WAITING letters can be sent back; CLAIMED ones were perhaps sent by a
-    redrive that was interrupted.
+    WAITING dead letters can be sent back. CLAIMED ones may already have been
+    sent back by a redrive that was interrupted.
 
     \b
     headrace dlq list
@@ -97,7 +97,8 @@ def show(
     letter: Annotated[
         str | None,
         typer.Argument(
-            metavar="[PARTITION@OFFSET]", help="As `dlq list --letters` names it; the newest, if none."
+            metavar="[PARTITION@OFFSET]",
+            help="The position, as shown by `dlq list --letters`. Default: the newest dead letter.",
         ),
     ] = None,
     server: Server = None,
@@ -105,7 +106,7 @@ def show(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Show one dead letter: where its record was, why it was given up, its headers and its body.
+    """Show one dead letter: its original position, its cause, its headers and its value.
 
     \b
     headrace dlq show mailers
@@ -140,23 +141,32 @@ def show(
 def redrive(
     name: Name,
     cause: Annotated[
-        str | None, typer.Option("--cause", metavar="ID", help="Only those, as `dlq list` names it.")
+        str | None,
+        typer.Option(
+            "--cause", metavar="ID", help="Only dead letters with this cause, as shown by `dlq list`."
+        ),
     ] = None,
     maximum: Annotated[
-        int | None, typer.Option("--max", "-n", metavar="N", min=1, help="Only the oldest so many.")
+        int | None,
+        typer.Option(
+            "--max", "-n", metavar="N", min=1, help="Only this number of dead letters, oldest first."
+        ),
     ] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Those too whose redrive was interrupted: they may be sent twice.")
+        bool,
+        typer.Option(
+            "--again", help="Include dead letters whose redrive was interrupted. They may be sent twice."
+        ),
     ] = False,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Make the changes, or only show them.")
     ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Send dead letters back to the partitions they came from. Each goes back once: what was sent is marked.
+    """Send dead letters back to their original partitions. Each is sent once: the redrive marks it.
 
     \b
     headrace dlq redrive mailers

@@ -33,11 +33,11 @@ app.add_typer(group_config.app, name="config")
 def list_groups(
     type: Annotated[
         list[str] | None,
-        typer.Option("--type", metavar="TYPE", help="share, consumer, classic or streams; may be repeated."),
+        typer.Option("--type", metavar="TYPE", help="share, consumer, classic or streams. Can be repeated."),
     ] = None,
     state: Annotated[
         list[str] | None,
-        typer.Option("--state", metavar="STATE", help="Empty, Stable, ...; may be repeated."),
+        typer.Option("--state", metavar="STATE", help="For example Empty or Stable. Can be repeated."),
     ] = None,
     server: Server = None,
     settings: Settings = None,
@@ -76,7 +76,7 @@ def delete(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Delete groups that have no members, with all that is known of what they have done.
+    """Delete groups and their offsets. The groups must have no members.
 
     \b
     headrace group delete mailers
@@ -98,7 +98,7 @@ def delete_offsets(
     topics: Annotated[
         list[str],
         typer.Option(
-            "--topic", "-t", metavar="TOPIC", help="May be repeated.", autocompletion=complete_topic
+            "--topic", "-t", metavar="TOPIC", help="A topic. Can be repeated.", autocompletion=complete_topic
         ),
     ],
     server: Server = None,
@@ -106,9 +106,9 @@ def delete_offsets(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Make a share group forget topics: where it stood in them, and what it had settled.
+    """Delete the offsets of a share group for some topics.
 
-    It would start there as a new group does.
+    The group then reads these topics like a new group.
 
     \b
     headrace group delete-offsets mailers --topic emails

@@ -26,14 +26,14 @@ def get(
         list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these settings.")
     ] = None,
     all_types: Annotated[
-        bool, typer.Option("--all", help="Those of consumer and streams groups too.")
+        bool, typer.Option("--all", help="Include the settings of consumer and streams groups.")
     ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Show a group's settings, and whether they were set or are the brokers' defaults.
+    """Show the settings of a group, and whether each was set or is a default of the broker.
 
     \b
     headrace group config get mailers
@@ -64,10 +64,11 @@ def get(
 def set_config(
     group: GroupName,
     changes: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="What to set.")
+        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Settings to change.")
     ] = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Reset a setting to its default. Can be repeated."),
     ] = None,
     server: Server = None,
     settings: Settings = None,

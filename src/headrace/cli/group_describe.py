@@ -29,26 +29,31 @@ def describe(
     groups: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[GROUP]...", help="All groups, if none is named.", autocompletion=complete_group
+            metavar="[GROUP]...", help="Groups. Default: all groups.", autocompletion=complete_group
         ),
     ] = None,
-    members: Annotated[bool, typer.Option("--members", help="Who is in it, and what they read.")] = False,
+    members: Annotated[
+        bool, typer.Option("--members", help="Show the members and their partitions.")
+    ] = False,
     state: Annotated[
-        bool, typer.Option("--state", help="How it is, and which broker looks after it.")
+        bool, typer.Option("--state", help="Show the state of the group and its coordinator.")
     ] = False,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="Where it stands and what is left to do. The default.")
+        bool,
+        typer.Option(
+            "--offsets", help="Show the start offset and the lag of each partition. This is the default."
+        ),
     ] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Epochs too.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Also show epochs.")] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Show where groups stand, who is in them, or how they are.
+    """Show the offsets, the members or the state of groups.
 
-    LAG is how many records are neither accepted nor given up. Columns are
-    those of Apache's kafka-share-groups.sh and kafka-consumer-groups.sh.
+    LAG is the number of records that are neither accepted nor archived. The
+    columns are those of kafka-share-groups.sh and kafka-consumer-groups.sh.
 
     \b
     headrace group describe mailers

@@ -37,37 +37,37 @@ def reset(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="A topic, or some partitions of it; may be repeated. All topics of the group, if none is named.",
+            help="A topic, or some of its partitions. Can be repeated. Default: all topics of the group.",
             autocompletion=complete_topic,
         ),
     ] = None,
-    to_earliest: Annotated[
-        bool, typer.Option("--to-earliest", help="To the oldest record there is.")
-    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the oldest record.")] = False,
     to_latest: Annotated[
-        bool, typer.Option("--to-latest", help="Behind the newest: skip everything.")
+        bool, typer.Option("--to-latest", help="To the end: skip all existing records.")
     ] = False,
     to_datetime: Annotated[
         str | None,
         typer.Option(
-            "--to-datetime", metavar="TIME", help="To the first record since then, as 2026-11-15T12:30 (UTC)."
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record at or after this time, for example 2026-11-15T12:30 (UTC).",
         ),
     ] = None,
     to_offset: Annotated[
-        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To an offset; needs --topic.")
+        int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset. Requires --topic.")
     ] = None,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Make the changes, or only show them.")
     ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Move where a group stands, back or forth. The group must have no members.
+    """Reset the offsets of a group. The group must have no members.
 
-    What a share group had settled there is forgotten: records from the new
-    start on are delivered (again).
+    A share group loses its acknowledgements in these partitions: all records
+    from the new start offset are delivered, even if they were before.
 
     \b
     headrace group reset mailers --to-earliest

@@ -47,7 +47,7 @@ def check(directory: Directory, json: Json = False) -> None:
 def repair(
     directory: Directory,
     execute: Annotated[
-        bool, typer.Option("--execute/--dry-run", help="Do it, or only show what would be done.")
+        bool, typer.Option("--execute/--dry-run", help="Make the changes, or only show them.")
     ] = False,
     json: Json = False,
 ) -> None:

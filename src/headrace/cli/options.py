@@ -42,7 +42,7 @@ Server = Annotated[
         "-b",
         metavar="HOST:PORT",
         envvar=SERVER_VARIABLE,
-        help="A broker of the cluster; several with commas between them.",
+        help="A broker of the cluster, or several separated by commas.",
         show_default=DEFAULT_SERVER,
         rich_help_panel=CONNECTION,
     ),
@@ -53,7 +53,7 @@ Settings = Annotated[
         "--setting",
         "-X",
         metavar="KEY=VALUE",
-        help="A client setting by Kafka's name; may be repeated.",
+        help="A client setting, with its Kafka name. Can be repeated.",
         rich_help_panel=CONNECTION,
     ),
 ]
@@ -63,22 +63,24 @@ CommandConfig = Annotated[
         "--command-config",
         metavar="FILE",
         dir_okay=False,
-        help="A properties file of client settings; -X wins over it.",
+        help="A properties file with client settings. -X overrides it.",
         rich_help_panel=CONNECTION,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON, for machines.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 TopicName = Annotated[
-    str, typer.Argument(metavar="TOPIC", help="The topic's name.", autocompletion=complete_topic)
+    str, typer.Argument(metavar="TOPIC", help="The name of the topic.", autocompletion=complete_topic)
 ]
 TopicNames = Annotated[
-    list[str], typer.Argument(metavar="TOPIC...", help="Names of topics.", autocompletion=complete_topic)
+    list[str],
+    typer.Argument(metavar="TOPIC...", help="The names of the topics.", autocompletion=complete_topic),
 ]
 GroupName = Annotated[
-    str, typer.Argument(metavar="GROUP", help="The group's name.", autocompletion=complete_group)
+    str, typer.Argument(metavar="GROUP", help="The name of the group.", autocompletion=complete_group)
 ]
 GroupNames = Annotated[
-    list[str], typer.Argument(metavar="GROUP...", help="Names of groups.", autocompletion=complete_group)
+    list[str],
+    typer.Argument(metavar="GROUP...", help="The names of the groups.", autocompletion=complete_group),
 ]
 
 

@@ -44,48 +44,61 @@ def produce(
     files: Annotated[
         list[Path] | None,
         typer.Argument(
-            metavar="[FILE]...", help="Read these, not standard input.", exists=True, dir_okay=False
+            metavar="[FILE]...",
+            help="Read these files instead of standard input.",
+            exists=True,
+            dir_okay=False,
         ),
     ] = None,
     key_separator: Annotated[
         str | None,
         typer.Option(
-            "--key-separator", "-K", metavar="TEXT", help="What stands between key and value in a line."
+            "--key-separator",
+            "-K",
+            metavar="TEXT",
+            help="The text that separates the key from the value in each line.",
         ),
     ] = None,
     headers: Annotated[
         list[str] | None,
         typer.Option(
-            "--header", "-H", metavar="NAME=VALUE", help="A header for each record; may be repeated."
+            "--header", "-H", metavar="NAME=VALUE", help="A header to add to each record. Can be repeated."
         ),
     ] = None,
     partition: Annotated[
         int | None,
         typer.Option(
-            "--partition", "-p", min=0, help="Into this one.", show_default="by key, else at random"
+            "--partition",
+            "-p",
+            min=0,
+            help="Send all records to this partition.",
+            show_default="by key, otherwise random",
         ),
     ] = None,
     compression: Annotated[
-        Compression | None, typer.Option("--compression", "-z", help="How batches are compressed.")
+        Compression | None, typer.Option("--compression", "-z", help="The compression of record batches.")
     ] = None,
-    whole: Annotated[bool, typer.Option("--whole", help="Each file is one record, not its lines.")] = False,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="Send each file as one record instead of one record per line.")
+    ] = False,
     rate: Annotated[
         float | None,
         typer.Option(
-            "--rate", metavar="N", help="At most so many records a second.", show_default="no limit"
+            "--rate", metavar="N", help="The maximum number of records per second.", show_default="no limit"
         ),
     ] = None,
     number: Annotated[
-        int | None, typer.Option("--count", "-c", metavar="N", min=1, help="Stop after so many records.")
+        int | None,
+        typer.Option("--count", "-c", metavar="N", min=1, help="Stop after this number of records."),
     ] = None,
     perf: Annotated[
         bool,
         typer.Option("--perf", help=f"Send made-up records ({PERF_COUNT:,}, or --count) and print how fast."),
     ] = False,
     size: Annotated[
-        int, typer.Option("--size", min=0, help="Bytes of a record's value, with --perf.")
+        int, typer.Option("--size", min=0, help="The size of each value in bytes, with --perf.")
     ] = PERF_SIZE,
-    create: Annotated[bool, typer.Option("--create", help="Create the topic if there is none.")] = False,
+    create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,

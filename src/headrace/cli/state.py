@@ -36,20 +36,22 @@ def state(
             "--topic",
             "-t",
             metavar="TOPIC[:0,1]",
-            help="Only this topic, or these partitions of it; may be repeated.",
+            help="Only this topic, or some of its partitions. Can be repeated.",
             autocompletion=complete_topic,
         ),
     ] = None,
     raw: Annotated[
         bool,
-        typer.Option("--raw", help="The records of __share_group_state, as Apache's formatter prints them."),
+        typer.Option(
+            "--raw", help="Print the records of __share_group_state in the format of Apache Kafka's tools."
+        ),
     ] = False,
     http: Annotated[
         str | None,
         typer.Option(
             "--http",
             metavar="HOST:PORT",
-            help="Ask a broker's dashboard (`headrace serve --http`): it knows who holds a record, and for how long.",
+            help="Ask the dashboard of a broker (`headrace serve --http`) for holders and lock times, too.",
         ),
     ] = None,
     token: Annotated[
@@ -57,22 +59,23 @@ def state(
         typer.Option(
             "--token",
             envvar="HEADRACE_WEB_TOKEN",
-            help="The dashboard's, if it asks for one.",
+            help="The token of the dashboard, if it requires one.",
             show_default=False,
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option("--runs", min=1, help="The most runs to list for each partition.")
+        int,
+        typer.Option("--runs", min=1, help="The maximum number of offset ranges to list for each partition."),
     ] = 20,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Draw what a share group has done with each partition: the window of records it is at work on.
+    """Show the state of each share-partition of a share group: its in-flight records.
 
-    Everything before the window is settled. Within it every record has a
-    state of its own and a count of deliveries.
+    All records before the in-flight window are processed. Each record within
+    it has a state and a delivery count.
 
     \b
     headrace state mailers

@@ -34,21 +34,19 @@ Lags = dict[str, "deque[int]"]
 
 
 def top(
-    once: Annotated[
-        bool, typer.Option("--once", help="Look twice, print once and end; for scripts.")
-    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit. For scripts.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.2, max=60, help="Seconds between two looks.")
+        float, typer.Option("--interval", "-i", min=0.2, max=60, help="The refresh interval in seconds.")
     ] = 2.0,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Watch groups and topics: what is left to do, how fast it is done, how fast more comes. Ctrl+C ends.
+    """Watch the lag and the rates of groups and topics. Ctrl+C stops it.
 
-    DONE/S is records a second that a group has settled, IN/S records a
-    second that came into a topic.
+    DONE/S is the number of records per second that a group completes, IN/S
+    the number of records per second that are written to a topic.
 
     \b
     headrace top

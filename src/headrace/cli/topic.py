@@ -22,7 +22,7 @@ from headrace.cli.render import count, print_json, print_table
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 Configs = Annotated[
     list[str] | None,
-    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting; may be repeated."),
+    typer.Option("--config", "-c", metavar="KEY=VALUE", help="A topic setting. Can be repeated."),
 ]
 
 
@@ -30,17 +30,21 @@ Configs = Annotated[
 def create(
     topics: TopicNames,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="Into how many partitions it is split.")
+        int, typer.Option("--partitions", "-p", min=1, help="The number of partitions.")
     ] = 1,
     replication_factor: Annotated[
         int | None,
         typer.Option(
-            "--replication-factor", "-r", min=1, help="Copies of each partition.", show_default="the brokers'"
+            "--replication-factor",
+            "-r",
+            min=1,
+            help="The number of replicas of each partition.",
+            show_default="the default of the brokers",
         ),
     ] = None,
     configs: Configs = None,
     if_not_exists: Annotated[
-        bool, typer.Option("--if-not-exists", help="Be content with a topic that exists.")
+        bool, typer.Option("--if-not-exists", help="Succeed if the topic already exists.")
     ] = False,
     server: Server = None,
     settings: Settings = None,
@@ -82,7 +86,7 @@ def create(
 
 @app.command("list")
 def list_topics(
-    internal: Annotated[bool, typer.Option("--internal", help="Kafka's own topics too.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
@@ -109,14 +113,14 @@ def list_topics(
 def describe(
     topics: TopicNames,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Every setting, not only those that were set.")
+        bool, typer.Option("--verbose", "-v", help="Show every setting, not only those that were changed.")
     ] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Show where a topic's partitions are, how many records they hold, and its settings.
+    """Show the partitions of a topic, their records and the topic's settings.
 
     \b
     headrace topic describe orders
@@ -167,18 +171,20 @@ def describe(
 def alter(
     topic: TopicName,
     partitions: Annotated[
-        int | None, typer.Option("--partitions", "-p", min=1, help="Grow to this many; topics never shrink.")
+        int | None,
+        typer.Option("--partitions", "-p", min=1, help="The new number of partitions. It can only grow."),
     ] = None,
     configs: Configs = None,
     unset: Annotated[
-        list[str] | None, typer.Option("--unset", metavar="KEY", help="Put a setting back to its default.")
+        list[str] | None,
+        typer.Option("--unset", metavar="KEY", help="Reset a setting to its default. Can be repeated."),
     ] = None,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Change a topic: more partitions, other settings.
+    """Add partitions to a topic or change its settings.
 
     \b
     headrace topic alter orders --partitions 4
@@ -208,7 +214,7 @@ def delete(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Delete topics with all their records. There is no way back.
+    """Delete topics and all their records. This cannot be undone.
 
     \b
     headrace topic delete orders audit

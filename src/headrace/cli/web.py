@@ -24,7 +24,7 @@ Token = Annotated[
         "--token",
         metavar="TOKEN",
         envvar=TOKEN_VARIABLE,
-        help="What visitors must know. Beyond loopback one is made up and printed if none is given.",
+        help="Require this token. Default: none on loopback, otherwise a random one, which is printed.",
         show_default=False,
     ),
 ]
@@ -32,17 +32,18 @@ Token = Annotated[
 
 def web(
     listen: Annotated[
-        str, typer.Option(metavar="HOST:PORT", help="Where browsers find it; port 0 picks a free one.")
+        str,
+        typer.Option(metavar="HOST:PORT", help="The address of the dashboard. Port 0 chooses a free port."),
     ] = DEFAULT_LISTEN,
     token: Token = None,
-    read_only: Annotated[bool, typer.Option("--read-only", help="Show everything, change nothing.")] = False,
+    read_only: Annotated[bool, typer.Option("--read-only", help="Do not allow changes.")] = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show a cluster in the browser: groups, windows, records, dead letters. Ctrl+C stops it.
+    """Serve a dashboard of a cluster: groups, in-flight records, topics, dead letters. Ctrl+C stops it.
 
-    Against a broker of ours, `headrace serve --http` shows more: who holds a record, and for how long.
+    For a Headrace broker, `headrace serve --http` also shows the member that holds each record and the end of its lock.
 
     \b
     headrace web -b localhost:9092

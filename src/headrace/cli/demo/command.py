@@ -41,9 +41,9 @@ def demo(
     settings: Settings = None,
     command_config: CommandConfig = None,
 ) -> None:
-    """Play the whole story of a queue: share consumers, Spark killed and restarted, dead letters, and the account.
+    """Run the demo: share consumers, Spark killed and restarted, dead letters, and a final count of every record.
 
-    Without -b it brings its own broker. It exits with 1 if one order is lost, or counted twice.
+    Without -b it starts its own broker. It exits with status 1 if a record is lost or counted twice.
 
     \b
     headrace demo
