@@ -10,7 +10,8 @@ The points, in the order in which a micro-batch passes them:
     logged      Spark's offset log holds them; nothing else has happened
     handed_off  the reader has done what it does then (with handoff: sent ACCEPT)
     task        a task has begun to read
-    sink        the sink has its effect, Spark has not committed   (in the program, not here)
+    sending     a task of `kafka-headrace-killing` has sent some of its records, not all
+    sink        the sink has its effect, Spark has not committed   (in the program, if it is not the one above)
     unsettled   Spark has committed; nothing is acknowledged
     settled     acknowledgements are sent and, as far as there was time, confirmed
 """
@@ -23,13 +24,15 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import InputPartition
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceStreamArrowWriter, InputPartition
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
 from headrace.spark.driver import Driver
 from headrace.spark.options import SourceOptions
 from headrace.spark.reader import ShareStreamReader
+from headrace.spark.sink import KafkaSink, Written
 from headrace.spark.source import KafkaShareSource
 
 
@@ -105,3 +108,33 @@ class KillingSource(KafkaShareSource):
 
     def streamReader(self, schema: StructType) -> KillingReader:  # noqa: N802
         return KillingReader(SourceOptions.parse(self.options))
+
+
+class KillingWriter(DataSourceStreamArrowWriter):
+    def __init__(self, writer: DataSourceStreamArrowWriter) -> None:
+        self._writer = writer
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        context = TaskContext.get()
+        assert context is not None
+        sequence = int(context.getLocalProperty("streaming.sql.batchId") or "0") + 1
+        written: Written = self._writer.write(_until(iterator, "sending", sequence))
+        die_at("sink", sequence)
+        return written
+
+
+def _until(batches: Iterator[pa.RecordBatch], point: str, sequence: int) -> Iterator[pa.RecordBatch]:
+    """The batches; the point is passed when the second one is asked for."""
+    for number, batch in enumerate(batches):
+        if number == 1:
+            die_at(point, sequence)
+        yield batch
+
+
+class KillingSink(KafkaSink):
+    @classmethod
+    def name(cls) -> str:
+        return "kafka-headrace-killing"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KillingWriter:  # noqa: N802
+        return KillingWriter(super().streamWriter(schema, overwrite))

@@ -3,7 +3,7 @@
 Both sinks are repeatable for one batch id. SQLite: one transaction replaces what that micro-batch wrote before.
 Parquet: a manifest names the files of each micro-batch once; at the end of a run that was not killed, what Spark reads
 of them is put into SQLite too. Every effect is a row (batch id, number, delivery count, outcome), so a record that was
-processed twice shows as two rows, and a lost one as none.
+processed twice shows as two rows, and a lost one as none. With "kafka", the records go to that topic instead.
 """
 
 import json
@@ -18,7 +18,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 
 from headrace.spark import process
-from tests.spark.killing import KillingSource, die_at
+from tests.spark.killing import KillingSink, KillingSource, die_at
 
 KEYS = ("topic", "partition", "offset", "deliveryCount")
 NUMBER = "CAST(CAST(value AS STRING) AS INT) AS number"
@@ -37,7 +37,7 @@ def main() -> None:
     )
     spark.dataSource.register(KillingSource)
     stream = spark.readStream.format("kafka-share-killing").options(**settings["options"]).load()
-    run = to_parquet if settings["parquet"] else to_sqlite
+    run = to_kafka if settings["kafka"] else to_parquet if settings["parquet"] else to_sqlite
     run(spark, stream, settings)
     spark.stop()
 
@@ -68,6 +68,19 @@ def to_parquet(spark: SparkSession, stream: DataFrame, settings: dict[str, Any])
     writer.trigger(availableNow=True).start().awaitTermination()
     rows = spark.read.parquet(settings["parquet"]).collect()
     replace(settings["database"], 0, [(0, row.number, row.deliveryCount, "accept") for row in rows])
+
+
+def to_kafka(spark: SparkSession, stream: DataFrame, settings: dict[str, Any]) -> None:
+    """At least once: a task that dies has sent records, which its next run sends again."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "20")
+    spark.dataSource.register(KillingSink)
+    options = settings["options"]
+    writer = stream.select("key", "value").writeStream.format("kafka-headrace-killing")
+    writer.option("kafka.bootstrap.servers", options["kafka.bootstrap.servers"]).option(
+        "topic", settings["kafka"]
+    )
+    writer.option("checkpointLocation", options["checkpointLocation"])
+    writer.trigger(availableNow=True).start().awaitTermination()
 
 
 def die_when_written(folder: str) -> None:

@@ -62,6 +62,7 @@ class Program:
         self._settings = {
             "database": str(self._database),
             "parquet": str(queue.folder / "parquet") if sink == "parquet" else "",
+            "kafka": f"{queue.topic}-out" if sink == "kafka" else "",
             "outcomes": has_outcomes,
             "options": {
                 "kafka.bootstrap.servers": queue.bootstrap_servers,

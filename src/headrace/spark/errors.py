@@ -19,3 +19,7 @@ class DataLossError(SourceError):
 
 class OutcomeError(SourceError):
     """An outcome cannot be recorded: the micro-batch does not hold the record, or the mode has no such outcome."""
+
+
+class ColumnError(SourceError, TypeError):
+    """A DataFrame lacks a column that the sink needs, or the column has another type or a null."""

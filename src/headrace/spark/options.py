@@ -150,7 +150,7 @@ class SourceOptions:
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SourceOptions":
         """OptionError, with the cure, for the first thing that is wrong."""
-        rest, spelled = _spell(given)
+        rest, spelled = spell(given)
         for ignored in _IGNORED:
             rest.pop(ignored, None)
         for name, why in _REFUSED.items():
@@ -268,7 +268,7 @@ _MEMBER = {
 """What fits a member that holds much for long, where the user says nothing."""
 
 
-def _spell(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+def spell(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     """The options by name, in lower case and `properties.*` as `kafka.*`; and how each was spelled.
 
     Blanks around our own are cut. `kafka.*` is the client's to read: a password may end with a blank.
@@ -335,10 +335,10 @@ def _client(rest: dict[str, str], group: str) -> ShareSettings:
     try:
         return ShareSettings.parse(given, group_id=group, share_acknowledgement_mode="explicit", **ours)
     except ConfigError as error:
-        raise OptionError(_prefixed(str(error))) from None
+        raise OptionError(prefixed(str(error))) from None
 
 
-def _prefixed(text: str) -> str:
+def prefixed(text: str) -> str:
     """The client's words about a setting, with the name that it has here."""
     unknown = "unknown setting "
     if text.startswith(unknown):

@@ -1,4 +1,4 @@
-"""The data source as Spark finds it: `kafka-share`, and its sink `kafka-share-ack`.
+"""The data source as Spark finds it: `kafka-share`; and `register`, for the sinks, too.
 
 from headrace.spark import register
 register(spark)
@@ -28,6 +28,7 @@ from headrace.spark.errors import OptionError
 from headrace.spark.options import SourceOptions
 from headrace.spark.processing import MODE, OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
+from headrace.spark.sink import KafkaSink
 
 
 class KafkaShareSource(DataSource):  # type: ignore[misc]
@@ -76,16 +77,16 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
-        raise OptionError("kafka-share is a source. To produce to Kafka use Spark's own format kafka.")
+        raise OptionError("kafka-share is a source. To produce to Kafka use format kafka-headrace.")
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
         raise OptionError(
-            "kafka-share is a source. To produce to Kafka use Spark's own format kafka; to say what became of records "
-            "use format kafka-share-ack."
+            "kafka-share is a source. To produce to Kafka use format kafka-headrace; to say what became of records use "
+            "format kafka-share-ack."
         )
 
 
 def register(spark: SparkSession) -> None:
-    """Makes format("kafka-share") and format("kafka-share-ack") known to a session."""
-    spark.dataSource.register(KafkaShareSource)
-    spark.dataSource.register(KafkaShareAckSink)
+    """Makes the formats kafka-share, kafka-share-ack and kafka-headrace known to a session."""
+    for source in (KafkaShareSource, KafkaShareAckSink, KafkaSink):
+        spark.dataSource.register(source)
