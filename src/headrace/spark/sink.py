@@ -7,7 +7,7 @@
         .option("checkpointLocation", "checkpoints/scored")
         .start())
 
-SinkColumns and options are those of Spark's own Kafka sink. A task is done when every record of it is acknowledged, so
+Columns and options are those of Spark's own Kafka sink. A task is done when every record of it is acknowledged, so
 Spark never commits a micro-batch that Kafka does not have. A task or micro-batch that runs again sends its records
 again: at least once, as with Spark's own sink. docs/decisions/0013-the-kafka-sink-is-at-least-once.md says why.
 """
