@@ -51,6 +51,8 @@ RECORDS = 3_000
 BATCH = 15
 CALLS = 80
 LOCK_MS = 1_500
+SESSION_MS = 10_000
+"""A consumer that is closed without time to leave its group keeps its partition until its session ends."""
 ENDS = (Cause.EXHAUST, Cause.EXHAUST_TO_DEAD_LETTERS)
 DRAIN_POLLS = 600
 """So many polls of a tenth of a second at most are made for what is left in the end."""
@@ -170,6 +172,10 @@ class Stress:
             "group.share.record.lock.duration.ms": LOCK_MS,
             "group.share.min.record.lock.duration.ms": LOCK_MS,
             "group.share.delivery.count.limit": 10,
+            "group.share.session.timeout.ms": SESSION_MS,
+            "group.share.min.session.timeout.ms": SESSION_MS,
+            "group.share.heartbeat.interval.ms": SESSION_MS // 5,
+            "group.share.min.heartbeat.interval.ms": SESSION_MS // 5,
             "num.partitions": 2,
         }
         with Broker(settings=settings) as broker:
