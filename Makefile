@@ -45,7 +45,7 @@ jvm-files: $(SET_UP_JVM)
 	@$(BIN)/python -m tests.spark_archive
 
 unit: $(SET_UP_JVM) ## the inner loop: no processes, no JVM, under a minute
-	$(PYTEST) $(wildcard tests/unit tests/property tests/tidy)
+	$(BIN)/python tools/run_tests.py --folders=unit,property,tidy
 
 conform: $(SET_UP) ## the same tests against our broker and Apache Kafka
 	-@$(MAKE) --no-print-directory kafka-jars

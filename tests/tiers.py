@@ -33,16 +33,17 @@ def mark(items: Iterable[pytest.Item], *, is_whole: bool) -> None:
 def unused(ids: Iterable[str]) -> list[str]:
     """The lines that name none of these tests although they are about their files."""
     found = list(ids)
+    files = {one.partition("::")[0] for one in found}
     return [
         pattern
         for pattern in patterns()
-        if any(one.startswith(_where(pattern)) for one in found) and not any(map(rule(pattern).match, found))
+        if _is_about(pattern, files) and not any(map(rule(pattern).match, found))
     ]
 
 
-def _where(pattern: str) -> str:
-    """The file or the folder that it names."""
-    return pattern.partition("*")[0].partition("::")[0]
+def _is_about(pattern: str, files: set[str]) -> bool:
+    where = pattern.partition("*")[0].partition("::")[0]
+    return any(file.startswith(where) for file in files)
 
 
 def rule(pattern: str) -> re.Pattern[str]:

@@ -4,8 +4,8 @@ Each folder of `tests/` runs in a pytest process of its own, so the JVMs that it
 at once, because most tests wait (for Kafka's timers, for a JVM); with three, two cores are so busy that tests fail by
 their clocks. The slowest folders start first. A folder that is not in the list runs too, after those.
 
-The output of a folder is in `build/tests/FOLDER.txt` while it runs, and is printed when it has ended. Arguments are
-passed on to pytest.
+The output of a folder is in `build/tests/FOLDER.txt` while it runs, and is printed when it has ended. With
+`--folders=unit,property` only these run; all other arguments are passed on to pytest.
 """
 
 import subprocess
@@ -29,6 +29,7 @@ SLOWEST_FIRST = (
     "docs",
     "cluster",
 )
+FOLDERS = "--folders="
 NO_TESTS = 5
 """pytest's status when it has selected no test: a folder may have none of a tier."""
 LOOK_S = 0.1
@@ -43,7 +44,9 @@ class Run:
 
 
 def main(arguments: list[str]) -> int:
-    waiting = folders()
+    named = [one.removeprefix(FOLDERS).split(",") for one in arguments if one.startswith(FOLDERS)]
+    arguments = [one for one in arguments if not one.startswith(FOLDERS)]
+    waiting = named[-1] if named else folders()
     running: list[Run] = []
     results: list[tuple[str, int]] = []
     outputs = ROOT / "build" / "tests"

@@ -11,12 +11,15 @@ def operations(action: Callable[[], object]) -> int:
     """Bytecode instructions executed by `action`. The same each time, on any machine, however busy."""
     count = 0
 
-    def trace(frame: FrameType, event: str, _: Any) -> Any:
-        nonlocal count
+    def trace(frame: FrameType, _: str, __: Any) -> Any:
         frame.f_trace_opcodes = True
         frame.f_trace_lines = False
+        return trace_opcode
+
+    def trace_opcode(_: FrameType, event: str, __: Any) -> Any:
+        nonlocal count
         count += event == "opcode"
-        return trace
+        return trace_opcode
 
     before = sys.gettrace()
     is_collecting = gc.isenabled()
