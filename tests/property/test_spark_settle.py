@@ -116,12 +116,21 @@ class SettleMachine(RuleBasedStateMachine):
     # Spark
 
     @precondition(lambda self: self.committed == len(self.log))
-    @rule(records_max=st.integers(1, RECORDS), is_logged=st.booleans(), is_in_own_log=st.booleans())
-    def trigger(self, records_max: int, is_logged: bool, is_in_own_log: bool) -> None:
+    @rule(
+        records_max=st.integers(1, RECORDS),
+        is_logged=st.booleans(),
+        is_in_own_log=st.booleans(),
+        begins_ahead=st.booleans(),
+    )
+    def trigger(
+        self, records_max: int, is_logged: bool, is_in_own_log: bool, begins_ahead: bool = False
+    ) -> None:
         """latestOffset(start), and if there is data the offset log and partitions()."""
         if self.ledger.sequence != len(self.log):
             self.recover()
         self.send(self.ledger.settle(self.logged_outcomes()))
+        if begins_ahead and self.log and self.mode is Acknowledge.HANDOFF:
+            self.takes_ahead = self.ledger.takes_ahead = True  # as where no option says when
         batch = self.ledger.plan(Limits(records_max=records_max))
         if batch is None:
             return
@@ -347,7 +356,8 @@ def walk(chance: random.Random, mode: str) -> None:
         elif step == 1 and machine.takes_ahead:
             machine.take_ahead(chance.randint(1, RECORDS), likely(), likely())
         elif step == 2 and machine.committed == len(machine.log):
-            machine.trigger(chance.randint(1, RECORDS), likely(), likely())
+            begins_ahead = mode == "mixed" and not likely()
+            machine.trigger(chance.randint(1, RECORDS), likely(), likely(), begins_ahead)
         elif step == 3 and machine.committed < len(machine.log):
             chosen = chance.sample(range(RECORDS), 3)
             machine.the_micro_batch_writes_outcomes(

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headrace.spark import checkpoint
+from headrace.spark import ahead, checkpoint
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.options import SourceOptions
@@ -19,6 +19,8 @@ pytestmark = pytest.mark.timeout(180)
 __all__ = ["opened", "queue"]
 WINDOW = 100
 """The smallest that Kafka allows."""
+BATCHES_OVER = 50
+"""A broker gives whole record batches, so the last one of each partition may reach beyond the window."""
 
 
 @pytest.fixture
@@ -26,7 +28,8 @@ def small(queue: Queue) -> Queue:
     """A queue whose group may lock few records at a time."""
     with queue.admin() as admin:
         admin.set_group_config(queue.group, {"share.partition.max.record.locks": WINDOW})
-    queue.send(1_000)
+    for _ in range(20):
+        queue.send(50)
     return queue
 
 
@@ -139,6 +142,95 @@ def test_the_options_it_needs_are_named() -> None:
         SourceOptions.parse(given)
     with pytest.raises(ValueError, match="and checkpointLocation"):
         SourceOptions.parse({**given, "acknowledge": "handoff"})
+
+
+# Without maxRecordsAhead
+
+
+def run_one(driver: Driver, start: dict[str, Any], number: int, checkpoint: Path) -> dict[str, Any]:
+    """One micro-batch, from Spark's question to its commit."""
+    end = driver.latest(start, None)
+    write_log(checkpoint, "offsets", number, end)
+    driver.log(end)
+    write_log(checkpoint, "commits", number, end)
+    return end
+
+
+def begun(driver: Driver, queue: Queue, checkpoint: Path) -> dict[str, Any]:
+    """A query that is quick and bounded by the window, when it has begun to accept ahead. Its last offset."""
+    first = run_one(driver, initial(queue), 0, checkpoint)
+    assert records(first) <= WINDOW * queue.partitions + BATCHES_OVER
+    assert not driver._ledger.takes_ahead
+    second = run_one(driver, first, 1, checkpoint)
+    wait_for(lambda: driver._ledger.taken.record_count == queue.sent - records(first) - records(second))
+    return second
+
+
+@pytest.fixture
+def slow_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow this machine is, the query is quick."""
+    monkeypatch.setattr(ahead, "AHEAD_S", 600.0)
+
+
+@pytest.mark.usefixtures("slow_machine")
+def test_a_quick_query_whose_micro_batches_the_window_bounds_begins_to_accept_ahead(
+    opened: Open, small: Queue, tmp_path: Path
+) -> None:
+    driver = opened(acknowledge="handoff", checkpointLocation=tmp_path)
+    second = begun(driver, small, tmp_path)
+    third = run_one(driver, second, 2, tmp_path)
+    assert records(third) > WINDOW * small.partitions
+    driver.latest(third, None)
+    wait_for(lambda: small.lag() == 0)
+
+
+@pytest.mark.usefixtures("slow_machine")
+@pytest.mark.parametrize("is_killed", [True, False], ids=["killed", "stopped"])
+def test_what_it_accepted_ahead_without_the_option_survives(
+    opened: Open, small: Queue, tmp_path: Path, is_killed: bool
+) -> None:
+    options = {"acknowledge": "handoff", "checkpointLocation": tmp_path}
+    first = opened(**options)
+    last = begun(first, small, tmp_path)
+    ahead_count = first._ledger.taken.record_count
+    assert ahead_of(tmp_path) == ahead_count > 0
+    kill(first) if is_killed else first.close()
+    second = opened(**options, drain=True)
+    offsets = []
+    start, number = last, 2
+    while (end := second.latest(start, 100)) != start:
+        write_log(tmp_path, "offsets", number, end)
+        second.log(end)
+        write_log(tmp_path, "commits", number, end)
+        offsets.append(end)
+        start, number = end, number + 1
+    assert sum(map(records, offsets)) == ahead_count
+    assert len({place for offset in offsets for place in _places(offset)}) == ahead_count
+    assert small.lag() == 0
+
+
+@pytest.mark.usefixtures("slow_machine")
+def test_with_maxrecordsahead_0_nothing_is_accepted_ahead(opened: Open, small: Queue, tmp_path: Path) -> None:
+    driver = opened(acknowledge="handoff", maxRecordsAhead=0, checkpointLocation=tmp_path, drain=True)
+    offsets = drained(driver, initial(small), checkpoint=tmp_path)
+    assert max(map(records, offsets)) <= WINDOW * small.partitions + BATCHES_OVER
+    assert sum(map(records, offsets)) == 1_000
+    assert not list((tmp_path / "share-outcomes").glob("ahead-*"))
+
+
+def test_a_slow_query_accepts_nothing_ahead(
+    opened: Open, small: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The window is not what holds it up, and the other members of its group may have the records."""
+    monkeypatch.setattr(ahead, "AHEAD_S", 0.0)
+    driver = opened(acknowledge="handoff", checkpointLocation=tmp_path, drain=True)
+    ran = driver._ahead.ran
+    monkeypatch.setattr(
+        driver._ahead, "ran", lambda count, took, between, window: ran(count, took + 600_000, between, window)
+    )
+    offsets = drained(driver, initial(small), checkpoint=tmp_path)
+    assert max(map(records, offsets)) <= WINDOW * small.partitions + BATCHES_OVER
+    assert sum(map(records, offsets)) == 1_000
 
 
 def _places(offset: dict[str, Any]) -> list[tuple[str, str, int]]:

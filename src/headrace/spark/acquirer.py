@@ -23,7 +23,7 @@ from headrace.client.errors import (
 )
 from headrace.client.member import AcquiredRange, Arrival, AsyncShareMember, Lost, Settled, now_ms
 from headrace.share.states import FINAL
-from headrace.spark.advice import DELIVERIES, RENEWS, advise
+from headrace.spark.advice import DELIVERIES, RENEWS, WINDOW, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
 from headrace.spark.errors import CheckpointError
 from headrace.spark.holdings import Holdings
@@ -32,6 +32,7 @@ from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Place, Run, RunSet
 from headrace.spark.settle import Ledger, Limits, before
 from headrace.spark.starting import RESET, start_group
+from headrace.spark.window import LOCKS, fit_window
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
@@ -95,6 +96,8 @@ class Acquirer:
         self.bytes_per_record = 0.0
         self.delivery_limit: int | None = None
         """After so many deliveries the broker gives a record up; None when it does not tell."""
+        self.window = 0
+        """How many records the group may lock at a time, in all partitions together."""
         self._options = options
         self._holdings: Holdings[AcquiredRange] = Holdings()
         self._error: BaseException | None = None
@@ -408,12 +411,13 @@ class Acquirer:
     async def _look_at_group(self, *, is_new: bool) -> None:
         group = self._options.group
         try:
-            config = {name: entry.value for name, entry in (await self._admin.group_config(group)).items()}
+            entries = await self._admin.group_config(group)
         except KafkaError as error:
             logger.warning(
                 "The settings of group %s cannot be read (%s), so they are not checked.", group, error
             )
-            config = {}
+            entries = {}
+        config = {name: entry.value for name, entry in entries.items()}
         limit = config.get(DELIVERIES)
         self.delivery_limit = int(limit) if limit else None
         self._member.configure(auto_renew=config.get(RENEWS) != "false")
@@ -423,6 +427,10 @@ class Acquirer:
             self._admin, group, described, found=config.get(RESET), wanted=wanted, is_new=is_new
         )
         partitions = sum(len(topic.partitions) for topic in described.values())
+        locks = await fit_window(self._admin, self._options, entries.get(WINDOW), partitions=partitions)
+        if locks is not None:
+            config[WINDOW] = str(locks)
+        self.window = partitions * (locks or LOCKS)
         for sentence in advise(config, self._options, partitions=partitions):
             logger.warning("%s", sentence)
 

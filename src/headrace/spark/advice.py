@@ -34,11 +34,12 @@ def advise(config: Mapping[str, str | None], options: SourceOptions, *, partitio
             )
     window = int(found[WINDOW]) * partitions if WINDOW in found else None
     wanted = options.records_per_trigger
-    if window is not None and wanted is not None and wanted > window:
+    if window is not None and wanted is not None and wanted > window and not options.takes_ahead:
         advice.append(
             f"maxRecordsPerTrigger={wanted} cannot be reached: group {group} lets {found[WINDOW]} records be locked in "
             f"each of {partitions} partitions, {window} in all. Raise it with "
-            f"{change.format(f'{WINDOW}={-(-wanted // partitions)}')} (if the broker allows it), or add partitions."
+            f"{change.format(f'{WINDOW}={-(-wanted // partitions)}')} (if the broker allows it), add partitions, or "
+            "use acknowledge=handoff with checkpointLocation."
         )
     if DELIVERIES in found and int(found[DELIVERIES]) < DELIVERIES_MIN:
         advice.append(

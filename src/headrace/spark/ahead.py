@@ -6,6 +6,12 @@ Theory of operation. Kafka lets a member hold locks on so many records of a part
 runs; micro-batches are planned from what is in the note. It is small and replaced whole (`ahead_notes.py`): an offset
 as Spark logs them, with the runs that are accepted and that Spark's log does not hold yet. After a crash those are
 taken from it that the last logged offset does not have. A reader has the note for itself.
+
+Without `maxRecordsAhead` a reader begins with this when the window bounds a query that could do more: when a
+micro-batch had a good part of the window and took less than half of AHEAD_S (or, with Trigger.ProcessingTime, of the
+time between two triggers). It then accepts ahead what the query processes in that time. So a query that is slow, or
+has little to do, keeps nothing from the other members of its group. It begins after a micro-batch because then Spark's
+log has the member id, which names the note.
 """
 
 import asyncio
@@ -22,6 +28,11 @@ from headrace.spark.runs import RunSet
 from headrace.spark.settle import Ledger, Limits
 
 logger = logging.getLogger("headrace.spark")
+AHEAD_S = 5.0
+AHEAD_MIN = 5_000
+AHEAD_MAX = 1_000_000
+WINDOW_PARTS = 2
+"""The window bounds a micro-batch that has this part of it, or more."""
 
 
 class Ahead:
@@ -34,7 +45,45 @@ class Ahead:
         self._member_id: str | None = None
         self._writing = asyncio.Lock()
         self._is_stopped = False
-        ledger.takes_ahead = options.records_ahead > 0
+        self._by_pace = 0
+        """What to accept ahead where no option says it: 0 for none."""
+        ledger.takes_ahead = bool(options.records_ahead)
+
+    @property
+    def limit(self) -> int:
+        """How many records to have accepted that no micro-batch has."""
+        options = self._options
+        if options.records_ahead is not None:
+            return options.records_ahead
+        per_trigger = options.records_per_trigger
+        bounds = (self._by_pace, options.records_held, None if per_trigger is None else 2 * per_trigger)
+        return min(bound for bound in bounds if bound is not None)
+
+    def ran(self, count: int, took_ms: int, between_ms: int, window: int) -> None:
+        """A micro-batch of so many records took so long; `between_ms` is from its trigger to the next."""
+        time_ms = max(int(1000 * AHEAD_S), between_ms)
+        if WINDOW_PARTS * count >= window and 2 * took_ms <= time_ms:
+            by_pace = max(self._by_pace, AHEAD_MIN, count * time_ms // max(took_ms, 1))
+            self._by_pace = min(by_pace, AHEAD_MAX)
+
+    @property
+    def is_due(self) -> bool:
+        """It is time to begin."""
+        return self._options.takes_ahead and not self._ledger.takes_ahead and self._by_pace > 0
+
+    def begin(self, folder: Location, logged: AcquiredOffset) -> None:
+        """Spark's log holds this offset, with the reader's member id."""
+        if self._notes is None:
+            notes = notes_of(folder, logged.member)
+            if notes.open() is not None:
+                notes.close()
+                raise CheckpointError(
+                    f"{notes.where} was written while this query ran. Look whether it is started twice, and start it "
+                    "again."
+                )
+            self._notes, self._member_id = notes, logged.member
+        self._ledger.takes_ahead = True
+        logger.info("Records are accepted ahead of micro-batches, %d at most.", self.limit)
 
     def open(self, folder: Location, member_id: str, before: AcquiredOffset) -> AcquiredOffset | None:
         """What an earlier life of this reader had accepted ahead, if anything; `before` is Spark's last offset."""
@@ -86,7 +135,7 @@ class Ahead:
 
     async def _take(self, acquirer: Acquirer, ends: Limits) -> bool:
         async with self._writing:
-            room = self._options.records_ahead - self._ledger.taken.record_count
+            room = self.limit - self._ledger.taken.record_count
             runs_room = self._options.runs_per_trigger - self._ledger.taken.run_count
             if room <= 0 or runs_room <= 0:
                 return False

@@ -25,6 +25,7 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
+from headrace.client.member import now_ms
 from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import Acquirer
 from headrace.spark.ahead import Ahead
@@ -79,6 +80,12 @@ class Driver:
         self._is_drained = False
         self._last_count = 0
         """How many records the last micro-batch had."""
+        self._asked_ms = 0
+        """When Spark asked for records last."""
+        self._logged_ms: int | None = None
+        """When Spark had logged the micro-batch that runs."""
+        self._took_ms: int | None = None
+        """From then to its commit, for the last one, until Spark asks again."""
         self._log_file: Location | None = None
         """The entry of Spark's offset log that holds the ledger's micro-batch, where the checkpoint is known."""
         self._log_sync = LogSync()
@@ -117,6 +124,10 @@ class Driver:
             self._require_all_opened()
         self._was_asked = True
         self._run(self._forget_what_was_reset(acquirer))
+        self._run(self._look_at_pace(acquirer))
+        if self._ahead.is_due and self._options.outcomes_path is not None:
+            self._ahead.begin(self._options.outcomes_path, given)
+            self._run(self._begin_to_take(acquirer))
         wanted = min((count for count in (records_max, self._last_count) if count), default=None)
         # Spark asks one source after the other: one that waits while another has records holds them up.
         wait_s = 0.0 if self._are_others_busy else self._options.wait_ms / 1000
@@ -322,11 +333,21 @@ class Driver:
             if self._wants_ends:
                 self._ends = await acquirer.end_offsets()
             if self._ledger.takes_ahead:
-                self._taking = asyncio.create_task(self._take_ahead(acquirer))
+                await self._begin_to_take(acquirer)
         except BaseException:
             await acquirer.close()
             raise
         return acquirer
+
+    async def _look_at_pace(self, acquirer: Acquirer) -> None:
+        """How fast the query is decides how much is accepted ahead of it."""
+        asked_ms, self._asked_ms = self._asked_ms, now_ms()
+        if self._took_ms is not None:
+            took_ms, self._took_ms = self._took_ms, None
+            self._ahead.ran(self._last_count, took_ms, self._asked_ms - asked_ms, acquirer.window)
+
+    async def _begin_to_take(self, acquirer: Acquirer) -> None:
+        self._taking = asyncio.create_task(self._take_ahead(acquirer))
 
     async def _take_ahead(self, acquirer: Acquirer) -> None:
         try:
@@ -358,6 +379,8 @@ class Driver:
             outcomes = to_runs(await self._carry_out(acquirer))
             acquirer.acknowledge(self._ledger.settle(outcomes))
             self._division = None
+            if self._logged_ms is not None:
+                self._took_ms, self._logged_ms = now_ms() - self._logged_ms, None
 
     async def _sync_log(self) -> None:
         """What Spark has logged is safe from a power cut, before its records are accepted."""
@@ -420,6 +443,8 @@ class Driver:
             self._run(self._settle(acquirer))
 
     async def _hand_off(self, acquirer: Acquirer) -> None:
+        if self._ledger.stage is BatchStage.PLANNED:
+            self._logged_ms = now_ms()
         if self._ledger.accepted:
             await self._sync_log()
         acquirer.acknowledge(self._ledger.hand_off())

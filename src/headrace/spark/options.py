@@ -74,11 +74,13 @@ class SourceOptions:
         "takes, or what the group's window allows.",
         minimum=1,
     )
-    records_ahead: int = option(
+    records_ahead: int | None = option(
         "maxRecordsAhead",
-        0,
+        None,
         "With acknowledge=handoff: how many records to accept before a micro-batch has them, kept in a log beside the "
-        "checkpoint, so that the group's window does not bound a micro-batch. Other members do not get them.",
+        "checkpoint, so that the group's window does not bound a micro-batch. Other members do not get them. By "
+        "default the source begins with it, if checkpointLocation is given, when the window bounds micro-batches that "
+        "are quick, and accepts what the query processes in about 5 seconds. 0 for none.",
         maximum=100_000_000,
     )
     partitions_min: int | None = option(
@@ -137,6 +139,13 @@ class SourceOptions:
     @property
     def group(self) -> str:
         return self.client.group_id
+
+    @property
+    def takes_ahead(self) -> bool:
+        """Records are accepted before a micro-batch has them, by option or (see `ahead.py`) by default."""
+        if self.records_ahead is None:
+            return self.acknowledge is Acknowledge.HANDOFF and self.checkpoint is not None
+        return self.records_ahead > 0
 
     @property
     def checkpoint_path(self) -> Location | None:

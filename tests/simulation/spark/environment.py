@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
+import headrace.spark.ahead as ahead_module
 import headrace.spark.checkpoint as checkpoint_module
 import headrace.spark.dead_letters as dead_letters_module
 import headrace.spark.driver as driver_module
@@ -70,6 +71,7 @@ def install() -> None:
     sys.unraisablehook = lambda _: None
     uuid4 = lambda: UUID(int=_ids.getrandbits(128), version=4)  # noqa: E731
     checkpoint_module.uuid4 = uuid4
+    ahead_module.WINDOW_PARTS = 10_000  # a micro-batch of a short life is far smaller than a window
     driver_module.uuid4 = uuid4
     checkpoint_module.time = _Time()  # type: ignore[assignment]
     driver_module.BackgroundLoop = Background  # type: ignore[assignment,misc]

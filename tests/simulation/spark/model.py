@@ -219,8 +219,12 @@ class Spark(Path):
         if lineage.refusals > REFUSALS_MAX:
             self.world.stats.events["left behind"] += 1
             lineage.has_lost_data = True
-            for path in sorted(lineage.notes.glob("ahead-*.json")):
-                lineage.forgiven |= _spots(AcquiredOffset.from_json(json.loads(path.read_bytes())))
+            self._forgive_notes(lineage)
+
+    def _forgive_notes(self, lineage: Lineage) -> None:
+        """Nobody will work off what it has accepted ahead."""
+        for path in sorted(lineage.notes.glob("ahead-*.json")):
+            lineage.forgiven |= _spots(AcquiredOffset.from_json(json.loads(path.read_bytes())))
 
     def _has_lost(self, lineage: Lineage) -> bool:
         """Kafka's log really does not hold a record that the query has logged."""
@@ -237,6 +241,7 @@ class Spark(Path):
         else:
             self.world.stats.events["checkpoints lost"] += 1
             lineage.is_retired = True
+            self._forgive_notes(lineage)
 
     def lose_notes(self, lineage: Lineage) -> None:
         """Files that the source makes anew, or without which it refuses to go on."""

@@ -140,6 +140,10 @@ class SparkWorld(PathWorld):
         }
         if mode == "handoff" and rng.random() < scenario.ahead:
             lineage.options["maxRecordsAhead"] = str(rng.choice((1, 10, 1_000)))
+        elif mode == "handoff" and rng.random() < 0.5:
+            lineage.options["maxRecordsAhead"] = (
+                "0"  # else it takes ahead when the window bounds a quick query
+            )
         if rng.random() < 0.5:
             lineage.options["maxRecordsPerTrigger"] = str(rng.choice((1, 3, 20)))
         if rng.random() < 0.2:
