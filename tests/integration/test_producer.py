@@ -7,12 +7,13 @@ import sys
 import textwrap
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headrace import Admin, AsyncProducer, Broker, Producer, TopicPartition
+from headrace import Admin, AsyncProducer, Broker, Producer, ProducerRecord, TopicPartition
 from headrace.client.admin import OffsetSpec
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
@@ -46,6 +47,34 @@ def end_offsets(broker: Broker) -> int:
     with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
         found = admin.list_offsets({TopicPartition("t", 0): latest, TopicPartition("t", 1): latest})
     return sum(each.offset or 0 for each in found.values())
+
+
+def stored_in(broker: Broker, partition: int) -> list[bytes | None]:
+    """The values of a partition of topic t, by their offsets."""
+
+    async def read() -> list[bytes | None]:
+        values: list[bytes | None] = []
+        async with Cluster(ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)) as cluster:
+            end = (await list_offsets(cluster, {("t", partition): LATEST}))["t", partition]
+            if end:
+                async for _, batch in read_range(cluster, "t", partition, 0, end - 1):
+                    values += [record.value for record in read_records(batch)]
+        return values
+
+    return asyncio.run(read())
+
+
+def send_many(broker: Broker, records: list[Any]) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_many("t", records)
+
+
+def send_many_by_asyncio(broker: Broker, records: list[Any]) -> None:
+    async def send() -> None:
+        async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            await producer.send_many("t", records)
+
+    asyncio.run(send())
 
 
 def test_a_topic_that_is_not_there_is_named_with_the_cure(
@@ -101,6 +130,24 @@ def test_a_full_buffer_holds_a_task_back(broker: Broker) -> None:
 def test_a_full_buffer_is_emptied_while_send_many_goes_on(broker: Broker) -> None:
     with Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=300_000) as producer:
         assert len(producer.send_many("t", (b"x" * 1_000 for _ in range(3_000)))) == 3_000
+
+
+@pytest.mark.parametrize("send", [send_many, send_many_by_asyncio])
+def test_send_many_says_where_each_record_is_whatever_it_is_made_of(
+    broker: Broker, send: Callable[[Broker, list[Any]], None]
+) -> None:
+    values = [b"%d" % number for number in range(2_500)]
+    records: list[Any] = [
+        ProducerRecord(value, key=b"k") if number % 600 == 50 else value.decode() if number == 60 else value
+        for number, value in enumerate(values)
+    ]
+    records.insert(300, b"x" * 2_000_000)
+    with pytest.raises(SomeNotSentError, match="1 of 2501 records") as caught:
+        send(broker, records)
+    places = [place for place in caught.value.sent if place is not None]
+    assert caught.value.sent.index(None) == 300
+    stored = [stored_in(broker, partition) for partition in (0, 1)]
+    assert [stored[place.partition][place.offset] for place in places] == values
 
 
 def test_a_record_larger_than_a_request_is_refused_at_once(broker: Broker) -> None:

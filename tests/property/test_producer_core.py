@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from headrace.client.errors import error_for
-from headrace.client.producing.batch import Batch, Entry, Identity
+from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun
 from headrace.client.producing.core import ProducerCore
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import Compression
@@ -97,7 +97,10 @@ class ProducerMachine(RuleBasedStateMachine):
 
     def collect(self) -> None:
         for outcome in self.core.pop_outcomes():
-            for place, token in enumerate(outcome.tokens):
+            tokens: list[int] = []
+            for token in outcome.tokens:
+                tokens += range(token[1], token[1] + token[2]) if isinstance(token, tuple) else [token]
+            for place, token in enumerate(tokens):
                 assert token not in self.outcomes, f"record {token} has two outcomes"
                 offset = outcome.base_offset + place if outcome.base_offset >= 0 else -1
                 self.outcomes[token] = (outcome.partition, offset, outcome.error)
@@ -126,6 +129,14 @@ class ProducerMachine(RuleBasedStateMachine):
     def send(self, size: int, count: int, partition: int | None) -> None:
         for _ in range(count):
             self.put(size, partition)
+        self.pump()
+
+    @rule(sizes=st.lists(st.sampled_from([1, 1, 50, 60, 120]), min_size=2, max_size=12))
+    def send_run(self, sizes: list[int]) -> None:
+        first = len(self.sent)
+        values = [b"%d " % (first + place) + b"x" * size for place, size in enumerate(sizes)]
+        self.sent += ((None, size) for size in sizes)
+        self.core.put(ValueRun("t", values, 0, (self, first, len(sizes)), sum(sizes)), self.now_ms)
         self.pump()
 
     @rule(partition=st.integers(0, 1))

@@ -7,10 +7,11 @@ broker builds few and small ones). Where a batch keeps only some of its records 
 
 import struct
 import threading
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from enum import IntEnum
 from functools import cache
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, NamedTuple, Protocol
 
 from headrace.wire.batches import (
@@ -335,6 +336,78 @@ def encode_record(
         )
     )
     return _varint(len(body)) + body
+
+
+def encode_values(
+    index: int, timestamp_delta: int, values: Sequence[bytes], room: int
+) -> tuple[list[bytes], int]:
+    """Records of values alone, all at one time: the parts of the first ones that fit into `room` bytes, and how many.
+
+    The parts make the same bytes as `encode_record` for each.
+    """
+    sizes = [*map(len, values)]
+    if sizes.count(sizes[0]) == len(sizes):
+        return _encode_alike(index, timestamp_delta, values, sizes[0], room)
+    time = _varint(timestamp_delta)
+    places = _places(index, index + len(sizes))
+    if max(sizes) < _USUAL_SIZE_MAX and len(time) + len(places[-1]) < 8:
+        small, rest = _SMALL_VARINTS, len(time) + 3
+        before = _NO_ATTRIBUTES + time
+        records = [
+            b"".join(
+                (small[rest + len(place) + len(length := small[size]) + size], before, place, _NULL, length, value,
+                 _NO_HEADERS)
+            )
+            for place, size, value in zip(places, sizes, values, strict=True)
+        ]  # fmt: skip
+    else:
+        records = [
+            encode_record(index + place, timestamp_delta, None, value, ())
+            for place, value in enumerate(values)
+        ]
+    count = bisect_right([*accumulate(map(len, records))], room)
+    return records[:count], count
+
+
+def _encode_alike(
+    index: int, timestamp_delta: int, values: Sequence[bytes], size: int, room: int
+) -> tuple[list[bytes], int]:
+    """`encode_values` of values that have one size: their records differ in index and value alone."""
+    parts: list[bytes] = []
+    time, length = _varint(timestamp_delta), _varint(size)
+    done = 0
+    while done < len(values):
+        place = _varint(index)
+        body_size = len(time) + len(place) + len(length) + size + 3  # attributes, no key, no headers
+        before = _varint(body_size) + _NO_ATTRIBUTES + time
+        record_size = len(before) + len(place) + 1 + len(length) + size + 1
+        more = 1 << (7 * len(place) - 1)  # the first index that takes more bytes
+        fitting = min(len(values) - done, more - index, room // record_size)
+        if fitting <= 0:
+            break
+        places = _places(index, index + fitting)
+        after = _NULL + length
+        parts += [
+            part
+            for place, value in zip(places, values[done : done + fitting], strict=True)
+            for part in (before, place, after, value, _NO_HEADERS)
+        ]
+        room -= fitting * record_size
+        index += fitting
+        done += fitting
+    return parts, done
+
+
+def _places(first: int, end: int) -> Sequence[bytes]:
+    """The indexes of some records of a batch, as they stand in it."""
+    known = _many_varints()
+    return known[first:end] if end <= len(known) else [_varint(index) for index in range(first, end)]
+
+
+@cache
+def _many_varints() -> tuple[bytes, ...]:
+    """For producers, whose batches are large."""
+    return _SMALL_VARINTS + tuple(_long_varint(number) for number in range(_SMALL, 4 * _SMALL))
 
 
 def _encode_headers(headers: Headers) -> bytes:

@@ -1,7 +1,7 @@
 """The batches of one partition: numbers, order, doubt. Scenarios that chance finds seldom."""
 
 from headrace.client.errors import error_for
-from headrace.client.producing.batch import Batch, Entry, Identity
+from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun, run_cost
 from headrace.client.producing.queue import Outcome, PartitionQueue
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import Compression, read_header
@@ -194,6 +194,40 @@ def test_a_batch_that_is_too_large_is_split_and_keeps_its_numbers() -> None:
     bench.queue.acknowledged(first, 0)
     second = bench.take()
     assert (second.tokens, number_of(second)) == (["b", "c"], (0, 1))
+
+
+def test_a_run_fills_the_open_batch_and_goes_on_in_the_next() -> None:
+    bench = Bench(batch_size=60)
+    bench.put("a")
+    values = [b"0123456789"] * 7
+    run = ValueRun("t", values, 5, ("many", 100, 7), run_cost(values))
+    start = 0
+    while start < 7:
+        start += bench.queue.put_some(run, start, 0, 0)
+    first = bench.take()
+    assert (first.tokens, first.count, first.max_timestamp) == (["a", ("many", 100, 3)], 4, 5)
+    bench.queue.acknowledged(first, 0)
+    second, third = bench.take(), bench.take()
+    assert (second.tokens, second.count, number_of(second)) == ([("many", 103, 3)], 3, (0, 4))
+    assert (third.tokens, third.count, number_of(third)) == ([("many", 106, 1)], 1, (0, 7))
+    assert second.cost + third.cost == run_cost(values[3:])
+
+
+def test_a_value_larger_than_a_batch_has_one_for_itself() -> None:
+    bench = Bench(batch_size=50)
+    run = ValueRun("t", [b"x" * 100, b"y", b"z"], 0, ("many", 0, 3), 300)
+    assert [bench.queue.put_some(run, start, 0, 0) for start in (0, 1)] == [1, 2]
+
+
+def test_a_run_in_a_batch_that_is_too_large_is_split_with_it() -> None:
+    bench = Bench(batch_size=10_000)
+    run = ValueRun("t", [b"a", b"b", b"c"], 0, ("many", 7, 3), 9)
+    bench.queue.put_some(run, 0, 0, 0)
+    bench.queue.refused(bench.take(), TOO_LARGE, 0)
+    first = bench.take()
+    assert first.tokens == [("many", 7, 1)]
+    bench.queue.acknowledged(first, 0)
+    assert bench.take().tokens == [("many", 8, 1), ("many", 9, 1)]
 
 
 def test_without_idempotence_there_are_no_numbers_and_one_batch_at_a_time() -> None:

@@ -5,6 +5,8 @@ import zlib
 import cramjam
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headrace.wire import compression
 from headrace.wire.batches import CONTROL, HEADER_SIZE, Compression, is_intact, read_header, with_header
@@ -16,6 +18,8 @@ from headrace.wire.records import (
     build_batch,
     build_marker,
     empty_batch,
+    encode_record,
+    encode_values,
     keep_records,
     read_marker,
     read_records,
@@ -206,3 +210,25 @@ def test_a_record_without_key_reads_back_whatever_its_size_and_time(size: int, d
         (one.key, one.value, one.timestamp) for one in given
     ]
     assert [one.offset for one in found] == list(range(count + 1))
+
+
+@given(
+    index=st.sampled_from([0, 1, 60, 63, 64, 2_040, 8_180, 8_191, 8_192, 1_048_570]),
+    timestamp_delta=st.sampled_from([-1, 0, 1, 63, 64, 5_000, 10**12]),
+    sizes=st.one_of(
+        st.lists(st.sampled_from([0, 1, 50, 63, 64, 2_000, 2_040, 9_000]), min_size=1, max_size=20),
+        st.builds(lambda size, count: [size] * count, st.integers(0, 200), st.integers(1, 20)),
+    ),
+    room=st.sampled_from([0, 10, 70, 500, 10**9]),
+)
+def test_values_encoded_together_are_the_bytes_of_each(
+    index: int, timestamp_delta: int, sizes: list[int], room: int
+) -> None:
+    values = [bytes([place]) * size for place, size in enumerate(sizes)]
+    each = [
+        encode_record(index + place, timestamp_delta, None, value, ()) for place, value in enumerate(values)
+    ]
+    parts, count = encode_values(index, timestamp_delta, values, room)
+    assert b"".join(parts) == b"".join(each[:count])
+    assert sum(map(len, each[:count])) <= room
+    assert count == len(each) or sum(map(len, each[: count + 1])) > room

@@ -14,9 +14,9 @@ from typing import Any, Self
 
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import BufferFullError, IllegalStateError
-from headrace.client.producing.batch import Entry
+from headrace.client.producing.batch import Entry, ValueRun
 from headrace.client.producing.driver import ProducerDriver
-from headrace.client.producing.many import Many
+from headrace.client.producing.many import Many, in_runs, settle_tokens
 from headrace.client.producing.queue import Outcome
 from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
 from headrace.client.producing.transaction import Event
@@ -111,12 +111,10 @@ class AsyncProducer:
         driver = self._require_open()
         done = asyncio.Event()
         many = Many(done.set)
-        for record in records:
-            place = many.add()
-            try:
-                entry = self._maker.make_of(topic, record, (many, place))
-            except KafkaError as error:
-                many.settle(place, None, error)
+        for entry in in_runs(self._maker, topic, records, many):
+            if not isinstance(entry, (Entry, ValueRun)):
+                (_, place, count), refusal = entry
+                many.fail(place, count, refusal)
                 continue
             if self._waiting or (
                 self._buffered and self._buffered + entry.cost > self.settings.buffer_memory
@@ -125,7 +123,8 @@ class AsyncProducer:
                 try:
                     await self._room(entry.cost)
                 except BufferFullError as error:
-                    many.settle(place, None, error)
+                    _, place, count = entry.token
+                    many.fail(place, count, error)
                     continue
             self._put(driver, entry)
             if self._unsent >= self.settings.batch_size:
@@ -237,7 +236,7 @@ class AsyncProducer:
             raise IllegalStateError("this producer has no transactions; make one with transactional_id=...")
         return transactions
 
-    def _put(self, driver: ProducerDriver, entry: Entry) -> None:
+    def _put(self, driver: ProducerDriver, entry: Entry | ValueRun) -> None:
         self._buffered += entry.cost
         self._unsent += entry.cost
         driver.put((entry,))
@@ -262,26 +261,23 @@ class AsyncProducer:
                 self._waiting.remove(with_this)
 
     def _settle(self, outcomes: list[Outcome]) -> None:
-        of_many: dict[Many, None] = {}
-        for topic, partition, tokens, cost, _, base_offset, error in outcomes:
-            self._buffered -= cost
-            for index, token in enumerate(tokens):
-                metadata = None
-                if error is None:
-                    metadata = RecordMetadata(
-                        topic, partition, base_offset + index if base_offset >= 0 else -1
-                    )
-                if type(token) is tuple:
-                    many, place = token
-                    many.note(place, metadata, error)
-                    of_many[many] = None
-                elif token.done():  # type: ignore[attr-defined]
-                    continue  # its caller was cancelled
-                elif error is None:
-                    token.set_result(metadata)  # type: ignore[attr-defined]
-                else:
-                    token.set_exception(error)  # type: ignore[attr-defined]
-        for many in of_many:
+        concerned: set[Many] = set()
+        error: KafkaError | None = None
+
+        def settle(token: "asyncio.Future[RecordMetadata]", metadata: RecordMetadata | None) -> None:
+            if token.done():
+                return  # its caller was cancelled
+            if metadata is not None:
+                token.set_result(metadata)
+            else:
+                assert error is not None
+                token.set_exception(error)
+
+        for outcome in outcomes:
+            self._buffered -= outcome.cost
+            error = outcome.error
+            concerned |= settle_tokens(outcome, settle)
+        for many in concerned:
             many.check()
         room = self.settings.buffer_memory - self._buffered
         while self._waiting and (room >= self._waiting[0][0] or not self._buffered):

@@ -1,11 +1,12 @@
 """Records of one partition that are sent together."""
 
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from headrace.wire.batches import NO_SEQUENCE, NO_TIMESTAMP, Compression, add_to_sequence, with_header
 from headrace.wire.compression import compress
 from headrace.wire.errors import KafkaError
-from headrace.wire.records import Headers, encode_record, new_header, read_records
+from headrace.wire.records import Headers, encode_record, encode_values, new_header, read_records
 
 RECORD_OVERHEAD = 64
 """What a record costs beside its bytes, about: it bounds the buffer for records that are nearly empty, too."""
@@ -34,6 +35,20 @@ class Entry(NamedTuple):
     """Whoever sent the record knows it again by this."""
     cost: int
     """Bytes of the buffer that it takes."""
+
+
+class ValueRun(NamedTuple):
+    """Values to be sent one after the other, as records without a key and headers and with one timestamp.
+
+    Its token is a tuple that ends with the place of the first value and their number; a part of the run has the same
+    with the place and the number of its own values. Single records may have such a token too.
+    """
+
+    topic: str
+    values: list[bytes]
+    timestamp: int
+    token: tuple[Any, int, int]
+    cost: int
 
 
 class Batch:
@@ -65,6 +80,7 @@ class Batch:
         self.partition = partition
         self.created_ms = created_ms
         self.tokens: list[Any] = []
+        """In the order of its records. One that a run has left stands for several: see `ValueRun`."""
         self.cost = 0
         self.generations: dict[int, int] = {}
         """How many of its records were put before which flush."""
@@ -111,6 +127,28 @@ class Batch:
         self.generations[generation] = self.generations.get(generation, 0) + 1
         return True
 
+    def extend(self, run: ValueRun, start: int, generation: int, size_max: int) -> int:
+        """Takes values of the run, from `start` on, and says how many: all that fit. The first always does."""
+        if not self.count:
+            self.base_timestamp = self.max_timestamp = run.timestamp
+        values = run.values[start:] if start else run.values
+        delta = run.timestamp - self.base_timestamp
+        parts, taken = encode_values(self.count, delta, values, size_max - self.size)
+        if not taken:
+            if self.count:
+                return 0
+            parts, taken = [encode_record(0, 0, None, values[0], ())], 1
+        encoded = b"".join(parts)
+        self._encoded.append(encoded)
+        owner, first, _ = run.token
+        self.tokens.append((owner, first + start, taken))
+        self.size += len(encoded)
+        self.count += taken
+        self.cost += run_cost(values[:taken])
+        self.max_timestamp = max(self.max_timestamp, run.timestamp)
+        self.generations[generation] = self.generations.get(generation, 0) + taken
+        return taken
+
     def encode(self, compression: Compression, *, is_transactional: bool) -> bytes:
         """The bytes to send. The records are compressed once, whatever number they are sent with."""
         if self._compressed is None:
@@ -136,6 +174,7 @@ class Batch:
         generations = [generation for generation, count in self.generations.items() for _ in range(count)]
         share = self.cost // self.count
         costs = [share] * (self.count - 1) + [self.cost - share * (self.count - 1)]
+        tokens = list(self._each_token())
         for index, record in enumerate(records):
             entry = Entry(
                 self.topic,
@@ -144,7 +183,7 @@ class Batch:
                 record.value,
                 record.headers,
                 record.timestamp,
-                self.tokens[index],
+                tokens[index],
                 costs[index],
             )
             (first if index < middle else second).append(entry, generations[index], 2**31)
@@ -152,6 +191,15 @@ class Batch:
             half.identity, half.sequence, half.is_sent = self.identity, sequence, True
             half.last_error = self.last_error
         return first, second
+
+    def _each_token(self) -> Iterator[Any]:
+        """One for each record."""
+        for token in self.tokens:
+            if type(token) is tuple:
+                owner, first, count = token
+                yield from ((owner, first + index, 1) for index in range(count))
+            else:
+                yield token
 
 
 def record_cost(key: bytes | None, value: bytes | None, headers: Headers) -> int:
@@ -163,6 +211,10 @@ def record_cost(key: bytes | None, value: bytes | None, headers: Headers) -> int
     for name, content in headers:
         cost += len(name) + len(content or b"")
     return cost
+
+
+def run_cost(values: list[bytes]) -> int:
+    return RECORD_OVERHEAD * len(values) + sum(map(len, values))
 
 
 def precedes(batch: Batch, other: Batch) -> bool:

@@ -1,8 +1,9 @@
 """What a producer sends next: the pure part, without sockets, threads, clock or chance of its own.
 
-Theory of operation. `put` takes a record and finds its partition, or keeps it until the topic's partitions are known
-(`learn`, `topic_failed`). `plan` says which batches may be sent now and to which broker; the driver calls `take` for a
-broker that it has a connection to and sends what it gets as one request: at most one batch for each partition.
+Theory of operation. `put` takes a record, or a run of values, and finds its partition, or keeps it until the topic's
+partitions are known (`learn`, `topic_failed`). `plan` says which batches may be sent now and to which broker; the
+driver calls `take` for a broker that it has a connection to and sends what it gets as one request: at most one batch
+for each partition.
 Then `answered`, `lost` or `not_sent` says how that went. What became of records is in `pop_outcomes`, exactly once
 for each. `deadline_ms` is when `plan` must be called again if nothing else happens.
 """
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.client.errors import error_for, is_retriable
-from headrace.client.producing.batch import Batch, Entry, Identity
+from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun, run_cost
 from headrace.client.producing.partitioner import StickyChoice, partition_of_key
 from headrace.client.producing.queue import Outcome, PartitionQueue
 from headrace.client.settings import ProducerSettings
@@ -48,7 +49,7 @@ class Result(NamedTuple):
 
 
 class _Waiting(NamedTuple):
-    entry: Entry
+    entry: Entry | ValueRun
     generation: int
     since_ms: float
 
@@ -99,9 +100,10 @@ class ProducerCore:
 
     # What the application does
 
-    def put(self, entry: Entry, now_ms: float) -> None:
+    def put(self, entry: Entry | ValueRun, now_ms: float) -> None:
         generation = self._generation
-        self._outstanding[generation] = self._outstanding.get(generation, 0) + 1
+        count = len(entry.values) if type(entry) is ValueRun else 1
+        self._outstanding[generation] = self._outstanding.get(generation, 0) + count
         topic = self._topics.get(entry.topic)
         if topic is None:
             size_max = min(self._settings.batch_size, self._settings.max_request_size)
@@ -358,15 +360,16 @@ class ProducerCore:
             return False
         return True
 
-    def _place(self, topic: _Topic, entry: Entry, generation: int, now_ms: float) -> None:
+    def _place(self, topic: _Topic, entry: Entry | ValueRun, generation: int, now_ms: float) -> None:
+        if isinstance(entry, ValueRun):
+            self._place_run(topic, entry, generation, now_ms)
+            return
         index = entry.partition
         if index is None:
             if entry.key is not None:
                 index = partition_of_key(entry.key, topic.count)
             else:
-                current = topic.choice.current
-                has_left = not (0 <= current < len(topic.queues) and topic.queues[current].has_open_batch)
-                index = topic.choice.choose(topic.usable, entry.cost, has_left=has_left)
+                index = self._choose(topic, entry.cost)
         elif index >= topic.count:
             text = f"the topic has no partition {index}, only 0 to {topic.count - 1}"
             about = f"topic {entry.topic!r}"
@@ -376,13 +379,31 @@ class ProducerCore:
         queue.put(entry, generation, now_ms)
         self._busy[queue] = None
 
+    def _place_run(self, topic: _Topic, run: ValueRun, generation: int, now_ms: float) -> None:
+        """Batch by batch; after each, the partition may be another."""
+        start = 0
+        while start < len(run.values):
+            queue = topic.queues[self._choose(topic, 0)]
+            taken = queue.put_some(run, start, generation, now_ms)
+            topic.choice.add(run_cost(run.values[start : start + taken]))
+            self._busy[queue] = None
+            start += taken
+
+    def _choose(self, topic: _Topic, size: int) -> int:
+        """The partition for a record without a key."""
+        current = topic.choice.current
+        has_left = not (0 <= current < len(topic.queues) and topic.queues[current].has_open_batch)
+        return topic.choice.choose(topic.usable, size, has_left=has_left)
+
     def _fail_waiting(self, topic: _Topic, error: KafkaError) -> None:
         waiting, topic.waiting = topic.waiting, deque()
         for entry, generation, _ in waiting:
             self._fail(entry, generation, error)
 
-    def _fail(self, entry: Entry, generation: int, error: KafkaError) -> None:
-        self._outcomes.append(Outcome(entry.topic, -1, [entry.token], entry.cost, {generation: 1}, -1, error))
+    def _fail(self, entry: Entry | ValueRun, generation: int, error: KafkaError) -> None:
+        count = len(entry.values) if isinstance(entry, ValueRun) else 1
+        generations = {generation: count}
+        self._outcomes.append(Outcome(entry.topic, -1, [entry.token], entry.cost, generations, -1, error))
 
     def _expire_waiting(self, now_ms: float) -> None:
         oldest = now_ms - self._settings.max_block_ms

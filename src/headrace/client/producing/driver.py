@@ -15,7 +15,7 @@ from typing import Any
 from headrace.client.cluster import ANY, Cluster
 from headrace.client.errors import error_for, is_retriable
 from headrace.client.producing import core
-from headrace.client.producing.batch import Batch, Entry, Identity
+from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun
 from headrace.client.producing.core import ProducerCore, Result
 from headrace.client.producing.queue import Outcome, PartitionQueue
 from headrace.client.producing.transactions import INIT_PRODUCER_ID_VERSION, Transactions
@@ -51,7 +51,7 @@ class ProducerDriver:
         self._timer_ms = 0.0
         self._pumping: asyncio.Handle | None = None
 
-    def put(self, entries: Iterable[Entry]) -> None:
+    def put(self, entries: Iterable[Entry | ValueRun]) -> None:
         now_ms = self._now_ms()
         for entry in entries:
             self.core.put(entry, now_ms)

@@ -59,3 +59,7 @@ class StickyChoice:
             self._bytes = 0
         self._bytes += size
         return self._current
+
+    def add(self, size: int) -> None:
+        """So many bytes more went to the partition that was chosen last."""
+        self._bytes += size

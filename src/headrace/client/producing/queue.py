@@ -18,7 +18,7 @@ from collections import deque
 from typing import NamedTuple
 
 from headrace.client.errors import error_for, is_retriable
-from headrace.client.producing.batch import NO_IDENTITY, Batch, Entry, Identity, precedes
+from headrace.client.producing.batch import NO_IDENTITY, Batch, Entry, Identity, ValueRun, precedes
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import NO_SEQUENCE, Compression
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -51,6 +51,7 @@ class Outcome(NamedTuple):
     topic: str
     partition: int
     tokens: list[object]
+    """See `Batch.tokens`."""
     cost: int
     generations: dict[int, int]
     base_offset: int
@@ -110,6 +111,17 @@ class PartitionQueue:
             batch = Batch(self.topic, self.index, now_ms)
             batch.append(entry, generation, self._size_max)
             self._waiting.append(batch)
+
+    def put_some(self, run: ValueRun, start: int, generation: int, now_ms: float) -> int:
+        """Puts values of the run into one batch, from `start` on; how many."""
+        waiting = self._waiting
+        taken = 0
+        if waiting and not waiting[-1].is_sent:
+            taken = waiting[-1].extend(run, start, generation, self._size_max)
+        if not taken:
+            waiting.append(Batch(self.topic, self.index, now_ms))
+            taken = waiting[-1].extend(run, start, generation, self._size_max)
+        return taken
 
     def renumber(self, newest: Identity | None) -> bool:
         """Gives the partition an identity of its own if it needs one. False when a new producer id is needed first."""

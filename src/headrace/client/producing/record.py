@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from headrace.client.errors import error_for
-from headrace.client.producing.batch import RECORD_OVERHEAD, Entry, record_cost
+from headrace.client.producing.batch import RECORD_OVERHEAD, Entry, ValueRun, record_cost, run_cost
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import HEADER_SIZE
 from headrace.wire.errors import ErrorCode
@@ -13,6 +13,7 @@ from headrace.wire.records import Headers
 
 Data = bytes | bytearray | memoryview | str | None
 """Bytes, or text, which is sent as UTF-8. None as a value is a tombstone."""
+RUN_COST_MAX = 96 * 1024
 HeadersLike = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 
@@ -39,6 +40,8 @@ class EntryMaker:
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._size_max = settings.max_request_size
+        self.run_cost_max = min(RUN_COST_MAX, settings.buffer_memory)
+        """How much of a `send_many` is handed over at a time, about."""
 
     def make(
         self,
@@ -73,6 +76,13 @@ class EntryMaker:
             )
             raise error
         return Entry(topic, partition, key, value, pairs, timestamp, token, cost)
+
+    def can_run(self, topic: str, values: list[bytes]) -> bool:
+        """Whether there is nothing to refuse."""
+        return type(topic) is str and bool(topic) and max(map(len, values)) + HEADER_SIZE <= self._size_max
+
+    def make_run(self, topic: str, values: list[bytes], token: tuple[Any, int, int]) -> ValueRun:
+        return ValueRun(topic, values, int(time.time() * 1000), token, run_cost(values))
 
     def make_of(self, topic: str, record: "ProducerRecord | Data", token: Any) -> Entry:
         if isinstance(record, ProducerRecord):

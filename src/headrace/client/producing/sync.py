@@ -24,10 +24,10 @@ from headrace.client.background import WAKE_S, BackgroundLoop
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import BufferFullError, IllegalStateError, SomeNotSentError
 from headrace.client.producing.aio import buffer_full
-from headrace.client.producing.batch import Entry
+from headrace.client.producing.batch import Entry, ValueRun
 from headrace.client.producing.driver import ProducerDriver
 from headrace.client.producing.future import SendFuture
-from headrace.client.producing.many import Many
+from headrace.client.producing.many import Many, in_runs, settle_tokens
 from headrace.client.producing.queue import Outcome
 from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
 from headrace.client.producing.transaction import Event
@@ -36,7 +36,7 @@ from headrace.client.settings import ProducerSettings
 from headrace.wire.errors import KafkaError
 
 T = TypeVar("T")
-CHUNK_RECORDS, CHUNK_BYTES = 500, 256 * 1024
+CHUNK_ENTRIES, CHUNK_BYTES = 500, 256 * 1024
 """How much of a `send_many` is handed over at a time."""
 FAILED_MAX = 1_000
 STOP_S = 5.0
@@ -97,18 +97,16 @@ class Producer:
         engine = self._require_engine()
         bell = threading.Event()
         many = Many(bell.set)
-        chunk: list[Entry] = []
+        chunk: list[Entry | ValueRun] = []
         cost = 0
-        for record in records:
-            place = many.add()
-            try:
-                entry = self._maker.make_of(topic, record, (many, place))
-            except KafkaError as error:
-                engine.settle_later(many, place, error)
+        for entry in in_runs(self._maker, topic, records, many):
+            if not isinstance(entry, (Entry, ValueRun)):
+                (_, place, count), error = entry
+                engine.fail_later(many, place, count, error)
                 continue
             chunk.append(entry)
             cost += entry.cost
-            if len(chunk) >= CHUNK_RECORDS or cost >= CHUNK_BYTES:
+            if len(chunk) >= CHUNK_ENTRIES or cost >= CHUNK_BYTES or type(entry) is ValueRun:
                 engine.offer_some(chunk, cost)
                 chunk, cost = [], 0
         if chunk:
@@ -250,7 +248,7 @@ class _Engine:
         self._room = threading.Condition(self._lock)
         self._buffered = 0
         self._waiting = 0
-        self._inbox: list[Entry] = []
+        self._inbox: list[Entry | ValueRun] = []
         self._is_woken = False
         self._failed: deque[SendFuture] = deque(maxlen=FAILED_MAX)
         self._failures = 0
@@ -278,7 +276,7 @@ class _Engine:
     async def _make_driver(self) -> ProducerDriver:
         return ProducerDriver(self._settings, self._settle)
 
-    def offer(self, entries: list[Entry], cost: int) -> None:
+    def offer(self, entries: list[Entry | ValueRun], cost: int) -> None:
         driver = self._driver or self.driver
         with self._lock:
             if self._buffered and self._buffered + cost > self._settings.buffer_memory:
@@ -295,13 +293,13 @@ class _Engine:
                 True  # not before: a signal handler may have raised, and then the next sender wakes it
             )
 
-    def offer_some(self, entries: list[Entry], cost: int) -> None:
+    def offer_some(self, entries: list[Entry | ValueRun], cost: int) -> None:
         """Those of a `send_many`, which hears of a full buffer by its records."""
         try:
             self.offer(entries, cost)
         except BufferFullError as error:
-            for many, place in (entry.token for entry in entries):
-                self.settle_later(many, place, error)
+            for many, place, count in (entry.token for entry in entries):
+                self.fail_later(many, place, count, error)
 
     def _wait_for_room(self, cost: int) -> None:
         """With the lock held. The producer's own thread, in a callback, does not wait: it makes the room."""
@@ -329,31 +327,25 @@ class _Engine:
     def _settle(self, outcomes: list[Outcome]) -> None:
         freed = 0
         callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
-        of_many: dict[Many, None] = {}
-        for topic, partition, tokens, cost, _, base_offset, error in outcomes:
-            freed += cost
-            for index, token in enumerate(tokens):
-                metadata = None
-                if error is None:
-                    metadata = RecordMetadata(
-                        topic, partition, base_offset + index if base_offset >= 0 else -1
-                    )
-                if type(token) is tuple:
-                    many, place = token
-                    many.note(place, metadata, error)
-                    of_many[many] = None
-                    continue
-                assert isinstance(token, SendFuture)
-                callbacks += ((callback, token) for callback in token._settle(metadata, error))
-                if error is not None and not token._is_seen and not self._settings.transactional_id:
-                    with self._lock:
-                        self._failures += 1
-                        self._failed.append(token)
+        concerned: set[Many] = set()
+        error: KafkaError | None = None
+
+        def settle(token: SendFuture, metadata: RecordMetadata | None) -> None:
+            callbacks.extend((callback, token) for callback in token._settle(metadata, error))
+            if error is not None and not token._is_seen and not self._settings.transactional_id:
+                with self._lock:
+                    self._failures += 1
+                    self._failed.append(token)
+
+        for outcome in outcomes:
+            freed += outcome.cost
+            error = outcome.error
+            concerned |= settle_tokens(outcome, settle)
         with self._lock:
             self._buffered -= freed
             if self._waiting:
                 self._room.notify_all()
-        for many in of_many:
+        for many in concerned:
             many.check()
         for callback, future in callbacks:
             try:
@@ -364,8 +356,8 @@ class _Engine:
                     {"message": f"a delivery callback of a producer has failed: {error}", "exception": error}
                 )
 
-    def settle_later(self, many: Many, place: int, error: Exception) -> None:
-        self.call(many.settle, place, None, error)
+    def fail_later(self, many: Many, place: int, count: int, error: Exception) -> None:
+        self.call(many.fail, place, count, error)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
         self.driver.loop.call_soon_threadsafe(function, *arguments)
