@@ -20,6 +20,7 @@ from tests.conformance.wire_client import WireClient
 HERE = Path(__file__).parent
 # Nothing that changes behaviour may differ between the two, so both get the same settings. They make Kafka's timers
 # short, so that a test of time takes no longer than it must.
+SESSIONS_MAX = 250
 SETTINGS = {
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 100,
@@ -27,7 +28,15 @@ SETTINGS = {
     "group.consumer.min.heartbeat.interval.ms": 50,
     "group.consumer.assignment.interval.ms": 0,
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 100,
+    "group.share.min.record.lock.duration.ms": 1_000,
+    "group.share.min.session.timeout.ms": 100,
+    "group.share.min.heartbeat.interval.ms": 50,
+    "group.share.assignment.interval.ms": 0,
+    "group.share.max.share.sessions": SESSIONS_MAX,
 }
+SHARE_SETTINGS = {**SETTINGS, "log.cleaner.backoff.ms": 100}
+"""For tests that wait for a log to be compacted. Our broker deletes old records as often as it compacts, so the one for
+the other tests, some of whose records are from 1970, does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +70,13 @@ def headrace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
 
 @pytest.fixture(scope="session")
 def apache() -> Iterator[ApacheKafka]:
-    """An Apache Kafka for this folder alone, whose timers are as short as our broker's."""
-    with ApacheKafka(settings=SETTINGS) as cluster:
+    """The one Apache Kafka of this folder and those in it, all of whose coordinators are awake."""
+    from tests.conformance.share.share_client import wait_until_share_coordinators_are_ready
+
+    with ApacheKafka(settings=SHARE_SETTINGS) as cluster:
         with WireClient(cluster.bootstrap_servers) as wire:
             wait_until_coordinators_are_ready(wire)
+            wait_until_share_coordinators_are_ready(wire)
         yield cluster
 
 

@@ -1,4 +1,4 @@
-"""Our share consumers on both brokers, with the short times of the share folder's brokers."""
+"""Our share consumers on both brokers."""
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -8,9 +8,9 @@ import pytest
 
 from headrace.client.sync import ShareConsumer
 from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.conftest import apache, headrace
+from tests.conformance.share.conftest import headrace
 
-__all__ = ["apache", "headrace"]
+__all__ = ["headrace"]
 
 NewConsumer = Callable[..., ShareConsumer]
 

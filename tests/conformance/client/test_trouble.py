@@ -11,8 +11,7 @@ from headrace.client.errors import InvalidRecordStateError
 from headrace.client.sync import ShareConsumer
 from tests.conformance.client.conftest import NewConsumer
 from tests.conformance.client.steps import one_poll, take
-from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.conftest import SHARE_SETTINGS
+from tests.conformance.conftest import SHARE_SETTINGS, BrokerUnderTest
 from tests.conformance.share.share_client import describe_share_group, fill, new_queue
 from tests.conformance.steps import wait_for
 from tests.conformance.wire_client import WireClient

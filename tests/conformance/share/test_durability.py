@@ -13,8 +13,7 @@ import pytest
 from headrace.testing import ApacheKafka
 from headrace.wire.errors import ErrorCode
 from tests.compat.conftest import start_server
-from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.conftest import SHARE_SETTINGS
+from tests.conformance.conftest import SHARE_SETTINGS, BrokerUnderTest
 from tests.conformance.share.share_client import (
     ACCEPT,
     LEAVE,

@@ -33,8 +33,10 @@ GROUP_SIZE_MAX = 200
 def test_the_first_member_makes_the_group(
     broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
 ) -> None:
-    """Scenario 1."""
+    """Scenario 1, with records that members which start together can share."""
     topic_id = new_topic(wire, unique)
+    set_group(wire, unique, auto_offset_reset="earliest")
+    fill(wire, unique, 2)
     answer = member(topic_id).heartbeat(0, topics=[unique])
     assert (answer.error_code, answer.error_message) == (0, None)
     assert (answer.member_epoch, assigned(answer)) == (2, {})

@@ -10,8 +10,7 @@ from uuid import uuid4
 import pytest
 
 from headrace.wire.errors import ErrorCode
-from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.conftest import SESSIONS_MAX
+from tests.conformance.conftest import SESSIONS_MAX, BrokerUnderTest
 from tests.conformance.share.share_client import (
     ACCEPT,
     CLOSE,

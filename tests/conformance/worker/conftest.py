@@ -8,33 +8,15 @@ from typing import Any
 
 import pytest
 
-from headrace import Broker
 from headrace.client.admin import Admin
-from headrace.testing import ApacheKafka
 from headrace.worker import Queue
 from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.conftest import SHARE_SETTINGS
-from tests.conformance.share.share_client import wait_until_share_coordinators_are_ready
-from tests.conformance.steps import wait_for, wait_until_coordinators_are_ready
-from tests.conformance.wire_client import WireClient
+from tests.conformance.share.conftest import headrace
+from tests.conformance.steps import wait_for
+
+__all__ = ["headrace"]
 
 START_S = 30.0
-
-
-@pytest.fixture(scope="session")
-def headrace() -> Iterator[Broker]:
-    with Broker(settings=SHARE_SETTINGS) as broker:
-        yield broker
-
-
-@pytest.fixture(scope="session")
-def apache() -> Iterator[ApacheKafka]:
-    """With locks that may be as short as a second, as ours."""
-    with ApacheKafka(settings=SHARE_SETTINGS) as cluster:
-        with WireClient(cluster.bootstrap_servers) as wire:
-            wait_until_coordinators_are_ready(wire)
-            wait_until_share_coordinators_are_ready(wire)
-        yield cluster
 
 
 @pytest.fixture
