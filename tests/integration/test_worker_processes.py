@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from headrace.worker.outcomes import DONE, Result, Retry
+from headrace.worker.outcomes import DONE, Retry, TaskResult
 from headrace.worker.pools import ProcessPool
 from tests.unit.worker.test_pools import done, on_a_loop
 
@@ -30,7 +30,7 @@ async def test_processes_return_raise_die_and_are_killed():
     try:
         assert await done(pool.start((1,))) == DONE
         asked = await done(pool.start((0,)))
-        assert (asked.result, asked.retry_after_s) == (Result.RETRY_ASKED, 2.5)
+        assert (asked.result, asked.retry_after_s) == (TaskResult.RETRY_ASKED, 2.5)
 
         died = await done(pool.start((-signal.SIGSEGV,)))
         assert (died.exception, died.message) == (

@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headrace.share.assignor import flatten
 from headrace.share.errors import FencedMemberEpoch, GroupMaxSizeReached, UnknownMember
 from headrace.share.group import ShareGroup
-from headrace.share.membership import GroupChange, GroupSettings, Heartbeat, HeartbeatRequest, TopicInfo
+from headrace.share.membership import GroupChange, GroupSettings, HeartbeatRequest, MemberHeartbeat, TopicInfo
 
 MEMBERS = st.sampled_from(["m1", "m2", "m3", "m4", "m5"])
 NAMES = ("a", "b", "c")
@@ -36,7 +36,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
         self.known: dict[str, int] = {}  # what each member knows its epoch to be
         self.epoch_before = 1
 
-    def beat(self, member: str, epoch: int, subscribed: tuple[str, ...] | None = None) -> Heartbeat:
+    def beat(self, member: str, epoch: int, subscribed: tuple[str, ...] | None = None) -> MemberHeartbeat:
         request = HeartbeatRequest(member_id=member, member_epoch=epoch, subscribed=subscribed)
         beat = self.group.heartbeat(request, topics=self.topics.get, settings=SETTINGS, now_ms=self.now_ms)
         self.apply(beat.changes)

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.broker")
 
 
-class Result(NamedTuple):
+class BackupResult(NamedTuple):
     partitions: int
     bytes: int
 
@@ -33,7 +33,7 @@ class Backups:
         target: Path,
         *,
         progress: Callable[[int, int], None],
-        done: Callable[[Result | Exception], None],
+        done: Callable[[BackupResult | Exception], None],
     ) -> "Backup":
         """ValueError if none can be made there now. `done` is called once, on the loop."""
         disk = self._core.logs.disk
@@ -43,7 +43,7 @@ class Backups:
             raise ValueError("another backup is running; wait until it has ended")
         check_target(target, Path(disk.name))
 
-        def ended(result: Result | Exception) -> None:
+        def ended(result: BackupResult | Exception) -> None:
             self._running = None
             self._core.housekeeping.release()
             done(result)
@@ -64,7 +64,7 @@ class Backup:
         disk: OsDisk,
         target: Path,
         progress: Callable[[int, int], None],
-        done: Callable[[Result | Exception], None],
+        done: Callable[[BackupResult | Exception], None],
     ) -> None:
         self._core = core
         self._disk = disk
@@ -103,7 +103,7 @@ class Backup:
             self._done(error)
         elif copying.is_done:
             logger.info("backed up %d partitions to %s", self._partitions, self._target)
-            self._done(Result(self._partitions, copying.copied))
+            self._done(BackupResult(self._partitions, copying.copied))
         else:
             self._progress(copying.copied, self._size)
             self._go_on()

@@ -15,7 +15,16 @@ from itertools import dropwhile
 from typing import TYPE_CHECKING
 
 from headrace.broker import client_metrics, loggers
-from headrace.broker.settings import BY_NAME, Origin, Scope, Setting, SettingError, Settings, Source, Type
+from headrace.broker.settings import (
+    BY_NAME,
+    Scope,
+    Setting,
+    SettingError,
+    SettingOrigin,
+    Settings,
+    Source,
+    Type,
+)
 from headrace.broker.settings.foreign import FOREIGN, ONLY_BY_LISTENER
 from headrace.broker.settings.table import remark_on_unknown
 from headrace.broker.settings.values import CLUSTER_WIDE, NEEDS_SHARE_VERSION_2, PINNED
@@ -38,7 +47,7 @@ class ResourceType(IntEnum):
     GROUP = 32
 
 
-class Operation(IntEnum):
+class AlterOperation(IntEnum):
     SET = 0
     DELETE = 1
     APPEND = 2
@@ -59,7 +68,7 @@ _FAMILIES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ConfigSynonym:
     """One layer's value, as text."""
 
     name: str
@@ -68,7 +77,7 @@ class Shown:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class DescribedConfig:
     """A setting as DescribeConfigs and CreateTopics answer it."""
 
     name: str
@@ -78,10 +87,10 @@ class Entry:
     is_read_only: bool = False
     is_sensitive: bool = False
     doc: str | None = None
-    synonyms: tuple[Shown, ...] = ()
+    synonyms: tuple[ConfigSynonym, ...] = ()
 
 
-def describe(core: "BrokerCore", kind: int, name: str) -> list[Entry]:
+def describe(core: "BrokerCore", kind: int, name: str) -> list[DescribedConfig]:
     """Everything a resource has, in the order of names; KafkaError when there is no such resource."""
     match kind:
         case ResourceType.TOPIC:
@@ -99,7 +108,7 @@ def describe(core: "BrokerCore", kind: int, name: str) -> list[Entry]:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             _require_this_node(core, name, "Broker", "")
             return [
-                Entry(logger, level, Source.DYNAMIC_BROKER_LOGGER)
+                DescribedConfig(logger, level, Source.DYNAMIC_BROKER_LOGGER)
                 for logger, level in loggers.levels().items()
             ]
         case ResourceType.CLIENT_METRICS:
@@ -118,18 +127,18 @@ def describe(core: "BrokerCore", kind: int, name: str) -> list[Entry]:
             )
 
 
-def describe_topic(settings: Settings, overrides: Mapping[str, str]) -> list[Entry]:
+def describe_topic(settings: Settings, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     entries = []
     for setting in _visible(settings, Scope.TOPIC, overrides):
         value = settings.topic_value(setting.name, overrides)
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
-            layers.insert(0, Origin(setting.name, value, Source.TOPIC))
+            layers.insert(0, SettingOrigin(setting.name, value, Source.TOPIC))
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
 
-def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[Entry]:
+def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     """A new topic's settings as CreateTopics answers them: the layer in force, without what it hides.
 
     Unlike DescribeConfigs, Kafka follows all synonyms here: `log.retention.hours` given at start is a static source.
@@ -137,15 +146,17 @@ def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[E
     entries = []
     for setting in _visible(settings, Scope.TOPIC, overrides):
         if setting.name in overrides:
-            entries.append(Entry(setting.name, overrides[setting.name], Source.TOPIC))
+            entries.append(DescribedConfig(setting.name, overrides[setting.name], Source.TOPIC))
             continue
         names = [synonym.name for synonym in setting.synonyms]
         source = next((layer.source for name in names for layer in settings.origins(name)), Source.DEFAULT)
-        entries.append(Entry(setting.name, setting.render(settings.broker_default(setting)), source))
+        entries.append(
+            DescribedConfig(setting.name, setting.render(settings.broker_default(setting)), source)
+        )
     return entries
 
 
-def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[Entry]:
+def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[DescribedConfig]:
     table = BY_NAME[Scope.BROKER]
     if is_cluster_wide:
         altered = settings.dynamic(is_cluster_wide=True)
@@ -163,26 +174,26 @@ def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[Entry
     return entries
 
 
-def _describe_group(settings: Settings, group_id: str) -> list[Entry]:
+def _describe_group(settings: Settings, group_id: str) -> list[DescribedConfig]:
     overrides = settings.group_overrides(group_id)
     entries = []
     for setting in _visible(settings, Scope.GROUP, overrides):
         value = overrides.get(setting.name, settings.broker_default(setting))
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
-            layers.insert(0, Origin(setting.name, value, Source.GROUP))
+            layers.insert(0, SettingOrigin(setting.name, value, Source.GROUP))
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
 
-def _describe_client_metrics(core: "BrokerCore", name: str) -> list[Entry]:
+def _describe_client_metrics(core: "BrokerCore", name: str) -> list[DescribedConfig]:
     overrides = client_metrics.overrides(core, name)
     entries = []
     for setting in client_metrics.SETTINGS.values():
         value, layers = setting.default, []
         if setting.name in overrides:
             value = setting.parse(overrides[setting.name])
-            layers = [Origin(setting.name, value, Source.CLIENT_METRICS)]
+            layers = [SettingOrigin(setting.name, value, Source.CLIENT_METRICS)]
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
@@ -198,25 +209,25 @@ def _visible(settings: Settings, scope: Scope, given: Iterable[str]) -> list[Set
     ]
 
 
-def _broker_layers(settings: Settings, setting: Setting) -> list[Origin]:
+def _broker_layers(settings: Settings, setting: Setting) -> list[SettingOrigin]:
     if setting.synonyms:
         return _layers(settings, setting.synonyms[0].name)
     return (
         []
         if setting.default is None or setting.scope is Scope.TOPIC
-        else [Origin(setting.name, setting.default, Source.DEFAULT)]
+        else [SettingOrigin(setting.name, setting.default, Source.DEFAULT)]
     )
 
 
-def _layers(settings: Settings, name: str) -> list[Origin]:
+def _layers(settings: Settings, name: str) -> list[SettingOrigin]:
     """As Kafka lists them: of a family, only from the first layer on that has the asked name itself."""
     found = settings.origins(*_FAMILIES.get(name, (name,)))
     return list(dropwhile(lambda layer: layer.name != name, found))
 
 
-def _entry(setting: Setting, value: str | None, layers: list[Origin]) -> Entry:
+def _entry(setting: Setting, value: str | None, layers: list[SettingOrigin]) -> DescribedConfig:
     is_sensitive = setting.is_sensitive
-    return Entry(
+    return DescribedConfig(
         name=setting.name,
         value=None if is_sensitive else value,
         source=layers[0].source if layers else Source.DEFAULT,
@@ -225,7 +236,7 @@ def _entry(setting: Setting, value: str | None, layers: list[Origin]) -> Entry:
         is_sensitive=is_sensitive,
         doc=setting.doc,
         synonyms=tuple(
-            Shown(layer.name, None if is_sensitive else setting.render(layer.value), layer.source)
+            ConfigSynonym(layer.name, None if is_sensitive else setting.render(layer.value), layer.source)
             for layer in layers
         ),
     )
@@ -270,18 +281,20 @@ def altered(
     result = dict(current)
     for name, operation, value in changes:
         match operation:
-            case Operation.DELETE:
+            case AlterOperation.DELETE:
                 result.pop(name, None)
-            case Operation.SET:
+            case AlterOperation.SET:
                 result[name] = value or ""
-            case Operation.APPEND | Operation.SUBTRACT:
-                result[name] = _altered_list(kind, name, result.get(name), Operation(operation), value or "")
+            case AlterOperation.APPEND | AlterOperation.SUBTRACT:
+                result[name] = _altered_list(
+                    kind, name, result.get(name), AlterOperation(operation), value or ""
+                )
             case _:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown operations type {operation}")
     return result
 
 
-def _altered_list(kind: int, name: str, current: str | None, operation: Operation, value: str) -> str:
+def _altered_list(kind: int, name: str, current: str | None, operation: AlterOperation, value: str) -> str:
     # Of client metrics Kafka knows no types here.
     setting = BY_NAME[_SCOPES[ResourceType(kind)]].get(name) if kind in _SCOPES else None
     if setting is None or setting.type is not Type.LIST:
@@ -294,9 +307,9 @@ def _altered_list(kind: int, name: str, current: str | None, operation: Operatio
         current = setting.render(setting.default) or ""
     items = [item for item in current.split(",") if item]
     for item in value.split(","):
-        if operation is Operation.SUBTRACT and item in items:
+        if operation is AlterOperation.SUBTRACT and item in items:
             items.remove(item)
-        elif operation is Operation.APPEND and item not in items:
+        elif operation is AlterOperation.APPEND and item not in items:
             items.append(item)
     return ",".join(items)
 

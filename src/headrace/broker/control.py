@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from headrace.broker.backups import Backup, Result
+from headrace.broker.backups import Backup, BackupResult
 
 if TYPE_CHECKING:
     from headrace.broker.server import Server
@@ -84,9 +84,9 @@ class _Control(asyncio.Protocol):
         def progress(copied: int, size: int) -> None:
             self._tell(copied=copied, of=size)
 
-        def done(result: Result | Exception) -> None:
+        def done(result: BackupResult | Exception) -> None:
             self._backup = None
-            if isinstance(result, Result):
+            if isinstance(result, BackupResult):
                 self._end(partitions=result.partitions, bytes=result.bytes)
             else:
                 text = result.strerror if isinstance(result, OSError) and result.strerror else str(result)

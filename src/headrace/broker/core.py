@@ -22,10 +22,10 @@ from headrace.broker.handlers import handler_of
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later
-from headrace.broker.metrics import Counter, Metrics
+from headrace.broker.metrics import Counter, MetricsRegistry
 from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.progress import Progress
 from headrace.broker.runner import OneAtATime, Runner
 from headrace.broker.settings import Settings
@@ -41,7 +41,7 @@ from headrace.log.durable import Durable
 from headrace.log.errors import cure_of
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
-from headrace.log.producers import Origin
+from headrace.log.producers import AppendOrigin
 from headrace.wire.apis import NAMES
 from headrace.wire.batches import NO_PRODUCER_ID
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -82,7 +82,7 @@ class BrokerCore:
         self.parked = Parked()
         self.slices = Slices()
         self.outgoing = Outgoing(settings.int("headrace.unread.response.bytes"))
-        self.metrics = Metrics()
+        self.metrics = MetricsRegistry()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
         self._requests: dict[int, Counter] = {}
         self._produced: dict[str, tuple[Counter, Counter]] = {}
@@ -239,7 +239,7 @@ class BrokerCore:
         partition: int,
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> Later[None]:
         """Appends one batch to an internal topic: there for every reader at once, durable when the Later resolves."""
         self.require_working()
@@ -252,7 +252,7 @@ class BrokerCore:
             is_transactional=producer is not None,
         )
         try:
-            target.log.append(batch, now_ms=now_ms, origin=Origin.COORDINATOR)
+            target.log.append(batch, now_ms=now_ms, origin=AppendOrigin.COORDINATOR)
         except KafkaError as error:
             self.note_refused_write(error)
             raise

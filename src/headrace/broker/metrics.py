@@ -58,7 +58,7 @@ class Sample:
     highest: float = 0
 
 
-class Metrics:
+class MetricsRegistry:
     def __init__(self) -> None:
         self._counters: dict[tuple[str, Labels], Counter] = {}
         self._gauges: dict[tuple[str, Labels], Callable[[], float]] = {}

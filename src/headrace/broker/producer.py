@@ -3,6 +3,6 @@
 from typing import NamedTuple
 
 
-class Producer(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     id: int
     epoch: int

@@ -7,7 +7,7 @@ import typer
 
 from headrace.cli import backup, bench, consume, dlq, group, log, produce, state, top, topic, web
 from headrace.cli.demo.command import demo
-from headrace.cli.failures import Commands
+from headrace.cli.failures import CommandGroup
 from headrace.version import __version__
 
 RUN, RECORDS, LOOK = "Run", "Produce and consume", "Manage topics and groups"
@@ -31,7 +31,7 @@ ORDER = (
 )
 
 
-class _InOrder(Commands):
+class _InOrder(CommandGroup):
     def list_commands(self, ctx: Any) -> list[str]:
         return sorted(super().list_commands(ctx), key=ORDER.index)
 

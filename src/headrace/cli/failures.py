@@ -2,8 +2,8 @@
 
     0 done   1 it could not be done   2 the command line is wrong   130 interrupted by Ctrl+C
 
-`Commands` is the root of the command's tree, so every subcommand fails through it. A failure that nobody foresaw is a
-fault of ours and says so; HEADRACE_TRACEBACK=1 shows where it came from.
+`CommandGroup` is the root of the command's tree, so every subcommand fails through it. A failure that nobody foresaw
+is a fault of ours and says so; HEADRACE_TRACEBACK=1 shows where it came from.
 """
 
 import contextlib
@@ -22,7 +22,7 @@ class Refused(Exception):
     """A command cannot do what was asked; the text is for the person who asked, and says what to do."""
 
 
-class Commands(TyperGroup):
+class CommandGroup(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)

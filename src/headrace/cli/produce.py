@@ -31,7 +31,7 @@ REQUEST_BYTES_MAX = 100 * 1024 * 1024
 """Above what brokers take, so that they decide (`max.message.bytes`)."""
 
 
-class Compression(StrEnum):
+class CompressionChoice(StrEnum):
     NONE = "none"
     GZIP = "gzip"
     SNAPPY = "snappy"
@@ -76,7 +76,8 @@ def produce(
         ),
     ] = None,
     compression: Annotated[
-        Compression | None, typer.Option("--compression", "-z", help="The compression of record batches.")
+        CompressionChoice | None,
+        typer.Option("--compression", "-z", help="The compression of record batches."),
     ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="Send each file as one record instead of one record per line.")

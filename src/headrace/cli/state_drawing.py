@@ -44,7 +44,7 @@ NOTICE = {kind: rank for rank, kind in enumerate(Kind)}
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class DrawnRange:
     """A run of the window, or a hole in it."""
 
     first: int
@@ -55,29 +55,29 @@ class Piece:
     lock_ms_left: int | None = None
 
 
-def pieces_of(state: SharePartitionState) -> list[Piece]:
+def pieces_of(state: SharePartitionState) -> list[DrawnRange]:
     """The window without holes, in order. Where nothing live is known it ends with what is open behind it."""
     if state.start_offset is None:
         return []
-    pieces: list[Piece] = []
+    pieces: list[DrawnRange] = []
     due = state.start_offset
     for run in state.runs:
         if run.last < due:
             continue
         if run.first > due:
-            pieces.append(Piece(due, run.first - 1, Kind.OPEN))
+            pieces.append(DrawnRange(due, run.first - 1, Kind.OPEN))
         kind = Kind[run.state.name]
         pieces.append(
-            Piece(max(run.first, due), run.last, kind, run.delivery_count, run.holder, run.lock_ms_left)
+            DrawnRange(max(run.first, due), run.last, kind, run.delivery_count, run.holder, run.lock_ms_left)
         )
         due = run.last + 1
     end = state.next_offset if state.is_live else state.log_end_offset
     if end is not None and end > due:
-        pieces.append(Piece(due, end - 1, Kind.OPEN))
+        pieces.append(DrawnRange(due, end - 1, Kind.OPEN))
     return pieces
 
 
-def strip(pieces: Sequence[Piece], width: int) -> str:
+def strip(pieces: Sequence[DrawnRange], width: int) -> str:
     """At most `width` signs; each stands for as many offsets as it takes."""
     if not pieces:
         return ""
@@ -127,7 +127,7 @@ def legend(states: Sequence[SharePartitionState]) -> str:
     )
 
 
-def _headline(state: SharePartitionState, pieces: Sequence[Piece], lag: int | None) -> str:
+def _headline(state: SharePartitionState, pieces: Sequence[DrawnRange], lag: int | None) -> str:
     parts = [f"starts at {state.start_offset}"]
     if state.is_live:
         limit = "" if state.window_max is None else f" of at most {state.window_max:,}"
@@ -145,7 +145,7 @@ def _span(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}-{end - 1}"
 
 
-def _details(piece: Piece) -> str:
+def _details(piece: DrawnRange) -> str:
     parts = []
     if piece.delivery_count:
         times = "once" if piece.delivery_count == 1 else f"{piece.delivery_count} times"

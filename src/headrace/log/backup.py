@@ -68,7 +68,7 @@ class LogCut(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Cut:
+class BackupCut:
     leader_epoch: int
     logs: list[LogCut]
     summaries: dict[str, Any]
@@ -83,11 +83,11 @@ class Cut:
         return sum(size for log in self.logs for _, size in log.segments)
 
 
-def take_cut(logs: LogManager, metadata: sqlite3.Connection) -> Cut:
+def take_cut(logs: LogManager, metadata: sqlite3.Connection) -> BackupCut:
     """On the loop's thread, in one turn."""
     written = [log for log in logs.logs.values() if log.segments]
     store = logs.store
-    return Cut(
+    return BackupCut(
         leader_epoch=store.leader_epoch,
         logs=[_cut_of(log) for log in written],
         summaries={log.directory: summary_of(log) for log in written if log.damage is None},
@@ -124,7 +124,7 @@ def check_target(target: Path, data: Path) -> None:
 
 
 class Copying:
-    def __init__(self, disk: OsDisk, cut: Cut, target: Path) -> None:
+    def __init__(self, disk: OsDisk, cut: BackupCut, target: Path) -> None:
         self.copied = 0
         self.is_done = False
         self.given_up: str | None = None

@@ -30,7 +30,13 @@ from headrace.log.files import LogFiles
 from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
 from headrace.log.layout import DRAFT, LEADER_EPOCHS, TRANSACTION_INDEX, Key, directory_name, encode_epochs
 from headrace.log.positions import Positions
-from headrace.log.producers import Origin, Producer, ProducerStates, ProducerView, encode_snapshot
+from headrace.log.producers import (
+    AppendOrigin,
+    ProducerStateEntry,
+    ProducerStates,
+    ProducerView,
+    encode_snapshot,
+)
 from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
@@ -179,7 +185,7 @@ class PartitionLog:
         data: bytes,
         *,
         now_ms: int,
-        origin: Origin = Origin.CLIENT,
+        origin: AppendOrigin = AppendOrigin.CLIENT,
         prepared: Prepared | None = None,
     ) -> Appended:
         """Writes one or more batches at the end, or raises KafkaError and leaves everything as it was.
@@ -196,7 +202,7 @@ class PartitionLog:
                 f"{len(data)} bytes do not fit in a segment of {config.segment_bytes}.",
             )
         append_time_ms = now_ms if config.has_append_time else -1
-        if origin is Origin.CLIENT:
+        if origin is AppendOrigin.CLIENT:
             duplicate = self._duplicate(checked, append_time_ms)
             if duplicate is not None:
                 return duplicate
@@ -207,7 +213,7 @@ class PartitionLog:
         base_offset = next_offset = self.end_offset
         buffer = bytearray(data)
         placed: list[Placed] = []
-        producers: dict[int, Producer] = {}
+        producers: dict[int, ProducerStateEntry] = {}
         for position, header in checked:
             if append_time_ms >= 0:
                 stamp_append_time(buffer, position, append_time_ms)

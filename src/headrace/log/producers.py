@@ -26,7 +26,7 @@ _EARLIER_BATCHES = struct.Struct(">qi")
 _EARLIER_BATCH = struct.Struct(">iqiq")
 
 
-class Origin(Enum):
+class AppendOrigin(Enum):
     CLIENT = "a producer: everything is checked"
     COORDINATOR = "the broker's own records: no sequence numbers, keys are its own business"
 
@@ -48,7 +48,7 @@ class SentBatch(NamedTuple):
         return (self.last_sequence - self.offset_delta) & SEQUENCE_MAX
 
 
-class Producer(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """One producer's entry. Replaced, never changed."""
 
     producer_id: int
@@ -81,7 +81,7 @@ class ProducerStates:
     __slots__ = ("entries", "open_transactions")
 
     def __init__(self) -> None:
-        self.entries: dict[int, Producer] = {}
+        self.entries: dict[int, ProducerStateEntry] = {}
         self.open_transactions: dict[int, int] = {}
         """Producer id to first offset, oldest first: a transaction starts at the log's end."""
 
@@ -106,15 +106,15 @@ class ProducerStates:
         header: BatchHeader,
         first_offset: int,
         *,
-        origin: Origin,
+        origin: AppendOrigin,
         now_ms: int,
-        pending: Producer | None = None,
-    ) -> Producer:
+        pending: ProducerStateEntry | None = None,
+    ) -> ProducerStateEntry:
         """The producer after this batch; `pending` is what an earlier batch of the same append decided."""
         producer = pending or self.entries.get(header.producer_id)
         if producer is not None:
             _require_epoch(producer, header)
-            if origin is Origin.CLIENT:
+            if origin is AppendOrigin.CLIENT:
                 _require_sequence(producer, header)
             if producer.transaction_start >= 0 and not header.is_transactional:
                 raise KafkaError(
@@ -125,7 +125,7 @@ class ProducerStates:
 
     def decide_marker(
         self, producer_id: int, producer_epoch: int, coordinator_epoch: int, *, timestamp: int, now_ms: int
-    ) -> Producer:
+    ) -> ProducerStateEntry:
         producer = self.entries.get(producer_id)
         if producer is not None:
             if producer_epoch < producer.epoch:
@@ -138,7 +138,7 @@ class ProducerStates:
                 )
         return after_marker(producer, producer_id, producer_epoch, coordinator_epoch, timestamp, now_ms)
 
-    def apply(self, producer: Producer) -> None:
+    def apply(self, producer: ProducerStateEntry) -> None:
         self.entries[producer.producer_id] = producer
         if producer.transaction_start < 0:
             self.open_transactions.pop(producer.producer_id, None)
@@ -189,7 +189,9 @@ class ProducerStates:
         ]
 
 
-def after_data(producer: Producer | None, header: BatchHeader, first_offset: int, now_ms: int) -> Producer:
+def after_data(
+    producer: ProducerStateEntry | None, header: BatchHeader, first_offset: int, now_ms: int
+) -> ProducerStateEntry:
     batch = SentBatch(
         header.last_sequence,
         first_offset + header.last_offset_delta,
@@ -204,7 +206,7 @@ def after_data(producer: Producer | None, header: BatchHeader, first_offset: int
             earlier = producer.batches[1 - BATCHES_KEPT :]
     if start < 0 and header.is_transactional:
         start = first_offset
-    return Producer(
+    return ProducerStateEntry(
         header.producer_id,
         header.producer_epoch,
         (*earlier, batch),
@@ -216,31 +218,31 @@ def after_data(producer: Producer | None, header: BatchHeader, first_offset: int
 
 
 def after_marker(
-    producer: Producer | None,
+    producer: ProducerStateEntry | None,
     producer_id: int,
     producer_epoch: int,
     coordinator_epoch: int,
     timestamp: int,
     now_ms: int,
-) -> Producer:
+) -> ProducerStateEntry:
     """A newer epoch in the marker starts the producer's sequences anew (transaction.version 2)."""
     batches = producer.batches if producer is not None and producer.epoch == producer_epoch else ()
-    return Producer(producer_id, producer_epoch, batches, coordinator_epoch, -1, timestamp, now_ms)
+    return ProducerStateEntry(producer_id, producer_epoch, batches, coordinator_epoch, -1, timestamp, now_ms)
 
 
-def _require_epoch(producer: Producer, header: BatchHeader) -> None:
+def _require_epoch(producer: ProducerStateEntry, header: BatchHeader) -> None:
     if header.producer_epoch < producer.epoch:
         raise _fenced(producer, header.producer_epoch)
 
 
-def _fenced(producer: Producer, epoch: int) -> KafkaError:
+def _fenced(producer: ProducerStateEntry, epoch: int) -> KafkaError:
     return KafkaError(
         ErrorCode.INVALID_PRODUCER_EPOCH,
         f"Epoch {epoch} of producer {producer.producer_id} is older than {producer.epoch}, the last one seen.",
     )
 
 
-def _require_sequence(producer: Producer, header: BatchHeader) -> None:
+def _require_sequence(producer: ProducerStateEntry, header: BatchHeader) -> None:
     """A producer that is not known at all may start anywhere: its past may have expired."""
     if producer.epoch != header.producer_epoch:
         expected = 0
@@ -256,7 +258,7 @@ def _require_sequence(producer: Producer, header: BatchHeader) -> None:
         )
 
 
-def encode_snapshot(producers: Iterable[Producer]) -> bytes:
+def encode_snapshot(producers: Iterable[ProducerStateEntry]) -> bytes:
     entries = list(producers)
     body = bytearray(struct.pack(">i", len(entries)))
     for producer in entries:
@@ -286,14 +288,16 @@ def decode_snapshot(data: bytes, *, now_ms: int) -> ProducerStates | None:
         if version != _SNAPSHOT_VERSION or crc != crc32c_of(data[_SNAPSHOT_CRC_END:]):
             return None
         position = _SNAPSHOT_HEAD.size
-        entries: list[Producer] = []
+        entries: list[ProducerStateEntry] = []
         for _ in range(count):
             producer_id, epoch, sequence, offset, delta, timestamp, coordinator_epoch, start = (
                 _SNAPSHOT_ENTRY.unpack_from(data, position)
             )
             position += _SNAPSHOT_ENTRY.size
             batches = (SentBatch(sequence, offset, delta, timestamp),) if offset >= 0 else ()
-            entries.append(Producer(producer_id, epoch, batches, coordinator_epoch, start, timestamp, now_ms))
+            entries.append(
+                ProducerStateEntry(producer_id, epoch, batches, coordinator_epoch, start, timestamp, now_ms)
+            )
         earlier = _decode_earlier_batches(data, position)
     except struct.error:
         return None

@@ -9,7 +9,7 @@ with `at_leisure`. There is a bound there too, `OPENED_BYTES_MAX` or the topic's
 from collections.abc import Iterator
 
 from headrace.log.config import LogConfig
-from headrace.log.producers import Origin
+from headrace.log.producers import AppendOrigin
 from headrace.wire.batches import (
     COMPRESSION_MASK,
     CONTROL,
@@ -57,7 +57,7 @@ class TooMuch(Exception):
 
 
 def prepare(
-    data: bytes, config: LogConfig, *, now_ms: int, origin: Origin, at_leisure: bool = False
+    data: bytes, config: LogConfig, *, now_ms: int, origin: AppendOrigin, at_leisure: bool = False
 ) -> Prepared:
     """Judges the batches and packs them by the topic's codec. KafkaError, or TooMuch unless `at_leisure`."""
     checked = check_batches(data, config, now_ms=now_ms, origin=origin, at_leisure=at_leisure)
@@ -93,12 +93,12 @@ def _too_large(error: TooLarge, at_leisure: bool) -> Exception:
 
 
 def check_batches(
-    data: bytes, config: LogConfig, *, now_ms: int, origin: Origin, at_leisure: bool = True
+    data: bytes, config: LogConfig, *, now_ms: int, origin: AppendOrigin, at_leisure: bool = True
 ) -> Checked:
     checked = list(split(data))
     if not checked:
         raise KafkaError(ErrorCode.INVALID_RECORD, "There is no record batch in the request.")
-    is_client = origin is Origin.CLIENT
+    is_client = origin is AppendOrigin.CLIENT
     for position, header in checked:
         if header.length + FRAME_SIZE > config.max_message_bytes:
             raise KafkaError(

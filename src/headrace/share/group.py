@@ -32,9 +32,9 @@ from headrace.share.membership import (
     Fingerprint,
     GroupChange,
     GroupSettings,
-    Heartbeat,
     HeartbeatRequest,
     MemberChanged,
+    MemberHeartbeat,
     MemberMetadata,
     StateTopicsChanged,
     TargetChanged,
@@ -81,7 +81,7 @@ class ShareGroup:
 
     def heartbeat(
         self, request: HeartbeatRequest, *, topics: TopicLookup, settings: GroupSettings, now_ms: int
-    ) -> Heartbeat:
+    ) -> MemberHeartbeat:
         """Decides a join, rejoin or heartbeat (not a leave). `topics` looks up a topic as it exists now."""
         self._check(request, settings)
         member_id, changes = request.member_id, list[GroupChange]()
@@ -114,7 +114,7 @@ class ShareGroup:
         is_told = self._change_current(request, assignment_epoch, assigned, changes)
         is_in_motion = epoch > assignment_epoch or epoch > self.epoch or self._just_moved(settings, now_ms)
         heartbeat_ms = settings.motion_heartbeat_ms if is_in_motion else settings.heartbeat_ms
-        return Heartbeat(
+        return MemberHeartbeat(
             changes=changes,
             initialize=initialize,
             grown=frozenset(initialize.keys() & (self.initialized.keys() | self.initializing.keys())),

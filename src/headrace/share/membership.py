@@ -131,7 +131,7 @@ GroupChange: TypeAlias = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Heartbeat:
+class MemberHeartbeat:
     """A decided heartbeat: first initialise, then journal, then apply, then answer."""
 
     changes: list[GroupChange]

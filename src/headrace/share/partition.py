@@ -31,7 +31,7 @@ from headrace.share.window import RangeView, Window
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
+class SharePartitionSnapshot:
     """Everything that is true of a share-partition, for views and for comparing a replay with what it replays."""
 
     start_offset: int
@@ -204,9 +204,9 @@ class SharePartition:
         """Makes decided changes so. True if that may serve a parked fetch: records came back, or room is free."""
         return self._window.apply(changes)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> SharePartitionSnapshot:
         window = self._window
-        return Snapshot(
+        return SharePartitionSnapshot(
             start_offset=window.start_offset,
             end_offset=self.end_offset,
             next_offset=window.next_offset,

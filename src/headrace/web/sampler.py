@@ -23,7 +23,7 @@ from headrace.version import __version__
 from headrace.web.history import History, Key, Rates
 from headrace.web.model import BrokerRow, GroupRow, Overview, TopicRow
 from headrace.web.options import WebOptions
-from headrace.web.source import Source
+from headrace.web.source import PageSource
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.web")
@@ -53,7 +53,7 @@ class Round:
 
 
 class Sampler:
-    def __init__(self, source: Source, history: History, options: WebOptions) -> None:
+    def __init__(self, source: PageSource, history: History, options: WebOptions) -> None:
         self._source = source
         self._history = history
         self._options = options

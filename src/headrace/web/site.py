@@ -11,7 +11,7 @@ from headrace.web.history import History, Key, Rates
 from headrace.web.model import Overview
 from headrace.web.options import WebOptions
 from headrace.web.sampler import Sampler
-from headrace.web.source import Source
+from headrace.web.source import PageSource
 
 MEMBER_RATES_MAX = 200
 STREAMS_MAX = 64
@@ -42,7 +42,7 @@ class _Cached:
 
 
 class Site:
-    def __init__(self, source: Source, options: WebOptions, csrf_token: str) -> None:
+    def __init__(self, source: PageSource, options: WebOptions, csrf_token: str) -> None:
         self.source = source
         self.options = options
         self.history = History()

@@ -9,7 +9,7 @@ from headrace.client.settings import ClientSettings
 from headrace.web.embedded import Detail
 
 
-class Source:
+class PageSource:
     def __init__(self, admin: AsyncAdmin, cluster: Cluster, detail: Detail | None) -> None:
         self.admin = admin
         self.cluster = cluster
@@ -17,7 +17,7 @@ class Source:
 
 
 @asynccontextmanager
-async def open_source(settings: ClientSettings, detail: Detail | None = None) -> AsyncIterator[Source]:
+async def open_source(settings: ClientSettings, detail: Detail | None = None) -> AsyncIterator[PageSource]:
     """Connects; BrokerNotAvailableError names the addresses when none could be reached in time."""
     async with AsyncAdmin(settings) as admin, Cluster(settings) as cluster:
-        yield Source(admin, cluster, detail)
+        yield PageSource(admin, cluster, detail)

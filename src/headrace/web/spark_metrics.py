@@ -42,14 +42,14 @@ class _Streams(Protocol):
     def active(self) -> Iterable[Any]: ...
 
 
-class Session(Protocol):
+class SparkSessionLike(Protocol):
     """What is needed of a SparkSession."""
 
     @property
     def streams(self) -> _Streams: ...
 
 
-def serve_metrics(spark: Session, address: str) -> MetricsServer:
+def serve_metrics(spark: SparkSessionLike, address: str) -> MetricsServer:
     """`/metrics` of every active query, and `/healthz`, at HOST:PORT; use it in `with`."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():

@@ -22,7 +22,7 @@ TELLING = {
 """The state of a piece that holds several is the first of these."""
 
 
-class Piece(NamedTuple):
+class WindowRange(NamedTuple):
     """A run, cut to the window; `run` is None for a hole."""
 
     first: int
@@ -69,7 +69,7 @@ def run_at(view: SharePartitionState, offset: int) -> Run | None:
     return next((_run(piece) for piece in _pieces(view) if piece.first <= offset <= piece.last), None)
 
 
-def _pieces(view: SharePartitionState) -> Iterator[Piece]:
+def _pieces(view: SharePartitionState) -> Iterator[WindowRange]:
     if view.start_offset is None or view.next_offset is None:
         return
     due = view.start_offset
@@ -77,14 +77,14 @@ def _pieces(view: SharePartitionState) -> Iterator[Piece]:
         if run.last < due or run.first >= view.next_offset:
             continue
         if run.first > due:
-            yield Piece(due, run.first - 1, UNKNOWN, None)
-        yield Piece(max(run.first, due), run.last, NAMES[run.state], run)
+            yield WindowRange(due, run.first - 1, UNKNOWN, None)
+        yield WindowRange(max(run.first, due), run.last, NAMES[run.state], run)
         due = run.last + 1
     if due < view.next_offset:
-        yield Piece(due, view.next_offset - 1, UNKNOWN, None)
+        yield WindowRange(due, view.next_offset - 1, UNKNOWN, None)
 
 
-def _run(piece: Piece) -> Run:
+def _run(piece: WindowRange) -> Run:
     run = piece.run
     return Run(
         first=piece.first,
@@ -96,7 +96,7 @@ def _run(piece: Piece) -> Run:
     )
 
 
-def _gathered(pieces: Sequence[Piece], runs_max: int) -> Iterable[Run]:
+def _gathered(pieces: Sequence[WindowRange], runs_max: int) -> Iterable[Run]:
     if len(pieces) <= runs_max:
         return map(_run, pieces)
     first, last = pieces[0].first, pieces[-1].last

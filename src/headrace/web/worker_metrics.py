@@ -14,7 +14,7 @@ from prometheus_client.metrics_core import Metric
 from headrace.web.exposition import CONTENT_TYPE, render
 
 
-class Numbers(Protocol):
+class TaskNumbers(Protocol):
     """Of one task; see headrace.worker.metrics."""
 
     @property
@@ -47,7 +47,7 @@ RUN_SECONDS_HELP = "How long runs took."
 
 
 def worker_families(
-    metrics: Mapping[str, Numbers], bounds: Sequence[float], *, group: str
+    metrics: Mapping[str, TaskNumbers], bounds: Sequence[float], *, group: str
 ) -> Iterator[Metric]:
     """`bounds` are the upper bounds of the run times' buckets; one more bucket takes what is longer."""
     labels = ["group", "task"]
@@ -67,7 +67,7 @@ def worker_families(
     yield times
 
 
-def _buckets(numbers: Numbers, bounds: Sequence[float]) -> list[tuple[str, float]]:
+def _buckets(numbers: TaskNumbers, bounds: Sequence[float]) -> list[tuple[str, float]]:
     total = 0
     buckets = []
     for bound, count in zip((*bounds, float("inf")), numbers.run_seconds_counts, strict=True):

@@ -7,10 +7,10 @@ from functools import partial
 
 from headrace.client.delivery import Delivery
 from headrace.worker.backoff import Backoff
-from headrace.worker.dead_letters import Origin, build_dead_letter
+from headrace.worker.dead_letters import RecordOrigin, build_dead_letter
 from headrace.worker.outbox import Outbox, TooLargeError
-from headrace.worker.outcomes import Outcome
-from headrace.worker.scheduler import Cause, Job, Stage
+from headrace.worker.outcomes import TaskOutcome
+from headrace.worker.scheduler import GiveUpCause, Job, Stage
 
 logger = logging.getLogger("headrace.worker")
 
@@ -27,7 +27,9 @@ class DeadLetterWriter:
         self._task = task
         self._worker = worker
 
-    async def write(self, job: Job, delivery: Delivery, cause: Cause, outcome: Outcome | None) -> bool:
+    async def write(
+        self, job: Job, delivery: Delivery, cause: GiveUpCause, outcome: TaskOutcome | None
+    ) -> bool:
         """True when the topic has acknowledged the copy; False when the record is not ours any more."""
         build = partial(
             build_dead_letter,
@@ -65,8 +67,8 @@ class DeadLetterWriter:
         )  # fmt: skip
         await asyncio.sleep(delay_s)
 
-    def _origin(self, job: Job, delivery: Delivery) -> Origin:
-        return Origin(
+    def _origin(self, job: Job, delivery: Delivery) -> RecordOrigin:
+        return RecordOrigin(
             topic=delivery.topic,
             partition=delivery.partition,
             offset=delivery.offset,

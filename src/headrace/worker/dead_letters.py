@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.worker.bodies import Header
-from headrace.worker.outcomes import Outcome
-from headrace.worker.scheduler import Cause
+from headrace.worker.outcomes import TaskOutcome
+from headrace.worker.scheduler import GiveUpCause
 
 KAFKA_PREFIX = "__dlq.errors."
 OUR_PREFIX = "headrace.dlq."
@@ -18,7 +18,7 @@ NOTE_COPIED = OUR_PREFIX + "copied"
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class RecordOrigin:
     """Where a record was, and who gave it up."""
 
     topic: str
@@ -33,7 +33,7 @@ class Origin:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadLetter:
+class DeadLetterRecord:
     """What is sent to the dead-letter topic."""
 
     key: bytes | None
@@ -42,15 +42,15 @@ class DeadLetter:
 
 
 def build_dead_letter(
-    origin: Origin,
+    origin: RecordOrigin,
     *,
     key: bytes | None,
     value: bytes | None,
     headers: Iterable[Header],
-    cause: Cause,
-    outcome: Outcome | None,
+    cause: GiveUpCause,
+    outcome: TaskOutcome | None,
     copies_value: bool = True,
-) -> DeadLetter:
+) -> DeadLetterRecord:
     """`copies_value=False` leaves out the value and the record's headers: the topic does not take so much."""
     facts: dict[str, object] = {
         KAFKA_PREFIX + "topic": origin.topic,
@@ -72,20 +72,20 @@ def build_dead_letter(
         facts[NOTE_COPIED] = "false"
     own = tuple(header for header in headers if not _is_of_a_death(header[0])) if copies_value else ()
     written = tuple((name, str(fact).encode()) for name, fact in facts.items())
-    return DeadLetter(key, value if copies_value else None, own + written)
+    return DeadLetterRecord(key, value if copies_value else None, own + written)
 
 
-def describe(cause: Cause, outcome: Outcome | None) -> str:
+def describe(cause: GiveUpCause, outcome: TaskOutcome | None) -> str:
     """One sentence for people: the header `__dlq.errors.message`, and the log."""
     why = f"{outcome.exception}: {outcome.message}" if outcome is not None and outcome.exception else ""
     match cause:
-        case Cause.REJECTED:
+        case GiveUpCause.REJECTED:
             return f"Rejected by the task: {outcome.message if outcome else ''}"
-        case Cause.UNREADABLE:
+        case GiveUpCause.UNREADABLE:
             return f"Not readable as the task's body: {outcome.message if outcome else ''}"
-        case Cause.EXHAUSTED:
+        case GiveUpCause.EXHAUSTED:
             return f"Failed as often as it may: {why}"
-        case Cause.LAST_DELIVERY:
+        case GiveUpCause.LAST_DELIVERY:
             return "Delivered as often as it may, and never settled: its workers died or lost its lock."
 
 

@@ -45,7 +45,7 @@ class BodyError(ValueError):
     """A record's value cannot be read as the task's body. The record is dead-lettered: another try cannot help."""
 
 
-class Result(Enum):
+class TaskResult(Enum):
     DONE = "done"
     FAILED = "failed"
     RETRY_ASKED = "retry asked"
@@ -54,8 +54,8 @@ class Result(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    result: Result
+class TaskOutcome:
+    result: TaskResult
     message: str = ""
     exception: str = ""
     """The exception's class with its module; empty where none was raised."""
@@ -65,19 +65,21 @@ class Outcome:
     retry_after_s: float | None = None
 
 
-DONE = Outcome(Result.DONE)
-RESULTS: dict[type[BaseException], Result] = {
-    Retry: Result.RETRY_ASKED,
-    Reject: Result.REJECTED,
-    BodyError: Result.UNREADABLE,
+DONE = TaskOutcome(TaskResult.DONE)
+RESULTS: dict[type[BaseException], TaskResult] = {
+    Retry: TaskResult.RETRY_ASKED,
+    Reject: TaskResult.REJECTED,
+    BodyError: TaskResult.UNREADABLE,
 }
 
 
-def outcome_of(error: BaseException) -> Outcome:
+def outcome_of(error: BaseException) -> TaskOutcome:
     kind = type(error)
-    result = next((result for known, result in RESULTS.items() if isinstance(error, known)), Result.FAILED)
-    trace = "".join(traceback.format_exception(error)) if result is Result.FAILED else ""
-    return Outcome(
+    result = next(
+        (result for known, result in RESULTS.items() if isinstance(error, known)), TaskResult.FAILED
+    )
+    trace = "".join(traceback.format_exception(error)) if result is TaskResult.FAILED else ""
+    return TaskOutcome(
         result=result,
         message=_text_of(error),
         exception=f"{kind.__module__}.{kind.__qualname__}"
@@ -89,9 +91,9 @@ def outcome_of(error: BaseException) -> Outcome:
     )
 
 
-def timed_out(seconds: float) -> Outcome:
-    return Outcome(
-        Result.FAILED, message=f"took longer than its timeout of {seconds:g} s", exception="TimeoutError"
+def timed_out(seconds: float) -> TaskOutcome:
+    return TaskOutcome(
+        TaskResult.FAILED, message=f"took longer than its timeout of {seconds:g} s", exception="TimeoutError"
     )
 
 

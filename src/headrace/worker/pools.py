@@ -1,9 +1,10 @@
 """Where functions run: on the event loop, on threads, or in other processes.
 
-Each pool starts a call and returns a `Call`, whose future gets the Outcome. `stop` ends it as far as that can be done:
-a coroutine is cancelled, a process is killed and replaced, a thread goes on until its function returns (Python cannot
-end it). Threads and processes are daemons, so a worker that must go does not wait for them for ever. The number of
-calls at a time is the caller's affair; a pool makes as many threads or processes as it is asked for at once.
+Each pool starts a call and returns a `TaskCall`, whose future gets the `TaskOutcome`. `stop` ends it as far as that
+can be done: a coroutine is cancelled, a process is killed and replaced, a thread goes on until its function returns
+(Python cannot end it). Threads and processes are daemons, so a worker that must go does not wait for them for ever.
+The number of calls at a time is the caller's affair; a pool makes as many threads or processes as it is asked for at
+once.
 """
 
 import asyncio
@@ -19,20 +20,20 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from headrace.worker.outcomes import DONE, Outcome, Result, outcome_of
+from headrace.worker.outcomes import DONE, TaskOutcome, TaskResult, outcome_of
 
 STOP_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
-    future: "asyncio.Future[Outcome]"
+class TaskCall:
+    future: "asyncio.Future[TaskOutcome]"
     stop: Callable[[], bool]
     """Ends the call; False where it cannot be ended."""
 
 
 class CallPool(Protocol):
-    def start(self, arguments: tuple[Any, ...]) -> Call: ...
+    def start(self, arguments: tuple[Any, ...]) -> TaskCall: ...
 
     def close(self) -> None:
         """Ends threads and processes that have nothing to do, and kills processes that have."""
@@ -43,11 +44,11 @@ class LoopPool:
         self._function = function
         self._loop = asyncio.get_running_loop()
 
-    def start(self, arguments: tuple[Any, ...]) -> Call:
+    def start(self, arguments: tuple[Any, ...]) -> TaskCall:
         task = self._loop.create_task(self._call(arguments))
-        return Call(task, task.cancel)
+        return TaskCall(task, task.cancel)
 
-    async def _call(self, arguments: tuple[Any, ...]) -> Outcome:
+    async def _call(self, arguments: tuple[Any, ...]) -> TaskOutcome:
         try:
             await self._function(*arguments)
         except (asyncio.CancelledError, GeneratorExit):
@@ -63,25 +64,25 @@ class LoopPool:
 class ThreadPool:
     """Threads for calls that give their own Outcome: `ThreadPool(partial(run, function))` for a task's function."""
 
-    def __init__(self, call: Callable[[tuple[Any, ...]], Outcome], name: str = "headrace-task") -> None:
+    def __init__(self, call: Callable[[tuple[Any, ...]], TaskOutcome], name: str = "headrace-task") -> None:
         self._call = call
         self._name = name
         self._loop = asyncio.get_running_loop()
-        self._calls: queue.SimpleQueue[tuple[tuple[Any, ...], asyncio.Future[Outcome]] | None] = (
+        self._calls: queue.SimpleQueue[tuple[tuple[Any, ...], asyncio.Future[TaskOutcome]] | None] = (
             queue.SimpleQueue()
         )
         self._threads = 0
         self._busy = 0
 
-    def start(self, arguments: tuple[Any, ...]) -> Call:
+    def start(self, arguments: tuple[Any, ...]) -> TaskCall:
         self._busy += 1
         if self._busy > self._threads:
             self._threads += 1
             name = f"{self._name}-{self._threads}"
             threading.Thread(target=self._work, name=name, daemon=True).start()
-        future: asyncio.Future[Outcome] = self._loop.create_future()
+        future: asyncio.Future[TaskOutcome] = self._loop.create_future()
         self._calls.put((arguments, future))
-        return Call(future, lambda: False)
+        return TaskCall(future, lambda: False)
 
     def close(self) -> None:
         for _ in range(self._threads):
@@ -97,7 +98,7 @@ class ThreadPool:
             with contextlib.suppress(RuntimeError):  # the loop has gone, and with it everyone who would care
                 self._loop.call_soon_threadsafe(self._ended, future, outcome)
 
-    def _ended(self, future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+    def _ended(self, future: "asyncio.Future[TaskOutcome]", outcome: TaskOutcome) -> None:
         self._busy -= 1
         if not future.done():
             future.set_result(outcome)
@@ -112,12 +113,12 @@ class ProcessPool:
         self._idle: list[_Child] = []
         self._all: set[_Child] = set()
 
-    def start(self, arguments: tuple[Any, ...]) -> Call:
+    def start(self, arguments: tuple[Any, ...]) -> TaskCall:
         child = self._idle.pop() if self._idle else _Child(*self._place)
         self._all.add(child)
         call = self._threads.start((child, arguments))
         call.future.add_done_callback(lambda _: self._give_back(child))
-        return Call(call.future, child.kill)
+        return TaskCall(call.future, child.kill)
 
     def _give_back(self, child: "_Child") -> None:
         if child.is_usable:
@@ -131,7 +132,7 @@ class ProcessPool:
         self._threads.close()
 
 
-def _call_child(arguments: tuple[Any, ...]) -> Outcome:
+def _call_child(arguments: tuple[Any, ...]) -> TaskOutcome:
     child: _Child = arguments[0]
     return child.call(arguments[1])
 
@@ -146,16 +147,16 @@ class _Child:
         self._lock = threading.Lock()
         self.is_usable = True
 
-    def call(self, arguments: tuple[Any, ...]) -> Outcome:
+    def call(self, arguments: tuple[Any, ...]) -> TaskOutcome:
         connection = self._start()
         if connection is None:
-            return Outcome(Result.FAILED, "the process was stopped before it began", "ProcessDied")
+            return TaskOutcome(TaskResult.FAILED, "the process was stopped before it began", "ProcessDied")
         try:
             connection.send(arguments)
-            outcome: Outcome = connection.recv()
+            outcome: TaskOutcome = connection.recv()
         except (EOFError, OSError):
             self.kill()
-            return Outcome(Result.FAILED, f"the process that ran it {self._end()}", "ProcessDied")
+            return TaskOutcome(TaskResult.FAILED, f"the process that ran it {self._end()}", "ProcessDied")
         return outcome
 
     def kill(self) -> bool:
@@ -223,7 +224,7 @@ def find_function(module: str, qualname: str) -> Callable[..., Any]:
     return function
 
 
-def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Outcome:
+def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> TaskOutcome:
     try:
         function(*arguments)
     except BaseException as error:

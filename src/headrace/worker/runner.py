@@ -24,9 +24,9 @@ from headrace.worker.dead_letters import describe
 from headrace.worker.group_facts import GroupFacts
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
-from headrace.worker.outcomes import BodyError, Outcome, Result, outcome_of, timed_out
-from headrace.worker.pools import Call, CallPool, LoopPool, ProcessPool, ThreadPool, run
-from headrace.worker.scheduler import Cause, Decision, Job, Rules, Scheduler, Stage, Verdict
+from headrace.worker.outcomes import BodyError, TaskOutcome, TaskResult, outcome_of, timed_out
+from headrace.worker.pools import CallPool, LoopPool, ProcessPool, TaskCall, ThreadPool, run
+from headrace.worker.scheduler import Decision, GiveUpCause, Job, Rules, Scheduler, Stage, Verdict
 from headrace.worker.task import Pool, Task
 
 logger = logging.getLogger("headrace.worker")
@@ -58,7 +58,7 @@ class DeliveryFacts:
 class _Run:
     """One call of the function for a held record."""
 
-    call: Call
+    call: TaskCall
     began_s: float
     timer: asyncio.TimerHandle | None = None
     is_timed_out: bool = False
@@ -256,7 +256,7 @@ class TaskRunner:
             run.timer = self._loop.call_later(options.timeout, self._time_is_up, held, run)
         call.future.add_done_callback(partial(self._ended, held, run))
 
-    def _ended(self, held: _HeldJob, run: _Run, future: "asyncio.Future[Outcome]") -> None:
+    def _ended(self, held: _HeldJob, run: _Run, future: "asyncio.Future[TaskOutcome]") -> None:
         if run.timer is not None:
             run.timer.cancel()
         if self._is_closed:
@@ -268,7 +268,7 @@ class TaskRunner:
         held.run = None
         self._metrics.note_run(self._loop.time() - run.began_s)
         outcome = _outcome_of(future)
-        if run.is_cut and outcome.result is not Result.DONE:
+        if run.is_cut and outcome.result is not TaskResult.DONE:
             self._release_cut(held)
             self.scheduler.finished(held.job, outcome, now_ms=self._now_ms(), chance=0.0)
             return
@@ -298,16 +298,19 @@ class TaskRunner:
         )  # fmt: skip
         self._finished(held, timed_out(self.task.options.timeout), frees_slot=False)
 
-    def _finished(self, held: _HeldJob, outcome: Outcome, *, frees_slot: bool = True) -> None:
+    def _finished(self, held: _HeldJob, outcome: TaskOutcome, *, frees_slot: bool = True) -> None:
         decision = self.scheduler.finished(
             held.job, outcome, now_ms=self._now_ms(), chance=random.random(), frees_slot=frees_slot
         )
-        if outcome.result in (Result.FAILED, Result.RETRY_ASKED) and decision.verdict is not Verdict.NOTHING:
+        if (
+            outcome.result in (TaskResult.FAILED, TaskResult.RETRY_ASKED)
+            and decision.verdict is not Verdict.NOTHING
+        ):
             self._metrics.failed += 1
         self._carry_out(held, decision, outcome)
         self._pump_soon()
 
-    def _carry_out(self, held: _HeldJob, decision: Decision, outcome: Outcome | None) -> None:
+    def _carry_out(self, held: _HeldJob, decision: Decision, outcome: TaskOutcome | None) -> None:
         match decision.verdict:
             case Verdict.ACCEPT:
                 self._metrics.succeeded += 1
@@ -360,10 +363,10 @@ class TaskRunner:
         if self._places.get(place) is held:
             del self._places[place]
 
-    def _give_up(self, held: _HeldJob, cause: Cause, outcome: Outcome | None) -> None:
-        if cause is Cause.REJECTED:
+    def _give_up(self, held: _HeldJob, cause: GiveUpCause, outcome: TaskOutcome | None) -> None:
+        if cause is GiveUpCause.REJECTED:
             self._metrics.rejected += 1
-        elif cause is Cause.UNREADABLE:
+        elif cause is GiveUpCause.UNREADABLE:
             self._metrics.unreadable += 1
         why = describe(cause, outcome)
         trace = f"\n{outcome.trace.rstrip()}" if outcome is not None and outcome.trace else ""
@@ -391,7 +394,7 @@ class TaskRunner:
         self._pump_soon()
 
     async def _dead_letter(
-        self, held: _HeldJob, letters: DeadLetterWriter, cause: Cause, outcome: Outcome | None
+        self, held: _HeldJob, letters: DeadLetterWriter, cause: GiveUpCause, outcome: TaskOutcome | None
     ) -> None:
         if not await letters.write(held.job, held.delivery, cause, outcome):
             return  # its lock was lost: whoever has it now gives it up anew
@@ -474,7 +477,7 @@ class TaskRunner:
         self._release(held)
         self._pump_soon()
 
-    def _log_retry(self, held: _HeldJob, decision: Decision, outcome: Outcome) -> None:
+    def _log_retry(self, held: _HeldJob, decision: Decision, outcome: TaskOutcome) -> None:
         logger.warning(
             "%s: %s failed (attempt %d of %d), again in %.1f s: %s: %s",
             self.task.name, held, held.job.attempts, self.scheduler.rules.attempts_max, decision.delay_ms / 1000,
@@ -502,9 +505,9 @@ class TaskRunner:
         }
 
 
-def _outcome_of(future: "asyncio.Future[Outcome]") -> Outcome:
+def _outcome_of(future: "asyncio.Future[TaskOutcome]") -> TaskOutcome:
     if future.cancelled():
-        return Outcome(Result.FAILED, "it was cancelled", "CancelledError")
+        return TaskOutcome(TaskResult.FAILED, "it was cancelled", "CancelledError")
     return future.result()
 
 

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from headrace.worker.backoff import Backoff
-from headrace.worker.outcomes import Outcome, Result
+from headrace.worker.outcomes import TaskOutcome, TaskResult
 
 
 class Stage(Enum):
@@ -38,7 +38,7 @@ class Stage(Enum):
     GONE = "gone"
 
 
-class Cause(Enum):
+class GiveUpCause(Enum):
     """Why a record is given up; the value is the header `headrace.dlq.cause`."""
 
     REJECTED = "rejected"
@@ -59,7 +59,7 @@ class Verdict(Enum):
 @dataclass(frozen=True, slots=True)
 class Decision:
     verdict: Verdict
-    cause: Cause | None = None
+    cause: GiveUpCause | None = None
     delay_ms: int = 0
 
 
@@ -100,28 +100,28 @@ class Rules:
         tries = self.retries.tries if self.retries is not None else None
         return tries or self.delivery_limit
 
-    def arrival(self, job: Job) -> Cause | None:
+    def arrival(self, job: Job) -> GiveUpCause | None:
         is_last = self.saves_last_delivery and job.delivery_count >= self.delivery_limit
-        return Cause.LAST_DELIVERY if is_last else None
+        return GiveUpCause.LAST_DELIVERY if is_last else None
 
-    def decide(self, job: Job, outcome: Outcome, chance: float) -> Decision:
+    def decide(self, job: Job, outcome: TaskOutcome, chance: float) -> Decision:
         match outcome.result:
-            case Result.DONE:
+            case TaskResult.DONE:
                 return Decision(Verdict.ACCEPT)
-            case Result.REJECTED:
-                return Decision(Verdict.GIVE_UP, Cause.REJECTED)
-            case Result.UNREADABLE:
-                return Decision(Verdict.GIVE_UP, Cause.UNREADABLE)
-        may_retry = self.retries is not None or outcome.result is Result.RETRY_ASKED
+            case TaskResult.REJECTED:
+                return Decision(Verdict.GIVE_UP, GiveUpCause.REJECTED)
+            case TaskResult.UNREADABLE:
+                return Decision(Verdict.GIVE_UP, GiveUpCause.UNREADABLE)
+        may_retry = self.retries is not None or outcome.result is TaskResult.RETRY_ASKED
         if not may_retry or job.attempts >= self.attempts_max:
-            return Decision(Verdict.GIVE_UP, Cause.EXHAUSTED)
+            return Decision(Verdict.GIVE_UP, GiveUpCause.EXHAUSTED)
         if outcome.retry_after_s is not None:
             return Decision(Verdict.RETRY, delay_ms=round(outcome.retry_after_s * 1000))
         return Decision(Verdict.RETRY, delay_ms=(self.retries or Backoff()).delay_ms(job.attempts, chance))
 
 
 @dataclass(slots=True)
-class _Lane:
+class _JobLane:
     jobs: list[Job] = field(default_factory=list)
     busy: Job | None = None
 
@@ -132,7 +132,7 @@ class Scheduler:
         self._concurrency = concurrency
         self._held_max = concurrency + waiting_max
         self._key_order = key_order
-        self._lanes: dict[Hashable, _Lane] = {}
+        self._lanes: dict[Hashable, _JobLane] = {}
         self._ready: deque[Job] = deque()
         self._due: list[tuple[int, int, Job]] = []
         self._entered = 0
@@ -164,7 +164,7 @@ class Scheduler:
     def admit(self, job: Job) -> Decision:
         """Takes a record in. Anything but NOTHING is to be done with it before it ever runs."""
         self.counts[Stage.READY] += 1
-        lane = self._lanes.setdefault(self._lane_of(job), _Lane())
+        lane = self._lanes.setdefault(self._lane_of(job), _JobLane())
         insort(lane.jobs, job, key=_place)
         if self._draining:
             self._leave(job)
@@ -199,7 +199,7 @@ class Scheduler:
         return self._due[0][0] if self._due else None
 
     def finished(
-        self, job: Job, outcome: Outcome, *, now_ms: int, chance: float, frees_slot: bool = True
+        self, job: Job, outcome: TaskOutcome, *, now_ms: int, chance: float, frees_slot: bool = True
     ) -> Decision:
         """A run has ended: what to do with its record. Records to retry and to give up stay held."""
         if frees_slot:
@@ -264,7 +264,7 @@ class Scheduler:
     def _lane_of(self, job: Job) -> Hashable:
         return job.key if self._key_order and job.key is not None else (job.partition, job.offset)
 
-    def _offer(self, lane: _Lane) -> None:
+    def _offer(self, lane: _JobLane) -> None:
         """Puts the lane's first record in the queue if it may run, and takes one out that it comes before."""
         for job in lane.jobs[:2]:
             if job.is_queued and job is not lane.jobs[0]:
@@ -308,7 +308,7 @@ class Scheduler:
             lane.busy = None
             self._tidy(name, lane)
 
-    def _tidy(self, name: Hashable, lane: _Lane) -> None:
+    def _tidy(self, name: Hashable, lane: _JobLane) -> None:
         if lane.jobs:
             self._offer(lane)
         elif lane.busy is None:

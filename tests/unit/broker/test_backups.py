@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.broker.backups import Result
+from headrace.broker.backups import BackupResult
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
 from headrace.broker.runner import Done, Work
@@ -44,7 +44,7 @@ class Desk:
         self.worker = OneByOne()
         self.folder = folder
         self.core = self.open("data")
-        self.results: list[Result | Exception] = []
+        self.results: list[BackupResult | Exception] = []
 
     def open(self, name: str) -> BrokerCore:
         return BrokerCore(
@@ -93,7 +93,7 @@ def test_what_is_written_while_it_is_copied_is_not_in_the_copy(desk: Desk) -> No
     desk.core.topics.require("orders", 0).log.roll(1)
     desk.append(b"after")
     desk.worker.run_all()
-    assert isinstance(desk.results[0], Result)
+    assert isinstance(desk.results[0], BackupResult)
     assert desk.values_of_copy() == {b"before"}
 
 
@@ -105,7 +105,7 @@ def test_a_topic_that_is_deleted_and_made_again_meanwhile_is_copied_as_it_was(de
     desk.core.topics.create("orders", partitions=1, configs={})
     desk.append(b"new", 20)
     desk.worker.run_all()
-    assert isinstance(desk.results[0], Result)
+    assert isinstance(desk.results[0], BackupResult)
     assert desk.values_of_copy() == {b"old"}
 
 

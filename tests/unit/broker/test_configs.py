@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.configs import (
-    Operation,
+    AlterOperation,
     ResourceType,
     altered,
     check_group,
@@ -28,7 +28,7 @@ def test_overrides_are_texts_and_empty_for_what_does_not_exist(admin):
 
 def test_altering_leaves_the_given_overrides_alone():
     current = {"retention.ms": "5"}
-    assert altered(ResourceType.TOPIC, current, [("segment.ms", Operation.SET, "7")]) == {
+    assert altered(ResourceType.TOPIC, current, [("segment.ms", AlterOperation.SET, "7")]) == {
         "retention.ms": "5",
         "segment.ms": "7",
     }
@@ -36,13 +36,13 @@ def test_altering_leaves_the_given_overrides_alone():
 
 
 def test_subtracting_the_last_item_leaves_an_empty_list():
-    change = [("cleanup.policy", Operation.SUBTRACT, "delete")]
+    change = [("cleanup.policy", AlterOperation.SUBTRACT, "delete")]
     assert altered(ResourceType.TOPIC, {}, change) == {"cleanup.policy": ""}
 
 
 def test_an_unknown_setting_is_no_list_to_append_to():
     with pytest.raises(KafkaError, match="Can't SUBTRACT to key nope because its type is not LIST"):
-        altered(ResourceType.GROUP, {}, [("nope", Operation.SUBTRACT, "x")])
+        altered(ResourceType.GROUP, {}, [("nope", AlterOperation.SUBTRACT, "x")])
 
 
 def test_repeated_names_the_resources_that_are_there_more_than_once():

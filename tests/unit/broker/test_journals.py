@@ -10,7 +10,7 @@ import pytest
 from headrace.broker import journals
 from headrace.broker.groups import records
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.records import NewRecord, build_batch
@@ -28,7 +28,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Desk(Bench):
-    def commit(self, group_id: str, offset: int, *, producer: Producer | None = None) -> None:
+    def commit(self, group_id: str, offset: int, *, producer: ProducerIdAndEpoch | None = None) -> None:
         value = CommittedOffset(offset=offset).as_record()
         entry = records.offset_commit(group_id, "orders", 0, value)
         self.core.groups.journal(group_id, [entry], producer=producer)
@@ -107,7 +107,7 @@ def test_what_is_live_is_not_rewritten_for_every_few_bytes(desk: Desk) -> None:
 
 def test_an_open_transaction_holds_up_compaction_and_segments_do_not_multiply(desk: Desk) -> None:
     (producer_id,) = desk.core.allocate_producer_ids(1)
-    desk.commit("group", 1, producer=Producer(producer_id, 0))
+    desk.commit("group", 1, producer=ProducerIdAndEpoch(producer_id, 0))
     for number in range(1000):
         desk.commit("group", number)
     (log,) = [log for log in desk.logs() if log.end_offset > 1000]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.cli.demo.orders import Account, Kind, key_of, kind_of, number_in, value_of
+from headrace.cli.demo.orders import Account, OrderKind, key_of, kind_of, number_in, value_of
 
 
 def account(**ends: list[int]) -> Account:
@@ -14,13 +14,17 @@ def account(**ends: list[int]) -> Account:
 
 def test_every_tenth_order_is_poison_and_every_other_fifth_is_to_be_skipped() -> None:
     kinds = [kind_of(number) for number in range(1, 101)]
-    assert (kinds.count(Kind.POISON), kinds.count(Kind.SKIP), kinds.count(Kind.GOOD)) == (10, 10, 80)
+    assert (kinds.count(OrderKind.POISON), kinds.count(OrderKind.SKIP), kinds.count(OrderKind.GOOD)) == (
+        10,
+        10,
+        80,
+    )
 
 
 @pytest.mark.parametrize("number", [1, 5, 8, 10, 600])
 def test_an_orders_number_is_found_in_it_whatever_its_kind(number: int) -> None:
     assert number_in(value_of(number)) == number
-    assert (key_of(number) == b"skip") is (kind_of(number) is Kind.SKIP)
+    assert (key_of(number) == b"skip") is (kind_of(number) is OrderKind.SKIP)
 
 
 def test_an_account_holds_when_every_order_has_one_end() -> None:

@@ -6,13 +6,13 @@ from aiokafka.errors import GroupAuthorizationFailedError
 from aiokafka.errors import KafkaError as AiokafkaError
 from typer.testing import CliRunner
 
-from headrace.cli.failures import Commands, Refused
+from headrace.cli.failures import CommandGroup, Refused
 from headrace.client.errors import ConfigError, error_for
 from headrace.wire.errors import ErrorCode
 
 
 def fail_with(error: BaseException, **environment: str) -> "tuple[int, str, str]":
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
 
     @app.callback()
     def root() -> None: ...
@@ -68,7 +68,7 @@ def test_a_fault_of_ours_says_so_and_how_to_see_more() -> None:
 
 
 def test_a_fault_shows_where_it_happened_when_asked_to() -> None:
-    app = typer.Typer(cls=Commands, pretty_exceptions_enable=False)
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
 
     @app.callback()
     def root() -> None: ...

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from headrace.broker.metrics import Metrics
+from headrace.broker.metrics import MetricsRegistry
 from headrace.web import spark_metrics
 from headrace.web.exposition import broker_families
 from headrace.web.metric_names import BROKER, OURS
@@ -22,7 +22,7 @@ HISTOGRAMS = {"PartitionLoadTimeMs", "RequestTopicPartitionsFetchRatio", "TopicP
 
 def names_shown() -> set[str]:
     """As Prometheus stores them: counters end with _total, histograms come in parts."""
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     for name in BROKER:
         if name.kafka in HISTOGRAMS:
             metrics.observe(name.kafka, 1)

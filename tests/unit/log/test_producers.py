@@ -3,8 +3,8 @@
 import pytest
 
 from headrace.log.producers import (
-    Origin,
-    Producer,
+    AppendOrigin,
+    ProducerStateEntry,
     ProducerStates,
     SentBatch,
     decode_snapshot,
@@ -22,7 +22,7 @@ def send(
     *,
     count: int = 1,
     transactional: bool = False,
-    origin: Origin = Origin.CLIENT,
+    origin: AppendOrigin = AppendOrigin.CLIENT,
 ) -> None:
     header = read_header(batch(*["x"] * count, producer=producer, transactional=transactional))
     states.apply(states.decide(header, first_offset, origin=origin, now_ms=NOW))
@@ -100,8 +100,8 @@ def test_a_newer_epoch_must_start_at_sequence_zero() -> None:
 
 def test_the_brokers_own_batches_need_no_sequence() -> None:
     states = ProducerStates()
-    send(states, 0, (7, 0, -1), transactional=True, origin=Origin.COORDINATOR)
-    send(states, 1, (7, 0, -1), transactional=True, origin=Origin.COORDINATOR)
+    send(states, 0, (7, 0, -1), transactional=True, origin=AppendOrigin.COORDINATOR)
+    send(states, 1, (7, 0, -1), transactional=True, origin=AppendOrigin.COORDINATOR)
     assert states.open_transactions == {7: 0}
 
 
@@ -174,7 +174,7 @@ def test_a_snapshot_keeps_everything_that_is_checked_later() -> None:
 
 
 def test_a_snapshot_as_kafka_writes_it_has_the_last_batch_alone() -> None:
-    producer = Producer(7, 0, (SentBatch(3, 9, 0, NOW),), 1, -1, NOW, NOW)
+    producer = ProducerStateEntry(7, 0, (SentBatch(3, 9, 0, NOW),), 1, -1, NOW, NOW)
     data = encode_snapshot([producer])
     assert len(data) == 10 + 46
     restored = decode_snapshot(data, now_ms=NOW)
@@ -183,7 +183,7 @@ def test_a_snapshot_as_kafka_writes_it_has_the_last_batch_alone() -> None:
 
 
 def test_a_torn_snapshot_is_known_as_such() -> None:
-    data = encode_snapshot([Producer(7, 0, (SentBatch(3, 9, 0, NOW),))])
+    data = encode_snapshot([ProducerStateEntry(7, 0, (SentBatch(3, 9, 0, NOW),))])
     assert decode_snapshot(data, now_ms=NOW) is not None
     for torn in (b"", data[:-1], data[:5], bytes(len(data)), data[:20] + b"\xff" + data[21:]):
         assert decode_snapshot(torn, now_ms=NOW) is None

@@ -15,9 +15,9 @@ from headrace.share.membership import (
     EpochChanged,
     GroupChange,
     GroupSettings,
-    Heartbeat,
     HeartbeatRequest,
     MemberChanged,
+    MemberHeartbeat,
     StateTopicsChanged,
     TargetChanged,
     TargetEpochChanged,
@@ -41,7 +41,7 @@ class Office:
         self.journal: list[GroupChange] = []
         self.now_ms = 0
 
-    def beat(self, member_id: str, epoch: int, *subscribed: str, **more: str) -> Heartbeat:
+    def beat(self, member_id: str, epoch: int, *subscribed: str, **more: str) -> MemberHeartbeat:
         request = HeartbeatRequest(
             member_id=member_id, member_epoch=epoch, subscribed=subscribed or None, **more
         )

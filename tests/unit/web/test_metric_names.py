@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from headrace.broker.metrics import Metrics
+from headrace.broker.metrics import MetricsRegistry
 from headrace.web.exposition import NAMES, broker_families, render
 
 BROKER = Path(__file__).resolve().parents[3] / "src" / "headrace" / "broker"
@@ -27,7 +27,7 @@ def test_names_are_those_that_the_usual_exporter_makes_of_kafkas() -> None:
 
 
 def test_counters_gauges_and_histograms_are_rendered_with_their_labels() -> None:
-    metrics = Metrics()
+    metrics = MetricsRegistry()
     metrics.count("MessagesInPerSec", 7, topic='a"b')
     metrics.gauge("ShareSessionsCount", lambda: 3)
     metrics.observe("PartitionLoadTimeMs", 30)

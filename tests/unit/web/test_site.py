@@ -10,7 +10,7 @@ from headrace.web import site as site_module
 from headrace.web.embedded import GroupCounts
 from headrace.web.options import WebOptions
 from headrace.web.site import CACHE_MAX, COST_RATIO, Site
-from headrace.web.source import Source
+from headrace.web.source import PageSource
 
 
 class Clock:
@@ -33,7 +33,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 def play(story: Callable[[Site], Awaitable[None]]) -> None:
     async def run() -> None:
-        source = Source(cast(Any, None), cast(Any, None), None)
+        source = PageSource(cast(Any, None), cast(Any, None), None)
         await story(Site(source, WebOptions(), "secret"))
 
     asyncio.run(run())

@@ -1,10 +1,10 @@
 """Dead letters: KIP-1191's headers first, ours after them, the record's own before them."""
 
-from headrace.worker.dead_letters import Origin, build_dead_letter, describe
+from headrace.worker.dead_letters import RecordOrigin, build_dead_letter, describe
 from headrace.worker.outcomes import Reject, outcome_of
-from headrace.worker.scheduler import Cause
+from headrace.worker.scheduler import GiveUpCause
 
-ORIGIN = Origin(
+ORIGIN = RecordOrigin(
     topic="emails",
     partition=2,
     offset=41,
@@ -23,7 +23,7 @@ def build(**changes):
         "key": b"k",
         "value": b"v",
         "headers": [("trace", b"1")],
-        "cause": Cause.EXHAUSTED,
+        "cause": GiveUpCause.EXHAUSTED,
         "outcome": FAILED,
     }
     return build_dead_letter(ORIGIN, **{**given, **changes})
@@ -60,7 +60,7 @@ def test_our_facts_say_what_a_broker_cannot_know():
 
 def test_a_record_that_died_before_carries_only_its_last_death():
     first = build()
-    second = build(headers=first.headers, cause=Cause.REJECTED, outcome=outcome_of(Reject("closed")))
+    second = build(headers=first.headers, cause=GiveUpCause.REJECTED, outcome=outcome_of(Reject("closed")))
 
     assert [name for name, _ in second.headers].count("__dlq.errors.topic") == 1
     assert dict(second.headers)["headrace.dlq.cause"] == b"rejected"
@@ -76,12 +76,12 @@ def test_a_copy_that_would_be_too_large_leaves_the_value_where_it_is():
 
 
 def test_a_record_nobody_ran_has_no_exception():
-    facts = dict(build(cause=Cause.LAST_DELIVERY, outcome=None).headers)
+    facts = dict(build(cause=GiveUpCause.LAST_DELIVERY, outcome=None).headers)
 
     assert "headrace.dlq.exception" not in facts
     assert b"Delivered as often as it may" in facts["__dlq.errors.message"]
 
 
 def test_every_cause_has_a_sentence():
-    assert len({describe(cause, FAILED) for cause in Cause}) == len(Cause)
-    assert describe(Cause.REJECTED, outcome_of(Reject("why not"))) == "Rejected by the task: why not"
+    assert len({describe(cause, FAILED) for cause in GiveUpCause}) == len(GiveUpCause)
+    assert describe(GiveUpCause.REJECTED, outcome_of(Reject("why not"))) == "Rejected by the task: why not"

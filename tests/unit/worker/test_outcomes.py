@@ -7,16 +7,16 @@ import pytest
 from headrace.worker.outcomes import (
     TEXT_MAX,
     BodyError,
-    Outcome,
     Reject,
-    Result,
     Retry,
+    TaskOutcome,
+    TaskResult,
     outcome_of,
     timed_out,
 )
 
 
-def _raise(error: Exception) -> Outcome:
+def _raise(error: Exception) -> TaskOutcome:
     try:
         raise error
     except Exception as caught:
@@ -31,7 +31,7 @@ def _fails_in_the_second_way() -> None:
     raise ValueError("second")
 
 
-def _caught(function) -> Outcome:
+def _caught(function) -> TaskOutcome:
     try:
         function()
     except Exception as error:
@@ -42,10 +42,10 @@ def _caught(function) -> Outcome:
 @pytest.mark.parametrize(
     ("error", "result"),
     [
-        (ValueError("x"), Result.FAILED),
-        (Retry(after=3), Result.RETRY_ASKED),
-        (Reject("no"), Result.REJECTED),
-        (BodyError("no"), Result.UNREADABLE),
+        (ValueError("x"), TaskResult.FAILED),
+        (Retry(after=3), TaskResult.RETRY_ASKED),
+        (Reject("no"), TaskResult.REJECTED),
+        (BodyError("no"), TaskResult.UNREADABLE),
     ],
 )
 def test_an_exception_says_what_shall_become_of_the_record(error, result):
@@ -104,5 +104,5 @@ def test_an_outcome_crosses_a_process_border():
 
 
 def test_running_out_of_time_is_a_failure_that_names_the_time():
-    assert timed_out(1.5).result is Result.FAILED
+    assert timed_out(1.5).result is TaskResult.FAILED
     assert "1.5 s" in timed_out(1.5).message

@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from headrace.worker.outcomes import DONE, Reject, Result
+from headrace.worker.outcomes import DONE, Reject, TaskResult
 from headrace.worker.pools import LoopPool, ThreadPool, find_function, run
 
 WAIT_S = 60.0
@@ -35,7 +35,7 @@ async def test_a_coroutine_returns_or_raises():
     pool = LoopPool(work)
 
     assert await done(pool.start((0,))) is DONE
-    assert (await done(pool.start((1,)))).result is Result.REJECTED
+    assert (await done(pool.start((1,)))).result is TaskResult.REJECTED
 
 
 @on_a_loop

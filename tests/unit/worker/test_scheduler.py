@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.worker.backoff import Backoff
-from headrace.worker.outcomes import DONE, BodyError, Outcome, Reject, Result, Retry, outcome_of
-from headrace.worker.scheduler import Cause, Decision, Job, Rules, Scheduler, Stage, Verdict
+from headrace.worker.outcomes import DONE, BodyError, Reject, Retry, TaskOutcome, TaskResult, outcome_of
+from headrace.worker.scheduler import Decision, GiveUpCause, Job, Rules, Scheduler, Stage, Verdict
 
 FAILED = outcome_of(ValueError("no"))
 NOTHING = Decision(Verdict.NOTHING)
@@ -118,7 +118,7 @@ class TestRetries:
             verdicts.append(end(scheduler, first, FAILED, now_ms=now_ms))
 
         assert [each.verdict for each in verdicts] == [Verdict.RETRY, Verdict.RETRY, Verdict.GIVE_UP]
-        assert verdicts[-1].cause is Cause.EXHAUSTED
+        assert verdicts[-1].cause is GiveUpCause.EXHAUSTED
 
     def test_tries_of_the_backoff_win_over_the_delivery_limit(self):
         scheduler = make(retries=Backoff(tries=1), delivery_limit=5)
@@ -126,7 +126,7 @@ class TestRetries:
         admit(scheduler, first)
         scheduler.start(0)
 
-        assert end(scheduler, first, FAILED) == Decision(Verdict.GIVE_UP, Cause.EXHAUSTED)
+        assert end(scheduler, first, FAILED) == Decision(Verdict.GIVE_UP, GiveUpCause.EXHAUSTED)
 
     def test_without_retries_a_failure_is_the_end_but_asking_for_another_try_is_heard(self):
         scheduler = make(retries=None)
@@ -147,7 +147,7 @@ class TestRetries:
         assert scheduler.start(0) == [first]
 
     @pytest.mark.parametrize(
-        ("error", "cause"), [(Reject("no"), Cause.REJECTED), (BodyError("no"), Cause.UNREADABLE)]
+        ("error", "cause"), [(Reject("no"), GiveUpCause.REJECTED), (BodyError("no"), GiveUpCause.UNREADABLE)]
     )
     def test_what_can_never_succeed_is_given_up_at_once(self, error, cause):
         scheduler = make()
@@ -163,7 +163,7 @@ class TestLastDelivery:
         scheduler = make(saves=True, delivery_limit=5)
         last = job(0, deliveries=5)
 
-        assert scheduler.admit(last) == Decision(Verdict.GIVE_UP, Cause.LAST_DELIVERY)
+        assert scheduler.admit(last) == Decision(Verdict.GIVE_UP, GiveUpCause.LAST_DELIVERY)
         assert scheduler.start(0) == []
         assert scheduler.held == 1
 
@@ -176,7 +176,7 @@ class TestLastDelivery:
         admit(scheduler, last)
 
         assert scheduler.start(0) == [last]
-        assert end(scheduler, last, FAILED) == Decision(Verdict.GIVE_UP, Cause.EXHAUSTED)
+        assert end(scheduler, last, FAILED) == Decision(Verdict.GIVE_UP, GiveUpCause.EXHAUSTED)
 
 
 class TestLanes:
@@ -345,7 +345,7 @@ class TestDrain:
         assert scheduler.held == 0
 
 
-OUTCOMES = [DONE, FAILED, Outcome(Result.RETRY_ASKED, retry_after_s=0.5), outcome_of(Reject("no"))]
+OUTCOMES = [DONE, FAILED, TaskOutcome(TaskResult.RETRY_ASKED, retry_after_s=0.5), outcome_of(Reject("no"))]
 STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("admit"), st.integers(0, 2), st.integers(1, 5)),
@@ -376,7 +376,7 @@ def test_whatever_happens_bounds_and_lanes_hold_and_every_record_leaves(steps, k
             running.append(each)
         assert len(running) <= 2
 
-    def finish(each: Job, outcome: Outcome) -> None:
+    def finish(each: Job, outcome: TaskOutcome) -> None:
         running.remove(each)
         if end(scheduler, each, outcome, now_ms).verdict is Verdict.GIVE_UP:
             giving_up.append(each)

@@ -5,9 +5,14 @@ How members come, agree and go is in classic_rebalance.py.
 
 from headrace.broker.groups import records
 from headrace.broker.groups.classic_members import ClassicMember, Members
-from headrace.broker.groups.classic_rebalance import CONSUMER_PROTOCOL, ClassicLimits, Rebalance, State
+from headrace.broker.groups.classic_rebalance import (
+    CONSUMER_PROTOCOL,
+    ClassicGroupState,
+    ClassicLimits,
+    Rebalance,
+)
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
@@ -34,7 +39,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.rebalance.state is State.EMPTY
+        return self.rebalance.state is ClassicGroupState.EMPTY
 
     @property
     def is_simple(self) -> bool:
@@ -44,7 +49,7 @@ class ClassicGroup:
     def check_offset_commit(
         self, *, member_id: str, instance_id: str | None, epoch: int, version: int, is_transactional: bool
     ) -> CommitCheck | None:
-        if epoch < 0 and self.rebalance.state is State.EMPTY:
+        if epoch < 0 and self.rebalance.state is ClassicGroupState.EMPTY:
             return None  # an administrator, or a consumer that assigns partitions to itself
         if epoch >= 0 or member_id or instance_id is not None:
             self.rebalance.members.require(member_id, instance_id)
@@ -52,24 +57,30 @@ class ClassicGroup:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif not is_transactional:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if not is_transactional and self.rebalance.state is State.COMPLETING:
+        if not is_transactional and self.rebalance.state is ClassicGroupState.COMPLETING:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 
     def note_offset_commit(self, member_id: str, now: Now) -> None:
         member = self.rebalance.members.get(member_id)
-        if member is not None and self.rebalance.state in (State.STABLE, State.PREPARING):
+        if member is not None and self.rebalance.state in (
+            ClassicGroupState.STABLE,
+            ClassicGroupState.PREPARING,
+        ):
             self.rebalance.touch(member, now)
 
     def check_offset_fetch(self, *, member_id: str | None, epoch: int) -> None:
         """Classic members do not say who they are when they fetch."""
 
     def check_offset_delete(self) -> None:
-        if self.rebalance.state is not State.EMPTY and self.rebalance.protocol_type != CONSUMER_PROTOCOL:
+        if (
+            self.rebalance.state is not ClassicGroupState.EMPTY
+            and self.rebalance.protocol_type != CONSUMER_PROTOCOL
+        ):
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        if self.rebalance.state is not State.EMPTY:
+        if self.rebalance.state is not ClassicGroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -81,16 +92,16 @@ class ClassicGroup:
         rebalance = self.rebalance
         if rebalance.protocol_type is None:
             return committed.committed_ms
-        if rebalance.state is State.EMPTY:
+        if rebalance.state is ClassicGroupState.EMPTY:
             return rebalance.state_since_ms if rebalance.state_since_ms != -1 else committed.committed_ms
         is_known = rebalance.protocol_type == CONSUMER_PROTOCOL and rebalance.subscribed_topics is not None
-        return committed.committed_ms if is_known and rebalance.state is State.STABLE else None
+        return committed.committed_ms if is_known and rebalance.state is ClassicGroupState.STABLE else None
 
     def forget_topic(self, topic: str) -> None:
         """The leader watches topics itself, and joins again when they change."""
 
     def describe(self) -> DescribedGroup:
-        is_stable = self.rebalance.state is State.STABLE
+        is_stable = self.rebalance.state is ClassicGroupState.STABLE
         return DescribedGroup(
             group_id=self.group_id,
             group_state=self.state_name,
@@ -118,14 +129,14 @@ class ClassicGroup:
     def start_clocks(self, now: Now) -> Write | None:
         return self.rebalance.start_clocks(now)
 
-    def as_new_entry(self) -> Entry:
+    def as_new_entry(self) -> JournalEntry:
         """What makes a group known before its first rebalance has an outcome."""
         value = GroupMetadataValue(
             protocol=None, leader=None, current_state_timestamp=self.rebalance.state_since_ms
         )
         return records.group_metadata(self.group_id, value)
 
-    def tombstones(self) -> list[Entry]:
+    def tombstones(self) -> list[JournalEntry]:
         return [records.group_metadata(self.group_id, None)]
 
     @classmethod
@@ -147,7 +158,7 @@ class ClassicGroup:
             for member in value.members
         ]
         rebalance = group.rebalance
-        rebalance.state = State.STABLE if members else State.EMPTY
+        rebalance.state = ClassicGroupState.STABLE if members else ClassicGroupState.EMPTY
         rebalance.generation = value.generation
         rebalance.protocol_type = value.protocol_type or None
         rebalance.protocol_name = value.protocol

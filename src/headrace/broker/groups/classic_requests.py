@@ -13,7 +13,7 @@ from headrace.broker.groups.classic import ClassicGroup
 from headrace.broker.groups.classic_rebalance import Joining
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.heartbeats import require_static
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Group, Write
 from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -65,7 +65,7 @@ class ClassicRequests:
     def _join(self, group: ClassicGroup, joining: Joining) -> None:
         self._coordinator.carry_out(group, group.rebalance.join(joining, self._coordinator.now()))
 
-    def _join_new(self, joining: Joining, tombstones: Sequence[Entry]) -> None:
+    def _join_new(self, joining: Joining, tombstones: Sequence[JournalEntry]) -> None:
         """A group's first member. The group is journalled first, so that everybody knows of it who asks."""
         now = self._coordinator.now()
         limits = self._coordinator.state.classic_limits

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from headrace.broker.groups import records
 from headrace.broker.groups.consumer_member import ConsumerMember, HeldPartitions, MemberState
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry, TopicPartition
+from headrace.broker.groups.records import JournalEntry, TopicPartition
 from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
 from headrace.broker.groups.subscriptions import TopicsView, fingerprint, subscribed_names, topic_ids
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -197,7 +197,7 @@ class ConsumerGroup:
         if member.instance_id is not None:
             self._static[member.instance_id] = member_id
 
-    def tombstones(self) -> list[Entry]:
+    def tombstones(self) -> list[JournalEntry]:
         """In Kafka's order, which lets a half-read journal never hold a member without its group."""
         group_id = self.group_id
         kinds = (
@@ -206,20 +206,20 @@ class ConsumerGroup:
             ConsumerGroupMemberMetadataKey,
         )
         current, target, metadata = (
-            [Entry(kind(group_id=group_id, member_id=member_id)) for member_id in self.members]
+            [JournalEntry(kind(group_id=group_id, member_id=member_id)) for member_id in self.members]
             for kind in kinds
         )
         return [
             *current,
             *target,
-            Entry(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)),
+            JournalEntry(ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id)),
             *metadata,
             *(records.regular_expression_tombstone(group_id, pattern) for pattern in self.resolved),
-            Entry(ConsumerGroupPartitionMetadataKey(group_id=group_id)),
-            Entry(ConsumerGroupMetadataKey(group_id=group_id)),
+            JournalEntry(ConsumerGroupPartitionMetadataKey(group_id=group_id)),
+            JournalEntry(ConsumerGroupMetadataKey(group_id=group_id)),
         ]
 
-    def fencing_entries(self, *members: ConsumerMember) -> list[Entry]:
+    def fencing_entries(self, *members: ConsumerMember) -> list[JournalEntry]:
         """What takes members out: their tombstones, patterns nobody has any more, and a new group epoch."""
         entries = [
             entry

@@ -6,7 +6,7 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from headrace.broker.groups import records
-from headrace.broker.groups.records import Entry, TopicPartition
+from headrace.broker.groups.records import JournalEntry, TopicPartition
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
@@ -71,8 +71,8 @@ class ConsumerMember:
             self, epoch=epoch, previous_epoch=self.epoch, state=state, held=held, revoking=revoking
         )
 
-    def metadata_entry(self, group_id: str) -> Entry:
-        return Entry(
+    def metadata_entry(self, group_id: str) -> JournalEntry:
+        return JournalEntry(
             ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=self.member_id),
             ConsumerGroupMemberMetadataValue(
                 instance_id=self.instance_id,
@@ -100,8 +100,8 @@ class ConsumerMember:
             assignor=value.server_assignor,
         )
 
-    def current_entry(self, group_id: str) -> Entry:
-        return Entry(
+    def current_entry(self, group_id: str) -> JournalEntry:
+        return JournalEntry(
             ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=self.member_id),
             ConsumerGroupCurrentMemberAssignmentValue(
                 member_epoch=self.epoch,

@@ -14,12 +14,12 @@ from headrace.broker.groups.consumer_member import JOINING, LEAVING, LEAVING_FOR
 from headrace.broker.groups.heartbeats import (
     Beat,
     ConsumerLimits,
-    Decision,
+    HeartbeatDecision,
     check_request,
     decide_heartbeat,
     decide_leave,
 )
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Now
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.consumer_group_describe_response import DescribedGroup
@@ -64,7 +64,7 @@ class ConsumerRequests:
         self._accept(group, decision, limits, now)
         return decision.response
 
-    def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, list[Entry]]:
+    def _group_for(self, request: ConsumerGroupHeartbeatRequest) -> tuple[ConsumerGroup, list[JournalEntry]]:
         """The group, and what makes room for it where a classic one stands in its place."""
         group_id = request.group_id
         group = self._registry.get(group_id)
@@ -84,7 +84,9 @@ class ConsumerRequests:
             )
         return ConsumerGroup(group_id, self._coordinator.core.topics), group.tombstones()
 
-    def _settle(self, group: ConsumerGroup, decision: Decision, tombstones: list[Entry]) -> None:
+    def _settle(
+        self, group: ConsumerGroup, decision: HeartbeatDecision, tombstones: list[JournalEntry]
+    ) -> None:
         if not tombstones and not decision.entries:
             return
         self._coordinator.append(group.group_id, [*tombstones, *decision.entries])
@@ -94,7 +96,9 @@ class ConsumerRequests:
         for entry in decision.entries:
             self._coordinator.state.apply(entry)
 
-    def _accept(self, group: ConsumerGroup, decision: Decision, limits: ConsumerLimits, now: Now) -> None:
+    def _accept(
+        self, group: ConsumerGroup, decision: HeartbeatDecision, limits: ConsumerLimits, now: Now
+    ) -> None:
         # Only a change can bring a deadline nearer; an unchanged heartbeat moves one back.
         may_be_nearer = bool(decision.entries) or limits.session_ms < group.session_ms
         decision.accept(group, limits, now)

@@ -26,7 +26,7 @@ from headrace.broker.groups.consumer_requests import ConsumerRequests
 from headrace.broker.groups.mending import ENTRIES_MAX, OffsetMending
 from headrace.broker.groups.offset_requests import OffsetRequests
 from headrace.broker.groups.offsets import Transaction
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Group, GroupType, Now, Write
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.share_offset_requests import ShareOffsetRequests
@@ -34,7 +34,7 @@ from headrace.broker.groups.share_requests import ShareRequests
 from headrace.broker.groups.state import GroupState
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.timers import Timer
 from headrace.wire.batches import read_header
 from headrace.wire.codec import MalformedMessage
@@ -147,9 +147,9 @@ class GroupCoordinator:
     def append(
         self,
         group_id: str,
-        entries: Iterable[Entry],
+        entries: Iterable[JournalEntry],
         *,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
         encoded: Sequence[tuple[bytes, bytes | None]] | None = None,
     ) -> Later[None]:
         """Into the journal, nothing more. Raises KafkaError with what a client shall be told.
@@ -169,9 +169,9 @@ class GroupCoordinator:
     def journal(
         self,
         group_id: str,
-        entries: Sequence[Entry],
+        entries: Sequence[JournalEntry],
         *,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
         encoded: Sequence[tuple[bytes, bytes | None]] | None = None,
     ) -> Later[None]:
         """Appends, then applies. Resolves when it is durable."""
@@ -245,7 +245,7 @@ class GroupCoordinator:
                 logger.info("group %s: %d records of it have expired", group.group_id, len(entries))
                 self._journal_quietly(group.group_id, entries)
 
-    def _expired(self, group: Group, retention_ms: int) -> list[Entry]:
+    def _expired(self, group: Group, retention_ms: int) -> list[JournalEntry]:
         entries, is_nothing_left = self.state.offsets.expired(
             group.group_id,
             wall_ms=self.core.expiry_clock.wall_ms(),
@@ -255,7 +255,7 @@ class GroupCoordinator:
         )
         return [*entries, *group.tombstones()] if is_nothing_left and group.is_empty else entries
 
-    def _journal_quietly(self, group_id: str, entries: Sequence[Entry]) -> None:
+    def _journal_quietly(self, group_id: str, entries: Sequence[JournalEntry]) -> None:
         """For what nobody waits for: it is tried again later, or put right by the next start."""
         try:
             self.journal(group_id, entries)

@@ -1,8 +1,8 @@
 """What a member's heartbeat changes in its consumer group (KIP-848). Decides and changes nothing.
 
 In order: who is it and is its epoch right; what has it changed about itself; has the group epoch to grow; has a new
-target to be computed; what is its own next step. Each change is a journal entry, in Kafka's order. `Decision` carries
-them with the answer, and what `accept` then notes about time.
+target to be computed; what is its own next step. Each change is a journal entry, in Kafka's order.
+`HeartbeatDecision` carries them with the answer, and what `accept` then notes about time.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from headrace.broker.groups.assignors import ASSIGNORS, MemberSpec
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_member import JOINING, LEAVING_FOR_A_WHILE, NOTHING, ConsumerMember
 from headrace.broker.groups.reconcile import Goal, reconcile
-from headrace.broker.groups.records import Entry, TopicPartition
+from headrace.broker.groups.records import JournalEntry, TopicPartition
 from headrace.broker.groups.registry import Now
 from headrace.broker.groups.subscriptions import (
     compile_pattern,
@@ -66,9 +66,9 @@ class Beat:
 
 
 @dataclass(slots=True)
-class Decision:
+class HeartbeatDecision:
     member: ConsumerMember
-    entries: list[Entry] = field(default_factory=list)
+    entries: list[JournalEntry] = field(default_factory=list)
     response: ConsumerGroupHeartbeatResponse = field(default_factory=ConsumerGroupHeartbeatResponse)
     has_refreshed: bool = False
 
@@ -123,13 +123,13 @@ def _refuse(why: str) -> None:
     raise KafkaError(ErrorCode.INVALID_REQUEST, why)
 
 
-def decide_heartbeat(group: ConsumerGroup, beat: Beat, limits: ConsumerLimits, now: Now) -> Decision:
+def decide_heartbeat(group: ConsumerGroup, beat: Beat, limits: ConsumerLimits, now: Now) -> HeartbeatDecision:
     return _Heartbeat(group, beat, limits, now).decide()
 
 
 def decide_leave(
     group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest
-) -> tuple[list[Entry], ConsumerMember]:
+) -> tuple[list[JournalEntry], ConsumerMember]:
     """The entries of a member that goes, for good or (static, epoch -2) to come back; and the member."""
     if request.instance_id is None:
         member = group.require(request.member_id)
@@ -162,11 +162,11 @@ class _Heartbeat:
         self.request = beat.request
         self.limits = limits
         self.now = now
-        self.entries: list[Entry] = []
+        self.entries: list[JournalEntry] = []
         self.replaced: ConsumerMember | None = None
         self.resolved: Mapping[str, frozenset[str]] = group.resolved
 
-    def decide(self) -> Decision:
+    def decide(self) -> HeartbeatDecision:
         former = self._find()
         member = self._updated(former)
         if member != former:
@@ -182,7 +182,7 @@ class _Heartbeat:
         reconciled = self._reconciled(member, assignment_epoch, target, has_new_topics or has_new_pattern)
         if reconciled != member:
             self.entries.append(reconciled.current_entry(self.group.group_id))
-        return Decision(reconciled, self.entries, self._respond(former, reconciled), has_refreshed)
+        return HeartbeatDecision(reconciled, self.entries, self._respond(former, reconciled), has_refreshed)
 
     def _find(self) -> ConsumerMember:
         """The member as it is, a new one, or a static one that takes its former place under a new id."""

@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING
 
 from headrace.broker.groups.offsets import CommittedOffset, Correction, Transaction
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.topics import CONSUMER_OFFSETS
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 
@@ -69,12 +69,12 @@ class OffsetMending:
                 part = entries[first : first + ENTRIES_MAX]
                 self._coordinator.journal(group_id, part, producer=producer)
 
-    def _producer(self, transaction: Transaction) -> Producer:
+    def _producer(self, transaction: Transaction) -> ProducerIdAndEpoch:
         """The producer of an open transaction, with the epoch that the journal's partition knows it by."""
         partition, producer_id = transaction
         log = self._core.topics.internal(CONSUMER_OFFSETS).partitions[partition].log
         epochs = {producer.producer_id: producer.producer_epoch for producer in log.producers()}
-        return Producer(producer_id, epochs[producer_id])
+        return ProducerIdAndEpoch(producer_id, epochs[producer_id])
 
 
 def _summary(corrections: Sequence[Correction]) -> str:

@@ -8,10 +8,10 @@ from headrace.broker.call import Call
 from headrace.broker.groups import records
 from headrace.broker.groups.classic import ClassicGroup
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import CommitCheck, Group
 from headrace.broker.later import Later, resolved
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.slices import Steps
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
@@ -121,7 +121,7 @@ class OffsetRequests:
         """The topics and the transaction have been checked. Raises KafkaError for the request as a whole."""
         group_id = request.group_id
         group = self.group_for_commit(group_id, request.generation_id, unknown=ErrorCode.ILLEGAL_GENERATION)
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         try:
             check = group.check_offset_commit(
                 member_id=request.member_id,
@@ -138,7 +138,7 @@ class OffsetRequests:
         response = TxnOffsetCommitResponse(topics=topics)
         if not entries:
             return resolved(response)
-        producer = Producer(request.producer_id, request.producer_epoch)
+        producer = ProducerIdAndEpoch(request.producer_id, request.producer_epoch)
         return self._coordinator.journal(group_id, entries, producer=producer).map(lambda _: response)
 
     def _commit_topic(
@@ -146,7 +146,7 @@ class OffsetRequests:
         group_id: str,
         topic: TxnOffsetCommitRequestTopic,
         check: CommitCheck | None,
-        entries: list[Entry],
+        entries: list[JournalEntry],
     ) -> TxnOffsetCommitResponseTopic:
         topic_id = self._id_of(topic.name)
         wall_ms = self._coordinator.now().wall_ms
@@ -242,7 +242,7 @@ class OffsetRequests:
             raise KafkaError(ErrorCode.INVALID_GROUP_ID)
         group = self._registry.require(request.group_id)
         group.check_offset_delete()
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         topics = [
             OffsetDeleteResponseTopic(
                 name=topic.name,
@@ -262,7 +262,7 @@ class OffsetRequests:
         return self._coordinator.journal(request.group_id, entries).map(lambda _: response)
 
     def _delete_one(
-        self, group: Group, topic: OffsetDeleteRequestTopic, index: int, entries: list[Entry]
+        self, group: Group, topic: OffsetDeleteRequestTopic, index: int, entries: list[JournalEntry]
     ) -> ErrorCode:
         known = self._topics.get(topic.name)
         if known is None or not 0 <= index < len(known.partitions):
@@ -280,7 +280,7 @@ class _Prepared(NamedTuple):
     """Of its topic in the request."""
     topic: "Topic"
     partition: int
-    entry: Entry
+    entry: JournalEntry
     encoded: tuple[bytes, bytes | None]
 
 
@@ -397,7 +397,7 @@ class _Commit:
         return OffsetCommitResponse(topics=topics)
 
 
-def _entry(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> Entry:
+def _entry(group_id: str, topic: str, partition: int, committed: CommittedOffset) -> JournalEntry:
     return records.offset_commit(group_id, topic, partition, committed.as_record())
 
 

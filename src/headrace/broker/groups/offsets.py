@@ -14,7 +14,7 @@ from itertools import count
 from typing import NamedTuple
 
 from headrace.broker.groups import records
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.messages.offset_commit_value import OffsetCommitValue
@@ -69,7 +69,7 @@ _Topics = dict[str, dict[int, _Place]]
 class Correction(NamedTuple):
     """A record that puts a group's offset right; in a transaction if it replaces a pending one."""
 
-    entry: Entry
+    entry: JournalEntry
     transaction: Transaction | None = None
 
 
@@ -133,7 +133,7 @@ class OffsetStore:
 
     def tombstones(
         self, group_id: str, *, topic: str | None = None, topic_id: bytes = ZERO_UUID
-    ) -> list[Entry]:
+    ) -> list[JournalEntry]:
         """What to write so that the group's offsets (of one topic, or all) are gone, pending ones included."""
         stores = [
             self._committed,
@@ -170,13 +170,13 @@ class OffsetStore:
         retention_ms: int,
         since: Callable[[CommittedOffset], int | None],
         is_subscribed: Callable[[str], bool],
-    ) -> tuple[list[Entry], bool]:
+    ) -> tuple[list[JournalEntry], bool]:
         """Tombstones for what has outlived its retention, and whether nothing of the group's offsets is left then.
 
         Retention counts from `since(offset)`, or not at all. Topics that the group still reads keep their offsets, and
         so does a partition with a pending one.
         """
-        entries: list[Entry] = []
+        entries: list[JournalEntry] = []
         is_nothing_left = group_id not in self._open
         for topic, partitions in self.of_group(group_id):
             for partition, committed in partitions.items():

@@ -1,7 +1,7 @@
 """The journal's records, in Kafka's own schemas, so that Apache's tools read `__consumer_offsets` as their own.
 
 A record's key is an int16 that says its type, then the key message; its value an int16 version, then the value message.
-A null value is a tombstone: the thing that the key names is gone. `Entry` holds both as messages; only here they
+A null value is a tombstone: the thing that the key names is gone. `JournalEntry` holds both as messages; only here they
 become bytes and come back. Types that we do not know (streams groups) decode to None and are skipped. Entries of share
 groups are made in share_records.py.
 """
@@ -108,7 +108,7 @@ OFFSET_WITH_EXPIRY_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JournalEntry:
     """One change as it stands in the journal."""
 
     key: Message
@@ -126,7 +126,7 @@ def is_offset_commit(key: bytes) -> bool:
     return key[:2] == _OFFSET_COMMIT
 
 
-def decode(key: bytes, value: bytes | None) -> Entry | None:
+def decode(key: bytes, value: bytes | None) -> JournalEntry | None:
     """The entry, or None for a type of record that is not ours to understand."""
     if len(key) < _SHORT.size:
         raise MalformedMessage("a journal record with a key of less than two bytes")
@@ -136,7 +136,7 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
     key_class, value_class = _TYPES[kind]
     key_message, _ = read_message(key_class, 0, key, _SHORT.size)
     if value is None:
-        return Entry(key_message)
+        return JournalEntry(key_message)
     if len(value) < _SHORT.size:
         raise MalformedMessage("a journal record with a value of less than two bytes")
     (version,) = _SHORT.unpack_from(value)
@@ -144,36 +144,36 @@ def decode(key: bytes, value: bytes | None) -> Entry | None:
     if not oldest <= version <= newest:
         raise MalformedMessage(f"{value_class.__name__} of unknown version {version}")
     value_message, _ = read_message(value_class, version, value, _SHORT.size)
-    return Entry(key_message, value_message, version)
+    return JournalEntry(key_message, value_message, version)
 
 
-def offset_commit(group_id: str, topic: str, partition: int, value: OffsetCommitValue | None) -> Entry:
+def offset_commit(group_id: str, topic: str, partition: int, value: OffsetCommitValue | None) -> JournalEntry:
     version = OFFSET_VERSION
     if value is not None and value.expire_timestamp != -1:
         version = OFFSET_WITH_EXPIRY_VERSION  # the only one that has the field
-    return Entry(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
+    return JournalEntry(OffsetCommitKey(group=group_id, topic=topic, partition=partition), value, version)
 
 
-def group_metadata(group_id: str, value: GroupMetadataValue | None) -> Entry:
-    return Entry(GroupMetadataKey(group=group_id), value, GROUP_METADATA_VERSION)
+def group_metadata(group_id: str, value: GroupMetadataValue | None) -> JournalEntry:
+    return JournalEntry(GroupMetadataKey(group=group_id), value, GROUP_METADATA_VERSION)
 
 
-def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> Entry:
-    return Entry(
+def group_epoch(group_id: str, epoch: int, metadata_hash: int) -> JournalEntry:
+    return JournalEntry(
         ConsumerGroupMetadataKey(group_id=group_id),
         ConsumerGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
     )
 
 
-def target_epoch(group_id: str, epoch: int, assigned_ms: int) -> Entry:
-    return Entry(
+def target_epoch(group_id: str, epoch: int, assigned_ms: int) -> JournalEntry:
+    return JournalEntry(
         ConsumerGroupTargetAssignmentMetadataKey(group_id=group_id),
         ConsumerGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=assigned_ms),
     )
 
 
-def target_assignment(group_id: str, member_id: str, partitions: Iterable[TopicPartition]) -> Entry:
-    return Entry(
+def target_assignment(group_id: str, member_id: str, partitions: Iterable[TopicPartition]) -> JournalEntry:
+    return JournalEntry(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
             topic_partitions=[
@@ -196,23 +196,23 @@ def current_partitions(assignment: Mapping[TopicPartition, int]) -> list[Current
     ]
 
 
-def regular_expression(group_id: str, pattern: str, topics: Iterable[str], resolved_ms: int) -> Entry:
-    return Entry(
+def regular_expression(group_id: str, pattern: str, topics: Iterable[str], resolved_ms: int) -> JournalEntry:
+    return JournalEntry(
         ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern),
         ConsumerGroupRegularExpressionValue(topics=sorted(topics), version=0, timestamp=resolved_ms),
     )
 
 
-def regular_expression_tombstone(group_id: str, pattern: str) -> Entry:
-    return Entry(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern))
+def regular_expression_tombstone(group_id: str, pattern: str) -> JournalEntry:
+    return JournalEntry(ConsumerGroupRegularExpressionKey(group_id=group_id, regular_expression=pattern))
 
 
-def member_tombstones(group_id: str, member_id: str) -> list[Entry]:
+def member_tombstones(group_id: str, member_id: str) -> list[JournalEntry]:
     """In Kafka's order: what the member holds, what it shall hold, what it is."""
     return [
-        Entry(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
-        Entry(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
-        Entry(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
+        JournalEntry(ConsumerGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id)),
+        JournalEntry(ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id)),
+        JournalEntry(ConsumerGroupMemberMetadataKey(group_id=group_id, member_id=member_id)),
     ]
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.wire.errors import ErrorCode, KafkaError
 
 G = TypeVar("G")
@@ -40,7 +40,7 @@ class Write:
     Without `written`, the change is whatever applying the entries does.
     """
 
-    entries: Sequence[Entry]
+    entries: Sequence[JournalEntry]
     written: Callable[[], None] | None = None
     refused: Callable[[ErrorCode], None] = lambda _: None
 
@@ -81,7 +81,7 @@ class Group(Protocol):
     def offsets_idle_since(self, committed: CommittedOffset) -> int | None:
         """When an offset's retention began to count, by the wall clock; None: it does not."""
 
-    def tombstones(self) -> list[Entry]: ...
+    def tombstones(self) -> list[JournalEntry]: ...
 
     def deadline_ms(self) -> int | None:
         """When `expire` wants to be called next."""

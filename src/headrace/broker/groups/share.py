@@ -8,7 +8,7 @@ expires.
 from headrace.broker.groups import share_records
 from headrace.broker.groups.hashing import topics_fingerprint
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
 from headrace.broker.groups.subscriptions import TopicsView
 from headrace.share.assignor import Assignment
@@ -51,7 +51,7 @@ class ShareGroup:
         topic = self.topics.get(name)
         return TopicInfo(topic.id, len(topic.partitions)) if topic is not None else None
 
-    def entries(self, changes: list[GroupChange], wall_ms: int) -> list[Entry]:
+    def entries(self, changes: list[GroupChange], wall_ms: int) -> list[JournalEntry]:
         return [share_records.entry(self.group_id, change, wall_ms) for change in changes]
 
     def apply(self, key: Message, value: Message | None) -> None:
@@ -60,7 +60,7 @@ class ShareGroup:
         if change is not None:
             self.rules.apply([change])
 
-    def tombstones(self) -> list[Entry]:
+    def tombstones(self) -> list[JournalEntry]:
         return share_records.group_tombstones(self.group_id)
 
     def deadline_ms(self) -> int | None:

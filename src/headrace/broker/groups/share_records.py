@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Protocol
 
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.share.assignor import Assignment
 from headrace.share.membership import (
     CurrentAssignment,
@@ -64,34 +64,34 @@ STABLE = 0
 """The only state a member of a share group is ever in."""
 
 
-def entry(group_id: str, change: GroupChange, wall_ms: int) -> Entry:
+def entry(group_id: str, change: GroupChange, wall_ms: int) -> JournalEntry:
     match change:
         case MemberChanged(member_id, metadata):
-            return Entry(
+            return JournalEntry(
                 ShareGroupMemberMetadataKey(group_id=group_id, member_id=member_id), _member_value(metadata)
             )
         case EpochChanged(epoch, metadata_hash):
-            return Entry(
+            return JournalEntry(
                 ShareGroupMetadataKey(group_id=group_id),
                 ShareGroupMetadataValue(epoch=epoch, metadata_hash=metadata_hash),
             )
         case TargetEpochChanged(epoch):
-            return Entry(
+            return JournalEntry(
                 ShareGroupTargetAssignmentMetadataKey(group_id=group_id),
                 ShareGroupTargetAssignmentMetadataValue(assignment_epoch=epoch, assignment_timestamp=wall_ms),
             )
         case TargetChanged(member_id, target):
-            return Entry(
+            return JournalEntry(
                 ShareGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
                 _target_value(target),
             )
         case CurrentChanged(member_id, current):
-            return Entry(
+            return JournalEntry(
                 ShareGroupCurrentMemberAssignmentKey(group_id=group_id, member_id=member_id),
                 _current_value(current),
             )
         case StateTopicsChanged():
-            return Entry(ShareGroupStatePartitionMetadataKey(group_id=group_id), _topics_value(change))
+            return JournalEntry(ShareGroupStatePartitionMetadataKey(group_id=group_id), _topics_value(change))
 
 
 def _member_value(metadata: MemberMetadata | None) -> ShareGroupMemberMetadataValue | None:
@@ -206,10 +206,10 @@ def _topics(topics: Iterable[TopicPartitionsInfo]) -> dict[bytes, TopicState]:
     return {topic.topic_id: TopicState(topic.topic_name, tuple(topic.partitions)) for topic in topics}
 
 
-def group_tombstones(group_id: str) -> list[Entry]:
+def group_tombstones(group_id: str) -> list[JournalEntry]:
     """Of an empty group, in Kafka's order."""
     return [
-        Entry(ShareGroupTargetAssignmentMetadataKey(group_id=group_id)),
-        Entry(ShareGroupStatePartitionMetadataKey(group_id=group_id)),
-        Entry(ShareGroupMetadataKey(group_id=group_id)),
+        JournalEntry(ShareGroupTargetAssignmentMetadataKey(group_id=group_id)),
+        JournalEntry(ShareGroupStatePartitionMetadataKey(group_id=group_id)),
+        JournalEntry(ShareGroupMetadataKey(group_id=group_id)),
     ]

@@ -23,8 +23,8 @@ from headrace.share.membership import (
     EpochChanged,
     GroupChange,
     GroupSettings,
-    Heartbeat,
     HeartbeatRequest,
+    MemberHeartbeat,
     StateTopicsChanged,
     TopicState,
 )
@@ -239,7 +239,7 @@ def _check(group_id: str, asked: HeartbeatRequest) -> None:
     asked.check()
 
 
-def _respond(member_id: str, beat: Heartbeat) -> ShareGroupHeartbeatResponse:
+def _respond(member_id: str, beat: MemberHeartbeat) -> ShareGroupHeartbeatResponse:
     assignment = None
     if beat.assignment is not None:
         assignment = Assignment(

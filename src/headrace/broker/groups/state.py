@@ -5,7 +5,7 @@ from headrace.broker.groups.classic import ClassicGroup
 from headrace.broker.groups.classic_rebalance import ClassicLimits
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.offsets import OffsetStore, Transaction
-from headrace.broker.groups.records import Entry
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Registry
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.subscriptions import TopicsView
@@ -24,7 +24,7 @@ class GroupState:
         self.registry = Registry()
         self.offsets = OffsetStore()
 
-    def apply(self, entry: Entry, transaction: Transaction | None = None) -> None:
+    def apply(self, entry: JournalEntry, transaction: Transaction | None = None) -> None:
         key, value = entry.key, entry.value
         if isinstance(key, OffsetCommitKey):
             assert value is None or isinstance(value, OffsetCommitValue)
@@ -42,7 +42,7 @@ class GroupState:
         elif isinstance(key, share_records.KEYS):
             self._apply_to_share_group(key.group_id, entry)
 
-    def _apply_to_consumer_group(self, group_id: str, entry: Entry) -> None:
+    def _apply_to_consumer_group(self, group_id: str, entry: JournalEntry) -> None:
         group = self.registry.get(group_id)
         if not isinstance(group, ConsumerGroup):
             if entry.value is None:
@@ -55,7 +55,7 @@ class GroupState:
         else:
             group.apply(entry.key, entry.value)
 
-    def _apply_to_share_group(self, group_id: str, entry: Entry) -> None:
+    def _apply_to_share_group(self, group_id: str, entry: JournalEntry) -> None:
         group = self.registry.get(group_id)
         if not isinstance(group, ShareGroup):
             if entry.value is None:

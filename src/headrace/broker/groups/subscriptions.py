@@ -8,7 +8,7 @@ from headrace.broker.groups.hashing import topics_fingerprint
 from headrace.broker.patterns import Pattern
 
 
-class TopicView(Protocol):
+class NamedTopic(Protocol):
     @property
     def name(self) -> str: ...
 
@@ -22,11 +22,11 @@ class TopicView(Protocol):
 class TopicsView(Protocol):
     """The topics that exist, as far as groups care."""
 
-    def get(self, name: str) -> TopicView | None: ...
+    def get(self, name: str) -> NamedTopic | None: ...
 
-    def by_id(self, topic_id: bytes, /) -> TopicView | None: ...
+    def by_id(self, topic_id: bytes, /) -> NamedTopic | None: ...
 
-    def __iter__(self) -> Iterator[TopicView]: ...
+    def __iter__(self) -> Iterator[NamedTopic]: ...
 
 
 @lru_cache(maxsize=256)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import OFFSETS_TOPIC
 from headrace.broker.transactions.machine import TopicPartition
 from headrace.wire.errors import ErrorCode
@@ -24,7 +24,7 @@ VERSIONS = (0, 4)
 
 
 def handle(core: "BrokerCore", request: AddOffsetsToTxnRequest, call: Call) -> Later[AddOffsetsToTxnResponse]:
-    producer = Identity(request.producer_id, request.producer_epoch)
+    producer = ProducerIdentity(request.producer_id, request.producer_epoch)
     place = offsets_place(core, request.group_id)
     added = core.transactions.add_partitions(request.transactional_id, producer, [place], client_version=0)
     return added.map(lambda _: AddOffsetsToTxnResponse())

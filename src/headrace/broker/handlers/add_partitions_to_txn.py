@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved, when_all
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import partition_at
 from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -73,7 +73,7 @@ def _join(core: "BrokerCore", transaction: AddPartitionsToTxnTransaction, call: 
     refused = _refused(core, places, call)
     if refused:
         return resolved({place: refused.get(place, ErrorCode.OPERATION_NOT_ATTEMPTED) for place in places})
-    producer = Identity(transaction.producer_id, transaction.producer_epoch)
+    producer = ProducerIdentity(transaction.producer_id, transaction.producer_epoch)
     success = dict.fromkeys(places, ErrorCode.NONE)
     try:
         if transaction.verify_only:

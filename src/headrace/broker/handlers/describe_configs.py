@@ -7,7 +7,7 @@ and documentation.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.broker.configs import Entry, describe
+from headrace.broker.configs import DescribedConfig, describe
 from headrace.broker.later import Later
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -55,7 +55,7 @@ def _describe(
     )
 
 
-def _result(entry: Entry, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
+def _result(entry: DescribedConfig, request: DescribeConfigsRequest) -> DescribeConfigsResourceResult:
     synonyms = entry.synonyms if request.include_synonyms else ()
     return DescribeConfigsResourceResult(
         name=entry.name,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.machine import BUMPS_EPOCH
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.end_txn_request import EndTxnRequest
@@ -25,7 +25,7 @@ VERSIONS = (0, 5)
 def handle(core: "BrokerCore", request: EndTxnRequest, call: Call) -> Later[EndTxnResponse]:
     ended = core.transactions.end(
         request.transactional_id,
-        Identity(request.producer_id, request.producer_epoch),
+        ProducerIdentity(request.producer_id, request.producer_epoch),
         commit=request.committed,
         client_version=BUMPS_EPOCH if call.api_version >= 5 else 0,
     )

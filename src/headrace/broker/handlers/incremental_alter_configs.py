@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.broker import loggers
 from headrace.broker.call import Call
 from headrace.broker.configs import (
-    Operation,
+    AlterOperation,
     ResourceType,
     alter,
     altered,
@@ -65,7 +65,7 @@ def _attempt(
 
 def _alter(core: "BrokerCore", resource: AlterConfigsResource, *, validate_only: bool) -> None:
     require_values(
-        (config.name, "" if config.config_operation == Operation.DELETE else config.value)
+        (config.name, "" if config.config_operation == AlterOperation.DELETE else config.value)
         for config in resource.configs
     )
     kind, name = resource.resource_type, resource.resource_name
@@ -83,15 +83,17 @@ def _alter_loggers(core: "BrokerCore", resource: AlterConfigsResource, *, valida
     require_logger_node(core, resource.resource_name)
     for config in resource.configs:
         operation = config.config_operation
-        if operation not in (Operation.SET, Operation.DELETE):
-            known = operation in tuple(Operation)
-            what = Operation(operation).name if known else f"Unknown operation type {operation}"
+        if operation not in (AlterOperation.SET, AlterOperation.DELETE):
+            known = operation in tuple(AlterOperation)
+            what = AlterOperation(operation).name if known else f"Unknown operation type {operation}"
             suffix = "operation is not allowed" if known else "is not allowed"
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"{what} {suffix} for the BROKER_LOGGER resource")
-        loggers.check(config.name, config.value if operation == Operation.SET else None)
+        loggers.check(config.name, config.value if operation == AlterOperation.SET else None)
     if not validate_only:
         for config in resource.configs:
-            loggers.set_level(config.name, config.value if config.config_operation == Operation.SET else None)
+            loggers.set_level(
+                config.name, config.value if config.config_operation == AlterOperation.SET else None
+            )
 
 
 def _response(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
@@ -33,7 +33,9 @@ def handle(
     if request.transactional_id is None:
         producer = core.transactions.new_producer()
         return core.saved(()).map(lambda _: _response(producer))
-    expected = None if request.producer_id == NONE else Identity(request.producer_id, request.producer_epoch)
+    expected = (
+        None if request.producer_id == NONE else ProducerIdentity(request.producer_id, request.producer_epoch)
+    )
     initialised = core.transactions.initialise(
         request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
     )
@@ -43,7 +45,7 @@ def handle(
     return answer
 
 
-def _response(identity: Identity | None) -> InitProducerIdResponse:
+def _response(identity: ProducerIdentity | None) -> InitProducerIdResponse:
     if identity is None:
         return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NONE)
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)

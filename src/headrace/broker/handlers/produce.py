@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
 from headrace.log.config import LogConfig
-from headrace.log.producers import Origin
+from headrace.log.producers import AppendOrigin
 from headrace.log.validation import InvalidRecords, Prepared, TooMuch, prepare
 from headrace.wire.batches import (
     ATTRIBUTES_AT,
@@ -88,7 +88,7 @@ class _Opening:
                 self._records,
                 self._config,
                 now_ms=self._now_ms,
-                origin=Origin.CLIENT,
+                origin=AppendOrigin.CLIENT,
                 at_leisure=at_leisure,
             )
         except KafkaError as error:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.handlers.add_offsets_to_txn import offsets_place
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import partition_at
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.txn_offset_commit_request import (
@@ -41,7 +41,7 @@ def handle(
         raise KafkaError(ErrorCode.INVALID_GROUP_ID)
     admitted = core.transactions.admit(
         request.transactional_id,
-        Identity(request.producer_id, request.producer_epoch),
+        ProducerIdentity(request.producer_id, request.producer_epoch),
         [offsets_place(core, request.group_id)],
         may_add=call.api_version >= 5,
         knows_abortable=call.api_version >= 4,

@@ -47,7 +47,7 @@ class Source(IntEnum):
     GROUP = 8
 
 
-class Store(Protocol):
+class ConfigStore(Protocol):
     """Where altered settings are kept: the metadata store."""
 
     def configs(self, kind: str) -> dict[str, dict[str, str]]: ...
@@ -55,7 +55,7 @@ class Store(Protocol):
     def set_configs(self, kind: str, name: str, configs: Mapping[str, str]) -> None: ...
 
 
-class Origin(NamedTuple):
+class SettingOrigin(NamedTuple):
     """One layer's value of a setting."""
 
     name: str
@@ -80,7 +80,7 @@ class Settings:
         self._cluster: dict[str, Value] = {}
         self._node: dict[str, Value] = {}
         self._groups: dict[str, dict[str, Value]] = {}
-        self._store: Store | None = None
+        self._store: ConfigStore | None = None
         self._values: dict[str, Value | None] = {}
         self._log_configs: dict[tuple[tuple[str, str], ...], LogConfig] = {}
         self.revision = 0
@@ -94,7 +94,7 @@ class Settings:
         if refusals:
             raise InvalidSettings("\n".join(refusals))
 
-    def attach(self, store: Store) -> None:
+    def attach(self, store: ConfigStore) -> None:
         """Takes over what was altered in earlier runs, and keeps further alterations there."""
         self._store = store
         brokers = store.configs("broker")
@@ -227,7 +227,7 @@ class Settings:
             producer_expiration_ms=self.int("producer.id.expiration.ms"),
         )
 
-    def origins(self, *names: builtins.str) -> Iterator[Origin]:
+    def origins(self, *names: builtins.str) -> Iterator[SettingOrigin]:
         """The layers that have one of these broker settings, the strongest first."""
         table = BY_NAME[Scope.BROKER]
         for layer, source in (
@@ -237,11 +237,11 @@ class Settings:
         ):
             for name in names:
                 if name in layer:
-                    yield Origin(name, layer[name], source)
+                    yield SettingOrigin(name, layer[name], source)
         for name in names:
             default = table[name].default
             if default is not None:
-                yield Origin(name, default, Source.DEFAULT)
+                yield SettingOrigin(name, default, Source.DEFAULT)
 
     def is_given(self, name: builtins.str) -> builtins.bool:
         """Whether somebody has set a broker setting, at start or later."""

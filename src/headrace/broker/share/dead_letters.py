@@ -51,7 +51,7 @@ RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
-class DeadLetter(NamedTuple):
+class DeadLetterRange(NamedTuple):
     """A run of offsets that is given up, and why."""
 
     first_offset: int
@@ -87,7 +87,7 @@ class DeadLetters:
     def _topic_name(self, group_id: str) -> str:
         return str(self._core.settings.group_value(group_id, TOPIC_NAME) or "")
 
-    def copy(self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]) -> Later[None]:
+    def copy(self, group_id: str, source: "Partition", letters: Sequence[DeadLetterRange]) -> Later[None]:
         """Resolves when the copies are durable, or at once where none can be written (the log says why)."""
         copied: Later[None] = Later()
         attempt = _Attempt(self._pieces(group_id, source, letters))
@@ -123,7 +123,7 @@ class DeadLetters:
         return copied
 
     def _give_up(
-        self, group_id: str, source: "Partition", letters: Sequence[DeadLetter], error: Exception
+        self, group_id: str, source: "Partition", letters: Sequence[DeadLetterRange], error: Exception
     ) -> None:
         spans = ", ".join(f"{letter.first_offset}-{letter.last_offset}" for letter in letters)
         logger.error(
@@ -156,7 +156,7 @@ class DeadLetters:
         )
 
     def _pieces(
-        self, group_id: str, source: "Partition", letters: Sequence[DeadLetter]
+        self, group_id: str, source: "Partition", letters: Sequence[DeadLetterRange]
     ) -> "Iterator[_Piece]":
         """The dead letters in batches of bearable size, read from the source as they are asked for."""
         copies = self._core.settings.group_bool(group_id, COPIES)
@@ -276,7 +276,7 @@ def _weight(record: NewRecord) -> int:
 
 
 def _headers(
-    group_id: str, source: "Partition", letter: DeadLetter, offset: int
+    group_id: str, source: "Partition", letter: DeadLetterRange, offset: int
 ) -> list[tuple[str, bytes | None]]:
     values = (source.topic.name, source.index, offset, group_id, letter.delivery_count, letter.cause)
     return [(f"__dlq.errors.{name}", str(value).encode()) for name, value in zip(FACTS, values, strict=True)]
@@ -288,17 +288,17 @@ def _dead(original: Record | None, headers: list[tuple[str, bytes | None]], now_
     return NewRecord(original.key, original.value, [*original.headers, *headers], now_ms)
 
 
-_Item = tuple[DeadLetter | None, int, Record | None]
+_Item = tuple[DeadLetterRange | None, int, Record | None]
 """A dead letter, its offset and its record; or an offset that was only passed over."""
 
 
-def _none(letters: Sequence[DeadLetter]) -> Iterator[_Item]:
+def _none(letters: Sequence[DeadLetterRange]) -> Iterator[_Item]:
     for letter in letters:
         for offset in range(letter.first_offset, letter.last_offset + 1):
             yield letter, offset, None
 
 
-def _originals(log: "PartitionLog", letters: Sequence[DeadLetter]) -> Iterator[_Item | _Packed]:
+def _originals(log: "PartitionLog", letters: Sequence[DeadLetterRange]) -> Iterator[_Item | _Packed]:
     """Every offset with its record; None for those that retention or compaction took, or that cannot be read.
 
     The letters come in the order of their offsets, so that one pass over the log finds them all.

@@ -89,7 +89,7 @@ class ShareLeader:
             session = self._session_of_fetch(request, group_id, member_id, acks, call)
         except SessionLimitReached as error:
             return self._refuse_later(request.max_wait_ms, str(error))
-        fetch = _Fetch(self, request, session, answer, acquire_mode(request))
+        fetch = _ShareFetch(self, request, session, answer, acquire_mode(request))
 
         def steps() -> Steps:
             results: Results = {}
@@ -374,7 +374,7 @@ class ShareLeader:
         return self._core
 
 
-class _Fetch:
+class _ShareFetch:
     """One ShareFetch on its way to its answer."""
 
     def __init__(

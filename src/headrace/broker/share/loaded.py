@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.metrics import Counter
 from headrace.broker.settings.durations import duration_ms
-from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetter
+from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetterRange
 from headrace.broker.share.reading import read_slice
 from headrace.broker.timers import Timer
 from headrace.share.changes import AckBatch, AcquiredRange, AnyChange, Change
@@ -305,7 +305,7 @@ class LoadedPartition:
             self._core.parked.touch(self.key)
         self._arm()
         letters = [
-            DeadLetter(change.first, change.last, change.delivery_count, CAUSES[change.cause])
+            DeadLetterRange(change.first, change.last, change.delivery_count, CAUSES[change.cause])
             for change in changes
             if isinstance(change, Change) and change.cause in CAUSES
         ]
@@ -334,7 +334,7 @@ class LoadedPartition:
         """After a crash between giving up and the copy's durability: copy again, with the cause the count tells."""
         limit = self.limits().delivery_limit
         letters = [
-            DeadLetter(
+            DeadLetterRange(
                 batch.first,
                 batch.last,
                 batch.delivery_count,
@@ -345,7 +345,7 @@ class LoadedPartition:
         if letters:
             self._dead_letter(letters)
 
-    def _dead_letter(self, letters: Sequence[DeadLetter]) -> None:
+    def _dead_letter(self, letters: Sequence[DeadLetterRange]) -> None:
         def archive(_: None) -> None:
             self._copies_pending -= 1
             if self._is_closed:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 UNKNOWN = -1
 
 
-class Gathered(NamedTuple):
+class GatheredState(NamedTuple):
     """A share-partition's view without its runs, and what they are to be made of."""
 
     view: SharePartitionState
@@ -39,7 +39,7 @@ def group_view(core: "BrokerCore", group_id: str) -> dict[tuple[str, int], Share
     return finish_views(gather_views(core, group_id))
 
 
-def finish_views(gathered: Iterable[Gathered]) -> dict[tuple[str, int], SharePartitionState]:
+def finish_views(gathered: Iterable[GatheredState]) -> dict[tuple[str, int], SharePartitionState]:
     views = {}
     for view, ranges, stored, now_ms in gathered:
         runs = written_runs(stored) if ranges is None else live_runs(ranges, now_ms=now_ms)
@@ -50,7 +50,7 @@ def finish_views(gathered: Iterable[Gathered]) -> dict[tuple[str, int], SharePar
     return dict(sorted(views.items()))
 
 
-def gather_views(core: "BrokerCore", group_id: str) -> list[Gathered]:
+def gather_views(core: "BrokerCore", group_id: str) -> list[GatheredState]:
     """KafkaError if there is no such share group."""
     core.groups.state.registry.require_type(group_id, ShareGroup, "share")
     loaded = {one.key: one for one in core.share_leader.loaded(group_id) if not one.is_fenced}
@@ -71,7 +71,7 @@ def _gather(
     partition: "Partition",
     stored: "StoredState",
     loaded: LoadedPartition | None,
-) -> Gathered:
+) -> GatheredState:
     ranges: tuple[RangeView, ...] | None = None
     batches: tuple[StateBatch, ...] = ()
     next_offset: int | None = None
@@ -101,4 +101,4 @@ def _gather(
         is_live=True,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
     )
-    return Gathered(view, ranges, batches, core.clock.monotonic_ms())
+    return GatheredState(view, ranges, batches, core.clock.monotonic_ms())

@@ -1,7 +1,7 @@
 """The transaction coordinator's shell: journals what the rules decide, keeps it, and sees every decision
 through.
 
-Theory of operation. For each transactional id there is one `Transaction` value. A request is decided by a
+Theory of operation. For each transactional id there is one `TransactionMetadata` value. A request is decided by a
 rule of machine.py; the new value is appended to `__transaction_state` and, as the append is visible at once,
 kept; the answer leaves when the append is durable. An end goes further: once the decision is durable the
 markers are written (ending.py), once those are durable the completion is journalled, and only when that is
@@ -25,9 +25,9 @@ from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
 from headrace.broker.transactions.ending import RETRY_MS, Ending, partition_at, write_marker
 from headrace.broker.transactions.journal import TOPIC, UnknownRecord
-from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Transaction
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, TransactionMetadata
 from headrace.broker.transactions.producer_ids import ProducerIds
-from headrace.broker.transactions.states import PREPARED, State
+from headrace.broker.transactions.states import PREPARED, TransactionState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import partition_for
 
@@ -48,7 +48,7 @@ _AS_COORDINATOR = {
 """What the journal's refusal means to a client of the coordinator, as in Kafka."""
 
 
-class Identity(NamedTuple):
+class ProducerIdentity(NamedTuple):
     producer_id: int
     producer_epoch: int
 
@@ -57,7 +57,7 @@ class TransactionCoordinator:
     def __init__(self, core: "BrokerCore") -> None:
         self._core = core
         self._producer_ids = ProducerIds(core.allocate_producer_ids)
-        self._transactions: dict[str, Transaction] = {}
+        self._transactions: dict[str, TransactionMetadata] = {}
         self._endings: dict[str, Ending] = {}
         self._deadlines: dict[str, Timer] = {}
         core.topics.on_deleted.append(self._note_topic_deleted)
@@ -112,7 +112,7 @@ class TransactionCoordinator:
         """At start: a crash came between the deletion of a topic and the word of it to open transactions."""
         changed = []
         for transaction in list(self._transactions.values()):
-            if transaction.state is State.ONGOING or transaction.state in PREPARED:
+            if transaction.state is TransactionState.ONGOING or transaction.state in PREPARED:
                 there = frozenset(
                     place for place in transaction.partitions if partition_at(self._core, place) is not None
                 )
@@ -148,10 +148,10 @@ class TransactionCoordinator:
         home = self._core.topics.internal(TOPIC).partitions
         return [home[index].log for index in sorted(partitions)]
 
-    def __iter__(self) -> Iterator[Transaction]:
+    def __iter__(self) -> Iterator[TransactionMetadata]:
         return iter(self._transactions.values())
 
-    def describe(self, transactional_id: str) -> Transaction | None:
+    def describe(self, transactional_id: str) -> TransactionMetadata | None:
         """As it stands; of an ending transaction, only the partitions whose marker is not written yet."""
         self._core.journals.require(TOPIC, transactional_id)
         transaction = self._transactions.get(transactional_id)
@@ -160,13 +160,13 @@ class TransactionCoordinator:
             return transaction
         return replace(transaction, partitions=frozenset(ending.remaining))
 
-    def new_producer(self) -> Identity:
+    def new_producer(self) -> ProducerIdentity:
         """An identity for a producer without transactions."""
-        return Identity(self._producer_ids.draw(), 0)
+        return ProducerIdentity(self._producer_ids.draw(), 0)
 
     def initialise(
-        self, transactional_id: str, *, timeout_ms: int, expected: Identity | None = None
-    ) -> Later[Identity | None]:
+        self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
+    ) -> Later[ProducerIdentity | None]:
         """The producer's identity; None when its open transaction is being aborted first and it has to ask again."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
@@ -184,13 +184,13 @@ class TransactionCoordinator:
         durable = self._change(changed)
         if changed.state in PREPARED:
             return self._see_through(changed, durable).map(lambda _: None)
-        identity = Identity(changed.producer_id, changed.producer_epoch)
+        identity = ProducerIdentity(changed.producer_id, changed.producer_epoch)
         return durable.map(lambda _: identity)
 
     def add_partitions(
         self,
         transactional_id: str | None,
-        producer: Identity,
+        producer: ProducerIdentity,
         partitions: Collection[TopicPartition],
         *,
         client_version: int,
@@ -203,7 +203,7 @@ class TransactionCoordinator:
         return resolved(None) if changed is transaction else self._change(changed)
 
     def missing(
-        self, transactional_id: str | None, producer: Identity, partitions: Collection[TopicPartition]
+        self, transactional_id: str | None, producer: ProducerIdentity, partitions: Collection[TopicPartition]
     ) -> list[TopicPartition]:
         """Which of the partitions are not in the producer's open transaction."""
         return machine.missing(self._require(transactional_id), *producer, partitions)
@@ -225,7 +225,7 @@ class TransactionCoordinator:
         """
         if not may_add and not self._core.settings.bool("transaction.partition.verification.enable"):
             return resolved(None)
-        producer = Identity(producer_id, producer_epoch)
+        producer = ProducerIdentity(producer_id, producer_epoch)
         try:
             return self.admit(
                 transactional_id, producer, partitions, may_add=may_add, knows_abortable=knows_abortable
@@ -243,7 +243,7 @@ class TransactionCoordinator:
     def admit(
         self,
         transactional_id: str | None,
-        producer: Identity,
+        producer: ProducerIdentity,
         partitions: Sequence[TopicPartition],
         *,
         may_add: bool,
@@ -264,8 +264,8 @@ class TransactionCoordinator:
         return resolved(None)
 
     def end(
-        self, transactional_id: str, producer: Identity, *, commit: bool, client_version: int
-    ) -> Later[Identity]:
+        self, transactional_id: str, producer: ProducerIdentity, *, commit: bool, client_version: int
+    ) -> Later[ProducerIdentity]:
         """Commits or aborts; resolves with the identity for the next transaction when all markers are durable."""
         transaction = self._require(transactional_id)
         now_ms = self._core.clock.wall_ms()
@@ -278,12 +278,12 @@ class TransactionCoordinator:
             draw_producer_id=self._producer_ids.draw,
         )
         if changed is transaction:
-            return resolved(Identity(changed.producer_id, changed.producer_epoch))
+            return resolved(ProducerIdentity(changed.producer_id, changed.producer_epoch))
         completed = machine.complete(changed, now_ms=now_ms)
-        identity = Identity(completed.producer_id, completed.producer_epoch)
+        identity = ProducerIdentity(completed.producer_id, completed.producer_epoch)
         return self._see_through(changed, self._change(changed)).map(lambda _: identity)
 
-    def _require(self, transactional_id: str | None) -> Transaction:
+    def _require(self, transactional_id: str | None) -> TransactionMetadata:
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
         self._core.journals.require(TOPIC, transactional_id)
@@ -292,7 +292,7 @@ class TransactionCoordinator:
             raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
         return transaction
 
-    def _journal(self, transaction: Transaction) -> Later[None]:
+    def _journal(self, transaction: TransactionMetadata) -> Later[None]:
         record = journal.encode_key(transaction.transactional_id), journal.encode_value(transaction)
         return self._append(self._partition_of(transaction.transactional_id), [record])
 
@@ -305,19 +305,19 @@ class TransactionCoordinator:
     def _partition_of(self, transactional_id: str) -> int:
         return partition_for(transactional_id, len(self._core.topics.internal(TOPIC).partitions))
 
-    def _change(self, transaction: Transaction) -> Later[None]:
+    def _change(self, transaction: TransactionMetadata) -> Later[None]:
         durable = self._journal(transaction)
         self._keep(transaction)
         return durable
 
-    def _keep(self, transaction: Transaction) -> None:
+    def _keep(self, transaction: TransactionMetadata) -> None:
         self._transactions[transaction.transactional_id] = transaction
         self._watch(transaction)
 
-    def _watch(self, transaction: Transaction) -> None:
+    def _watch(self, transaction: TransactionMetadata) -> None:
         """Keeps a deadline for every open transaction, and for no other."""
         transactional_id = transaction.transactional_id
-        if transaction.state is not State.ONGOING:
+        if transaction.state is not TransactionState.ONGOING:
             timer = self._deadlines.pop(transactional_id, None)
             if timer is not None:
                 timer.cancel()
@@ -345,7 +345,7 @@ class TransactionCoordinator:
         logger.info("%s: aborted after its timeout of %d ms", transactional_id, transaction.timeout_ms)
         self._see_through(fenced, durable)
 
-    def _see_through(self, prepared: Transaction, durable: Later[None]) -> Later[None]:
+    def _see_through(self, prepared: TransactionMetadata, durable: Later[None]) -> Later[None]:
         """Writes the markers once the decision is durable, then completes. Resolves when the client may be answered."""
         transactional_id = prepared.transactional_id
         home = self._core.topics.internal(TOPIC).partitions[self._partition_of(transactional_id)]
@@ -355,7 +355,7 @@ class TransactionCoordinator:
         durable.then(lambda _: ending.proceed())
         return ending.answerable
 
-    def _complete(self, prepared: Transaction) -> Later[None]:
+    def _complete(self, prepared: TransactionMetadata) -> Later[None]:
         completed = machine.complete(prepared, now_ms=self._core.clock.wall_ms())
         durable = self._journal(completed)
 
@@ -375,7 +375,7 @@ class TransactionCoordinator:
         self._schedule_sweep()
         now_ms = self._core.expiry_clock.wall_ms()
         expiration_ms = self._core.settings.int("transactional.id.expiration.ms")
-        expired: dict[int, list[Transaction]] = defaultdict(list)
+        expired: dict[int, list[TransactionMetadata]] = defaultdict(list)
         for transaction in self:
             if machine.is_expired(transaction, expiration_ms=expiration_ms, now_ms=now_ms):
                 dead = machine.expire(transaction, now_ms=now_ms)
@@ -387,7 +387,7 @@ class TransactionCoordinator:
         except KafkaError as error:
             logger.error("expired transactional ids stay until the next sweep: %s", error)
 
-    def _bury(self, partition: int, dead: Sequence[Transaction]) -> None:
+    def _bury(self, partition: int, dead: Sequence[TransactionMetadata]) -> None:
         self._append(partition, [(journal.encode_key(each.transactional_id), None) for each in dead])
         for each in dead:
             del self._transactions[each.transactional_id]

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.later import Later
-from headrace.broker.transactions.machine import TopicPartition, Transaction
+from headrace.broker.transactions.machine import TopicPartition, TransactionMetadata
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -62,10 +62,10 @@ class Ending:
     def __init__(
         self,
         core: "BrokerCore",
-        prepared: Transaction,
+        prepared: TransactionMetadata,
         *,
         coordinator_epoch: int,
-        complete: Callable[[Transaction], Later[None]],
+        complete: Callable[[TransactionMetadata], Later[None]],
     ) -> None:
         self.prepared = prepared
         self.remaining: set[TopicPartition] = set(prepared.partitions)

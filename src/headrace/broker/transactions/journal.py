@@ -7,8 +7,8 @@ of the topic's partitions a record belongs to follows from the hash of its id (`
 
 import struct
 
-from headrace.broker.transactions.machine import NO_EPOCH, Transaction
-from headrace.broker.transactions.states import State
+from headrace.broker.transactions.machine import NO_EPOCH, TransactionMetadata
+from headrace.broker.transactions.states import TransactionState
 from headrace.wire.codec import MalformedMessage, read_message, write_message
 from headrace.wire.messages.transaction_log_key import TransactionLogKey
 from headrace.wire.messages.transaction_log_value import PartitionsSchema, TransactionLogValue
@@ -28,8 +28,8 @@ def encode_key(transactional_id: str) -> bytes:
     return bytes(out)
 
 
-def encode_value(transaction: Transaction) -> bytes:
-    assert transaction.state is not State.DEAD, "an expired id is journalled as a tombstone"
+def encode_value(transaction: TransactionMetadata) -> bytes:
+    assert transaction.state is not TransactionState.DEAD, "an expired id is journalled as a tombstone"
     topics: dict[str, list[int]] = {}
     for topic, index in sorted(transaction.partitions):
         topics.setdefault(topic, []).append(index)
@@ -41,7 +41,7 @@ def encode_value(transaction: Transaction) -> bytes:
         producer_epoch=transaction.producer_epoch,
         transaction_timeout_ms=transaction.timeout_ms,
         transaction_status=transaction.state,
-        transaction_partitions=None if transaction.state is State.EMPTY else partitions,
+        transaction_partitions=None if transaction.state is TransactionState.EMPTY else partitions,
         transaction_last_update_timestamp_ms=transaction.update_ms,
         transaction_start_timestamp_ms=transaction.start_ms,
         client_transaction_version=transaction.client_version,
@@ -61,7 +61,7 @@ def parse_key(key: bytes | None) -> str:
     return message.transactional_id
 
 
-def parse_value(transactional_id: str, value: bytes) -> Transaction:
+def parse_value(transactional_id: str, value: bytes) -> TransactionMetadata:
     if len(value) < 2:
         raise UnknownRecord(f"{transactional_id}: a value of {len(value)} bytes")
     (version,) = _SHORT.unpack_from(value)
@@ -70,10 +70,10 @@ def parse_value(transactional_id: str, value: bytes) -> Transaction:
         raise UnknownRecord(f"{transactional_id}: a value of version {version}")
     message, _ = read_message(TransactionLogValue, version, value, 2)
     try:
-        state = State(message.transaction_status)
+        state = TransactionState(message.transaction_status)
     except ValueError:
         raise UnknownRecord(f"{transactional_id}: state {message.transaction_status}") from None
-    return Transaction(
+    return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=message.producer_id,
         producer_epoch=message.producer_epoch,
@@ -93,7 +93,7 @@ def parse_value(transactional_id: str, value: bytes) -> Transaction:
     )
 
 
-def replay(transactions: dict[str, Transaction], key: bytes | None, value: bytes | None) -> None:
+def replay(transactions: dict[str, TransactionMetadata], key: bytes | None, value: bytes | None) -> None:
     """Applies one record to what was read before it. Raises UnknownRecord for what is to be skipped."""
     try:
         transactional_id = parse_key(key)

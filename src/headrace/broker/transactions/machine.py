@@ -1,6 +1,6 @@
 """The rules of one transactional id: pure functions from its present value to the next, or to Kafka's error.
 
-Theory of operation. A `Transaction` is a value. Each rule takes the present one and what a request says, and
+Theory of operation. A `TransactionMetadata` is a value. Each rule takes the present one and what a request says, and
 returns the next one, which the coordinator journals and then keeps; where nothing changes it returns the same
 object. So the journal holds whole values, recovery is "the last value counts", and a write that failed leaves
 nothing to undo.
@@ -23,9 +23,9 @@ from headrace.broker.transactions.states import (
     END_V2,
     PREPARED,
     TRANSITIONS,
-    Cause,
-    State,
-    Verdict,
+    TransactionCause,
+    TransactionState,
+    TransactionVerdict,
 )
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -46,14 +46,14 @@ class IllegalTransition(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Transaction:
+class TransactionMetadata:
     """What is known about one transactional id. Times are wall-clock milliseconds, as in the journal."""
 
     transactional_id: str
     producer_id: int
     producer_epoch: int
     timeout_ms: int
-    state: State
+    state: TransactionState
     update_ms: int
     start_ms: int = -1
     partitions: frozenset[TopicPartition] = frozenset()
@@ -73,29 +73,29 @@ class Transaction:
     @property
     def is_commit(self) -> bool:
         assert self.state in PREPARED, self.state
-        return self.state is State.PREPARE_COMMIT
+        return self.state is TransactionState.PREPARE_COMMIT
 
 
-def created(transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> Transaction:
+def created(transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> TransactionMetadata:
     """A transactional id seen for the first time; initialise it next."""
-    return Transaction(
+    return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
         producer_epoch=NO_EPOCH,
         timeout_ms=timeout_ms,
-        state=State.EMPTY,
+        state=TransactionState.EMPTY,
         update_ms=now_ms,
     )
 
 
 def initialise(
-    transaction: Transaction,
+    transaction: TransactionMetadata,
     expected: tuple[int, int] | None,
     *,
     timeout_ms: int,
     now_ms: int,
     draw_producer_id: DrawProducerId,
-) -> Transaction:
+) -> TransactionMetadata:
     """InitProducerId: the next epoch for a producer. An open transaction is aborted first: PREPARE_ABORT comes out.
 
     `expected` is the producer id and epoch of a producer that recovers (KIP-360): it is fenced if another took over.
@@ -104,11 +104,11 @@ def initialise(
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     if expected is not None and not _may_recover(transaction, expected):
         raise KafkaError(ErrorCode.PRODUCER_FENCED)
-    if transaction.state is State.ONGOING:
+    if transaction.state is TransactionState.ONGOING:
         return fence(transaction, now_ms=now_ms)
     producer_id, epoch, last_epoch = _next_epoch(transaction, expected, draw_producer_id)
     return replace(
-        _moved(transaction, Cause.INITIALISE, now_ms),
+        _moved(transaction, TransactionCause.INITIALISE, now_ms),
         producer_id=producer_id,
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,
@@ -118,7 +118,7 @@ def initialise(
     )
 
 
-def _may_recover(transaction: Transaction, expected: tuple[int, int]) -> bool:
+def _may_recover(transaction: TransactionMetadata, expected: tuple[int, int]) -> bool:
     producer_id, epoch = expected
     is_retry_after_new_id = producer_id == transaction.previous_producer_id and epoch >= EPOCH_LAST
     is_new = transaction.producer_epoch == NO_EPOCH
@@ -126,7 +126,7 @@ def _may_recover(transaction: Transaction, expected: tuple[int, int]) -> bool:
 
 
 def _next_epoch(
-    transaction: Transaction, expected: tuple[int, int] | None, draw_producer_id: DrawProducerId
+    transaction: TransactionMetadata, expected: tuple[int, int] | None, draw_producer_id: DrawProducerId
 ) -> tuple[int, int, int]:
     """Producer id, epoch, and the epoch that a retry of this request would name."""
     producer_id, epoch = transaction.producer_id, transaction.producer_epoch
@@ -142,24 +142,24 @@ def _next_epoch(
 
 
 def add(
-    transaction: Transaction,
+    transaction: TransactionMetadata,
     producer_id: int,
     producer_epoch: int,
     partitions: Iterable[TopicPartition],
     *,
     client_version: int,
     now_ms: int,
-) -> Transaction:
+) -> TransactionMetadata:
     """Partitions join; the first of them begins the transaction. The same object if all were in it."""
     if transaction.state in PREPARED:
         # Before the other checks: the end in motion may bring a new producer id, which the client knows already.
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
     _require_producer(transaction, producer_id, producer_epoch)
-    is_ongoing = transaction.state is State.ONGOING
+    is_ongoing = transaction.state is TransactionState.ONGOING
     if is_ongoing and transaction.partitions.issuperset(partitions):
         return transaction
     return replace(
-        _moved(transaction, Cause.ADD, now_ms),
+        _moved(transaction, TransactionCause.ADD, now_ms),
         partitions=transaction.partitions.union(partitions),
         start_ms=transaction.start_ms if is_ongoing else now_ms,
         client_version=client_version,
@@ -167,7 +167,10 @@ def add(
 
 
 def missing(
-    transaction: Transaction, producer_id: int, producer_epoch: int, partitions: Iterable[TopicPartition]
+    transaction: TransactionMetadata,
+    producer_id: int,
+    producer_epoch: int,
+    partitions: Iterable[TopicPartition],
 ) -> list[TopicPartition]:
     """Which of the partitions are not in the producer's transaction."""
     _require_producer(transaction, producer_id, producer_epoch)
@@ -176,7 +179,7 @@ def missing(
     return [partition for partition in partitions if partition not in transaction.partitions]
 
 
-def _require_producer(transaction: Transaction, producer_id: int, producer_epoch: int) -> None:
+def _require_producer(transaction: TransactionMetadata, producer_id: int, producer_epoch: int) -> None:
     if transaction.producer_id != producer_id:
         raise KafkaError(ErrorCode.INVALID_PRODUCER_ID_MAPPING)
     if transaction.producer_epoch != producer_epoch:
@@ -184,7 +187,7 @@ def _require_producer(transaction: Transaction, producer_id: int, producer_epoch
 
 
 def end(
-    transaction: Transaction,
+    transaction: TransactionMetadata,
     producer_id: int,
     producer_epoch: int,
     *,
@@ -192,9 +195,9 @@ def end(
     client_version: int,
     now_ms: int,
     draw_producer_id: DrawProducerId,
-) -> Transaction:
+) -> TransactionMetadata:
     """EndTxn: the prepared transaction, or the same object when this request was carried out before."""
-    cause = Cause.COMMIT if commit else Cause.ABORT
+    cause = TransactionCause.COMMIT if commit else TransactionCause.ABORT
     if client_version >= BUMPS_EPOCH:
         verdict = _judge_v2(transaction, producer_id, producer_epoch, cause)
     else:
@@ -202,9 +205,9 @@ def end(
         verdict = END_V1.get((transaction.state, cause))
     if verdict is None:
         raise KafkaError(ErrorCode.INVALID_TXN_STATE)
-    if verdict is Verdict.BUSY:
+    if verdict is TransactionVerdict.BUSY:
         raise KafkaError(ErrorCode.CONCURRENT_TRANSACTIONS)
-    if verdict is Verdict.ALREADY:
+    if verdict is TransactionVerdict.ALREADY:
         return transaction
     needs_new_id = client_version >= BUMPS_EPOCH and transaction.is_exhausted
     next_producer_id = draw_producer_id() if needs_new_id else NO_PRODUCER_ID
@@ -218,12 +221,12 @@ def end(
 
 
 def _judge_v2(
-    transaction: Transaction, producer_id: int, producer_epoch: int, cause: Cause
-) -> Verdict | None:
+    transaction: TransactionMetadata, producer_id: int, producer_epoch: int, cause: TransactionCause
+) -> TransactionVerdict | None:
     if transaction.state in PREPARED:
-        return Verdict.BUSY
+        return TransactionVerdict.BUSY
     is_present = producer_epoch == transaction.producer_epoch
-    is_complete = transaction.state in (State.COMPLETE_COMMIT, State.COMPLETE_ABORT)
+    is_complete = transaction.state in (TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT)
     is_retry_after_new_id = (
         is_complete
         and producer_id == transaction.previous_producer_id
@@ -238,16 +241,25 @@ def _judge_v2(
     return END_V2.get((transaction.state, cause, is_retry))
 
 
-def fence(transaction: Transaction, *, now_ms: int) -> Transaction:
+def fence(transaction: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
     """Aborts the open transaction over its producer's head: that producer's epoch is past from now on."""
     return _prepared(
-        transaction, Cause.FENCE, client_version=BUMPS_EPOCH, next_producer_id=NO_PRODUCER_ID, now_ms=now_ms
+        transaction,
+        TransactionCause.FENCE,
+        client_version=BUMPS_EPOCH,
+        next_producer_id=NO_PRODUCER_ID,
+        now_ms=now_ms,
     )
 
 
 def _prepared(
-    transaction: Transaction, cause: Cause, *, client_version: int, next_producer_id: int, now_ms: int
-) -> Transaction:
+    transaction: TransactionMetadata,
+    cause: TransactionCause,
+    *,
+    client_version: int,
+    next_producer_id: int,
+    now_ms: int,
+) -> TransactionMetadata:
     epoch, last_epoch = transaction.producer_epoch, transaction.last_producer_epoch
     if client_version >= BUMPS_EPOCH:
         epoch, last_epoch = min(epoch + 1, EPOCH_MAX), epoch
@@ -258,17 +270,17 @@ def _prepared(
         next_producer_id=next_producer_id,
         client_version=client_version,
         # An abort of nothing has no start of its own, but Kafka's readers expect one.
-        start_ms=transaction.start_ms if transaction.state is State.ONGOING else now_ms,
+        start_ms=transaction.start_ms if transaction.state is TransactionState.ONGOING else now_ms,
     )
 
 
-def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
+def complete(transaction: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
     """Every marker is written and durable."""
     producer_id, epoch = transaction.producer_id, transaction.producer_epoch
     if transaction.client_version >= BUMPS_EPOCH and transaction.next_producer_id != NO_PRODUCER_ID:
         producer_id, epoch = transaction.next_producer_id, 0
     return replace(
-        _moved(transaction, Cause.COMPLETE, now_ms),
+        _moved(transaction, TransactionCause.COMPLETE, now_ms),
         producer_id=producer_id,
         producer_epoch=epoch,
         next_producer_id=NO_PRODUCER_ID,
@@ -276,16 +288,16 @@ def complete(transaction: Transaction, *, now_ms: int) -> Transaction:
     )
 
 
-def expire(transaction: Transaction, *, now_ms: int) -> Transaction:
+def expire(transaction: TransactionMetadata, *, now_ms: int) -> TransactionMetadata:
     """DEAD: the caller writes a tombstone and forgets the transactional id."""
-    return replace(_moved(transaction, Cause.EXPIRE, now_ms), partitions=frozenset())
+    return replace(_moved(transaction, TransactionCause.EXPIRE, now_ms), partitions=frozenset())
 
 
-def is_expired(transaction: Transaction, *, expiration_ms: int, now_ms: int) -> bool:
+def is_expired(transaction: TransactionMetadata, *, expiration_ms: int, now_ms: int) -> bool:
     return transaction.state in AT_REST and transaction.update_ms <= now_ms - expiration_ms
 
 
-def _moved(transaction: Transaction, cause: Cause, now_ms: int) -> Transaction:
+def _moved(transaction: TransactionMetadata, cause: TransactionCause, now_ms: int) -> TransactionMetadata:
     """The transaction in the state that the table names for this cause."""
     target = TRANSITIONS.get((transaction.state, cause))
     if target is None:

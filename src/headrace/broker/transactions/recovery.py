@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.transactions import machine
-from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, Transaction
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, TransactionMetadata
 from headrace.broker.transactions.states import PREPARED
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Open(NamedTuple):
 
 
 class Repair(NamedTuple):
-    adopted: dict[str, Transaction]
+    adopted: dict[str, TransactionMetadata]
     """Transactions that get partitions back, by transactional id: journal and keep them."""
     orphans: list[Open]
     """To be aborted."""
@@ -54,7 +54,7 @@ def open_transactions(topics: "Topics") -> Iterator[Open]:
                     yield Open(partition, producer.producer_id, *epochs)
 
 
-def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, now_ms: int) -> Repair:
+def repair(transactions: Mapping[str, TransactionMetadata], found: Iterator[Open], *, now_ms: int) -> Repair:
     """Decides for every open transaction that no journal record names. Changes nothing."""
     by_producer = {transaction.producer_id: transaction for transaction in transactions.values()}
     result = Repair({}, [])
@@ -85,7 +85,7 @@ def repair(transactions: Mapping[str, Transaction], found: Iterator[Open], *, no
     return result
 
 
-def _epoch_of_records(transaction: Transaction) -> int:
+def _epoch_of_records(transaction: TransactionMetadata) -> int:
     """The latest epoch that its records may have. A decision bumps the producer's epoch: what has the new one belongs
     to the next transaction, and the decision must not end it.
     """

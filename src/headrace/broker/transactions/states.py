@@ -7,7 +7,7 @@ are Kafka's; they are in the journal and in the answers of DescribeTransactions 
 from enum import Enum, IntEnum
 
 
-class State(IntEnum):
+class TransactionState(IntEnum):
     EMPTY = 0
     ONGOING = 1
     PREPARE_COMMIT = 2
@@ -25,13 +25,15 @@ class State(IntEnum):
         return "".join(word.capitalize() for word in self.name.split("_"))
 
 
-BY_TITLE = {state.title: state for state in State}
-PREPARED = frozenset({State.PREPARE_COMMIT, State.PREPARE_ABORT})
-AT_REST = frozenset({State.EMPTY, State.COMPLETE_COMMIT, State.COMPLETE_ABORT})
+BY_TITLE = {state.title: state for state in TransactionState}
+PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABORT})
+AT_REST = frozenset(
+    {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
+)
 """No transaction is open: a new one may begin, the producer may be initialised, the id may expire."""
 
 
-class Cause(Enum):
+class TransactionCause(Enum):
     INITIALISE = "a producer asked for an epoch"
     ADD = "a partition joined"
     COMMIT = "the producer commits"
@@ -41,8 +43,8 @@ class Cause(Enum):
     EXPIRE = "the transactional id was not used for long"
 
 
-_S, _C = State, Cause
-TRANSITIONS: dict[tuple[State, Cause], State] = {
+_S, _C = TransactionState, TransactionCause
+TRANSITIONS: dict[tuple[TransactionState, TransactionCause], TransactionState] = {
     (_S.EMPTY, _C.INITIALISE): _S.EMPTY,
     (_S.COMPLETE_COMMIT, _C.INITIALISE): _S.EMPTY,
     (_S.COMPLETE_ABORT, _C.INITIALISE): _S.EMPTY,
@@ -65,31 +67,31 @@ TRANSITIONS: dict[tuple[State, Cause], State] = {
 }
 
 
-class Verdict(Enum):
+class TransactionVerdict(Enum):
     PREPARE = "write the decision down, then the markers"
     ALREADY = "this very request was carried out before: answer as then"
     BUSY = "the last end is still in motion: CONCURRENT_TRANSACTIONS"
 
 
-END_V1: dict[tuple[State, Cause], Verdict] = {
-    (_S.ONGOING, _C.COMMIT): Verdict.PREPARE,
-    (_S.ONGOING, _C.ABORT): Verdict.PREPARE,
-    (_S.PREPARE_COMMIT, _C.COMMIT): Verdict.BUSY,
-    (_S.PREPARE_COMMIT, _C.ABORT): Verdict.BUSY,
-    (_S.PREPARE_ABORT, _C.COMMIT): Verdict.BUSY,
-    (_S.PREPARE_ABORT, _C.ABORT): Verdict.BUSY,
-    (_S.COMPLETE_COMMIT, _C.COMMIT): Verdict.ALREADY,
-    (_S.COMPLETE_ABORT, _C.ABORT): Verdict.ALREADY,
+END_V1: dict[tuple[TransactionState, TransactionCause], TransactionVerdict] = {
+    (_S.ONGOING, _C.COMMIT): TransactionVerdict.PREPARE,
+    (_S.ONGOING, _C.ABORT): TransactionVerdict.PREPARE,
+    (_S.PREPARE_COMMIT, _C.COMMIT): TransactionVerdict.BUSY,
+    (_S.PREPARE_COMMIT, _C.ABORT): TransactionVerdict.BUSY,
+    (_S.PREPARE_ABORT, _C.COMMIT): TransactionVerdict.BUSY,
+    (_S.PREPARE_ABORT, _C.ABORT): TransactionVerdict.BUSY,
+    (_S.COMPLETE_COMMIT, _C.COMMIT): TransactionVerdict.ALREADY,
+    (_S.COMPLETE_ABORT, _C.ABORT): TransactionVerdict.ALREADY,
 }
 """EndTxn before v5. The epoch does not move, so the same request in a complete state is taken for a retry."""
 
-END_V2: dict[tuple[State, Cause, bool], Verdict] = {
-    (_S.ONGOING, _C.COMMIT, False): Verdict.PREPARE,
-    (_S.ONGOING, _C.ABORT, False): Verdict.PREPARE,
-    (_S.EMPTY, _C.ABORT, False): Verdict.PREPARE,
-    (_S.COMPLETE_COMMIT, _C.ABORT, False): Verdict.PREPARE,
-    (_S.COMPLETE_ABORT, _C.ABORT, False): Verdict.PREPARE,
-    (_S.COMPLETE_COMMIT, _C.COMMIT, True): Verdict.ALREADY,
-    (_S.COMPLETE_ABORT, _C.ABORT, True): Verdict.ALREADY,
+END_V2: dict[tuple[TransactionState, TransactionCause, bool], TransactionVerdict] = {
+    (_S.ONGOING, _C.COMMIT, False): TransactionVerdict.PREPARE,
+    (_S.ONGOING, _C.ABORT, False): TransactionVerdict.PREPARE,
+    (_S.EMPTY, _C.ABORT, False): TransactionVerdict.PREPARE,
+    (_S.COMPLETE_COMMIT, _C.ABORT, False): TransactionVerdict.PREPARE,
+    (_S.COMPLETE_ABORT, _C.ABORT, False): TransactionVerdict.PREPARE,
+    (_S.COMPLETE_COMMIT, _C.COMMIT, True): TransactionVerdict.ALREADY,
+    (_S.COMPLETE_ABORT, _C.ABORT, True): TransactionVerdict.ALREADY,
 }
 """EndTxn v5 (KIP-890). Every end moves the epoch, so a retry (True) shows by the epoch before the present one."""

@@ -12,25 +12,25 @@ WORK_S, SLOW_WORK_S = 0.010, 0.060
 POISON_REASON = "the order is not JSON"
 
 
-class Kind(StrEnum):
+class OrderKind(StrEnum):
     GOOD = "good"
     POISON = "poison"
     SKIP = "skip"
 
 
-def kind_of(number: int) -> Kind:
+def kind_of(number: int) -> OrderKind:
     if number % POISON_EVERY == 0:
-        return Kind.POISON
-    return Kind.SKIP if number % SKIP_EVERY == 0 else Kind.GOOD
+        return OrderKind.POISON
+    return OrderKind.SKIP if number % SKIP_EVERY == 0 else OrderKind.GOOD
 
 
 def key_of(number: int) -> bytes | None:
     """As in the blog that this story is from, an order to be skipped says so by its key."""
-    return SKIP_KEY if kind_of(number) is Kind.SKIP else None
+    return SKIP_KEY if kind_of(number) is OrderKind.SKIP else None
 
 
 def value_of(number: int) -> bytes:
-    if kind_of(number) is Kind.POISON:
+    if kind_of(number) is OrderKind.POISON:
         return f"order {number} was torn in the post".encode()
     order = {"number": number, "amount": round(number * 7.3 % 500, 2), "slow": number % SLOW_EVERY == 0}
     return json.dumps(order).encode()

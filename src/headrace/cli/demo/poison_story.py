@@ -4,7 +4,7 @@ import asyncio
 import threading
 from collections import Counter
 
-from headrace.cli.demo.orders import Account, Kind, kind_of, number_in
+from headrace.cli.demo.orders import Account, OrderKind, kind_of, number_in
 from headrace.cli.demo.world import World
 
 ORDERS = 200
@@ -32,7 +32,7 @@ def play(world: World) -> list[Account]:
     async def pack(body: bytes) -> None:
         number = number_in(body)
         tries[number] += 1
-        if kind_of(number) is Kind.POISON and not is_mended:
+        if kind_of(number) is OrderKind.POISON and not is_mended:
             raise Reject("the order is not JSON")
         if number % BUSY_EVERY == 0 and tries[number] == 1:
             raise ConnectionError("the label printer is busy")

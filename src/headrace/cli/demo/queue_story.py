@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from rich.live import Live
 from rich.table import Table
 
-from headrace.cli.demo.orders import POISON_REASON, Account, Kind, kind_of, number_in, seconds_of
+from headrace.cli.demo.orders import POISON_REASON, Account, OrderKind, kind_of, number_in, seconds_of
 from headrace.cli.demo.world import PARTITIONS, World
 from headrace.wire.records import load_reader
 
@@ -105,10 +105,10 @@ def _share_job(
 def _settle(world: World, group: str, dead: str, delivery: "Delivery", member: Member, limit: int) -> None:
     number = number_in(delivery.value)
     member.partitions = tuple(sorted({*member.partitions, delivery.partition}))
-    if kind_of(number) is Kind.SKIP:
+    if kind_of(number) is OrderKind.SKIP:
         delivery.release()
         member.did("skipped" if delivery.delivery_count >= limit else "released", number)
-    elif kind_of(number) is Kind.POISON:
+    elif kind_of(number) is OrderKind.POISON:
         headers = letter_headers(delivery, group, POISON_REASON)
         world.producer.send(dead, delivery.value, key=delivery.key, headers=headers).result()
         delivery.reject(POISON_REASON)

@@ -9,8 +9,8 @@ from headrace.broker.clock import ExpiryClock
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later
-from headrace.broker.metrics import Metrics
-from headrace.broker.producer import Producer
+from headrace.broker.metrics import MetricsRegistry
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.settings import Settings
 from headrace.broker.slices import Slices
 from headrace.broker.timers import Timers
@@ -108,7 +108,7 @@ class FakeCore:
         self.clock = FakeClock()
         self.expiry_clock = ExpiryClock(self.clock)
         self.timers = Timers()
-        self.metrics = Metrics()
+        self.metrics = MetricsRegistry()
         self.topics = FakeTopics()
         self.slices = Slices()
         self.logs = SimpleNamespace(was_clean=True, sync=lambda logs: None)
@@ -127,7 +127,7 @@ class FakeCore:
         partition: int,
         records: Sequence[tuple[bytes | None, bytes | None]],
         *,
-        producer: Producer | None = None,
+        producer: ProducerIdAndEpoch | None = None,
     ) -> Later[None]:
         if self.refusal is not None:
             raise KafkaError(self.refusal, "as told")
@@ -151,7 +151,7 @@ class FakeCore:
         for durable in unsynced:
             durable.resolve(None)
 
-    def end_transaction(self, producer: Producer, group_id: str, *, commit: bool) -> None:
+    def end_transaction(self, producer: ProducerIdAndEpoch, group_id: str, *, commit: bool) -> None:
         """As the transaction coordinator does it: the marker into the log, then the word to the group coordinator."""
         partition = self.groups.partition_of(group_id)
         marker = build_marker(

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.groups.classic import ClassicGroup
-from headrace.broker.groups.classic_rebalance import NEW_MEMBER_JOIN_MS, TRANSITIONS, State
+from headrace.broker.groups.classic_rebalance import NEW_MEMBER_JOIN_MS, TRANSITIONS, ClassicGroupState
 from headrace.broker.handlers import join_group, leave_group, sync_group
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
@@ -19,7 +19,7 @@ from tests.unit.broker.groups.fake_core import FakeCore
 MINUTE_MS = 60_000
 
 
-def state_of(core: FakeCore, group_id: str = "g") -> State:
+def state_of(core: FakeCore, group_id: str = "g") -> ClassicGroupState:
     group = core.groups.state.registry.get(group_id)
     assert isinstance(group, ClassicGroup)
     return group.rebalance.state
@@ -86,7 +86,7 @@ def test_a_sync_waits_for_the_leaders(core: FakeCore) -> None:
     answer = leader.sync(**{follower.member_id: b"yours"})
     assert (waiting.value.assignment, waiting.value.protocol_name) == (b"yours", "range")
     assert answer.assignment == b""  # the leader gave itself nothing
-    assert state_of(core) is State.STABLE
+    assert state_of(core) is ClassicGroupState.STABLE
 
 
 def test_a_late_sync_finds_its_assignment(core: FakeCore) -> None:
@@ -209,7 +209,7 @@ def test_a_follower_that_joins_again_unchanged_is_told_where_the_group_stands(co
     leader, follower = stable_group(core)
     answer = follower.join()
     assert (answer.generation_id, answer.leader, answer.members) == (1, leader.member_id, [])
-    assert state_of(core) is State.STABLE
+    assert state_of(core) is ClassicGroupState.STABLE
 
 
 def test_a_follower_with_new_metadata_starts_a_rebalance(core: FakeCore) -> None:
@@ -304,7 +304,7 @@ def test_members_that_join_but_never_sync_are_dropped_after_the_rebalance_timeou
 def test_the_last_member_that_leaves_leaves_an_empty_group(core: FakeCore) -> None:
     clients = stable_group(core)
     assert [client.leave() for client in clients] == [ErrorCode.NONE, ErrorCode.NONE]
-    assert state_of(core) is State.EMPTY
+    assert state_of(core) is ClassicGroupState.EMPTY
 
 
 def test_a_leaving_leader_hands_on_the_lead(core: FakeCore) -> None:
@@ -351,7 +351,7 @@ def test_an_assignment_that_the_journal_refuses_is_told_to_all_and_starts_over(c
     core.refusal = ErrorCode.MESSAGE_TOO_LARGE
     answer = leader.take(parked[0].value).sync(**{leader.member_id: b"huge"})
     assert answer.error_code == waiting.value.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert state_of(core) is State.PREPARING
+    assert state_of(core) is ClassicGroupState.PREPARING
     core.refusal = None
 
 
@@ -405,7 +405,7 @@ def test_version_2_of_leave_group_answers_for_its_one_member(core: FakeCore) -> 
 
 
 def test_every_way_in_leads_out_again() -> None:
-    assert {state for state, _ in TRANSITIONS} == {state for _, state in TRANSITIONS} == {*State}
+    assert {state for state, _ in TRANSITIONS} == {state for _, state in TRANSITIONS} == {*ClassicGroupState}
     assert join_group.VERSIONS == (0, 9)
 
 
@@ -418,4 +418,4 @@ def test_several_may_leave_at_once_each_with_its_own_answer(core: FakeCore) -> N
     ]
     response = core.handle(leave_group, LeaveGroupRequest(group_id="g", members=leaving))
     assert [member.error_code for member in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
-    assert state_of(core) is State.EMPTY
+    assert state_of(core) is ClassicGroupState.EMPTY

@@ -7,7 +7,7 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.handlers import offset_commit, offset_delete, offset_fetch
 from headrace.broker.later import Later
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -34,7 +34,7 @@ from tests.unit.broker.groups.classic_client import INITIAL_DELAY_MS, ClassicCli
 from tests.unit.broker.groups.consumer_client import ConsumerClient, converge
 from tests.unit.broker.groups.fake_core import FakeCore
 
-PRODUCER = Producer(500, 0)
+PRODUCER = ProducerIdAndEpoch(500, 0)
 MINUTE_MS = 60_000
 DAY_MS = 24 * 60 * MINUTE_MS
 RETENTION_MS = 7 * 24 * 60 * MINUTE_MS
@@ -72,7 +72,9 @@ def offsets(group: Any) -> list[int]:
     return [partition.committed_offset for topic in group.topics for partition in topic.partitions]
 
 
-def commit_in_transaction(core: FakeCore, offset: int, producer: Producer = PRODUCER, **fields: Any) -> Any:
+def commit_in_transaction(
+    core: FakeCore, offset: int, producer: ProducerIdAndEpoch = PRODUCER, **fields: Any
+) -> Any:
     partition = TxnOffsetCommitRequestPartition(
         committed_offset=offset, committed_metadata=fields.pop("metadata", "")
     )

@@ -5,7 +5,7 @@ import pytest
 from headrace.broker.groups import records
 from headrace.broker.groups.consumer_member import ConsumerMember, MemberState
 from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import Entry, decode
+from headrace.broker.groups.records import JournalEntry, decode
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
@@ -30,7 +30,7 @@ EVERY_KIND = [
 
 
 @pytest.mark.parametrize("entry", EVERY_KIND, ids=lambda entry: type(entry.key).__name__)
-def test_every_kind_of_record_comes_back_as_it_was_written(entry: Entry) -> None:
+def test_every_kind_of_record_comes_back_as_it_was_written(entry: JournalEntry) -> None:
     decoded = decode(*entry.encode())
     assert decoded is not None
     assert decoded.key == entry.key

@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.handlers import delete_groups
 from headrace.broker.later import Later
-from headrace.broker.producer import Producer
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.join_group_response import JoinGroupResponse
@@ -101,11 +101,11 @@ class Groups(RuleBasedStateMachine):
 
     @rule(group_id=GROUPS, offset=st.integers(0, 9), producer_id=st.integers(1, 2))
     def commit_in_transaction(self, group_id: str, offset: int, producer_id: int) -> None:
-        commit_in_transaction(self.core, offset, Producer(producer_id, 0), group_id=group_id)
+        commit_in_transaction(self.core, offset, ProducerIdAndEpoch(producer_id, 0), group_id=group_id)
 
     @rule(group_id=GROUPS, producer_id=st.integers(1, 2), commit=st.booleans())
     def end_transaction(self, group_id: str, producer_id: int, commit: bool) -> None:
-        self.core.end_transaction(Producer(producer_id, 0), group_id, commit=commit)
+        self.core.end_transaction(ProducerIdAndEpoch(producer_id, 0), group_id, commit=commit)
 
     @rule(group_id=GROUPS)
     def delete_group(self, group_id: str) -> None:

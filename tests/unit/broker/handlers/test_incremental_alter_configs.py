@@ -5,7 +5,7 @@ import logging
 import pytest
 
 from headrace.broker import client_metrics
-from headrace.broker.configs import Operation, ResourceType, describe
+from headrace.broker.configs import AlterOperation, ResourceType, describe
 from headrace.broker.settings import Source
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.incremental_alter_configs_request import (
@@ -22,7 +22,7 @@ TOPIC, BROKER, LOGGER, GROUP, METRICS = (
     ResourceType.GROUP,
     ResourceType.CLIENT_METRICS,
 )
-SET, DELETE, APPEND, SUBTRACT = Operation
+SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
 
 def resource(kind, name, *changes):

@@ -183,7 +183,15 @@ class TestWrite:
         for offset in range(6):
             desk.clock.advance(1)
             desk.write(settled(offset, offset), complete=offset + 1)
-        assert desk.kinds() == ["Snapshot", "Update", "Update", "Snapshot", "Update", "Update", "Snapshot"]
+        assert desk.kinds() == [
+            "Snapshot",
+            "Update",
+            "Update",
+            "Snapshot",
+            "Update",
+            "Update",
+            "Snapshot",
+        ]
         second, third = (desk.entries()[index].body for index in (3, 6))
         assert isinstance(second, Snapshot)
         assert isinstance(third, Snapshot)

@@ -8,10 +8,10 @@ from typing import TypeVar
 import pytest
 
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import Identity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import RETRY_MS
-from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, Transaction
-from headrace.broker.transactions.states import State
+from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
+from headrace.broker.transactions.states import TransactionState
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.broker.transactions.fake_core import FakeCore, Marker, PowerLost
 
@@ -21,21 +21,27 @@ P0, P1 = ("orders", 0), ("orders", 1)
 OFFSETS = ("__consumer_offsets", 3)
 
 
-def initialise(core: FakeCore, transactional_id: str = "t", expected: Identity | None = None) -> Identity:
+def initialise(
+    core: FakeCore, transactional_id: str = "t", expected: ProducerIdentity | None = None
+) -> ProducerIdentity:
     identity = core.transactions.initialise(transactional_id, timeout_ms=TIMEOUT_MS, expected=expected).value
     assert identity is not None
     return identity
 
 
-def add(core: FakeCore, producer: Identity, *places: tuple[str, int], version: int = V2) -> Later[None]:
+def add(
+    core: FakeCore, producer: ProducerIdentity, *places: tuple[str, int], version: int = V2
+) -> Later[None]:
     return core.transactions.add_partitions("t", producer, places, client_version=version)
 
 
-def end(core: FakeCore, producer: Identity, *, commit: bool = True, version: int = V2) -> Later[Identity]:
+def end(
+    core: FakeCore, producer: ProducerIdentity, *, commit: bool = True, version: int = V2
+) -> Later[ProducerIdentity]:
     return core.transactions.end("t", producer, commit=commit, client_version=version)
 
 
-def state(core: FakeCore, transactional_id: str = "t") -> Transaction:
+def state(core: FakeCore, transactional_id: str = "t") -> TransactionMetadata:
     transaction = core.transactions.describe(transactional_id)
     assert transaction is not None
     return transaction
@@ -47,10 +53,10 @@ def code_of(action: Callable[[], object]) -> ErrorCode:
     return caught.value.code
 
 
-def set_epoch(core: FakeCore, producer: Identity, epoch: int) -> Identity:
+def set_epoch(core: FakeCore, producer: ProducerIdentity, epoch: int) -> ProducerIdentity:
     """As if the producer had been initialised so often."""
     core.transactions._keep(replace(state(core), producer_epoch=epoch))
-    return Identity(producer.producer_id, epoch)
+    return ProducerIdentity(producer.producer_id, epoch)
 
 
 def test_a_commit_marks_every_partition_and_gives_the_next_epoch(core: FakeCore) -> None:
@@ -61,7 +67,7 @@ def test_a_commit_marks_every_partition_and_gives_the_next_epoch(core: FakeCore)
     expected = Marker(*following, commit=True, coordinator_epoch=0)
     assert core.markers(*P0) == core.markers(*P1) == [expected]
     assert core.markers("orders", 2) == []
-    assert state(core).state is State.COMPLETE_COMMIT
+    assert state(core).state is TransactionState.COMPLETE_COMMIT
 
 
 def test_an_abort_of_an_old_client_keeps_its_epoch(core: FakeCore) -> None:
@@ -69,7 +75,7 @@ def test_an_abort_of_an_old_client_keeps_its_epoch(core: FakeCore) -> None:
     add(core, producer, P0, version=V1)
     assert end(core, producer, commit=False, version=V1).value == producer
     assert core.markers(*P0) == [Marker(*producer, commit=False, coordinator_epoch=0)]
-    assert state(core).state is State.COMPLETE_ABORT
+    assert state(core).state is TransactionState.COMPLETE_ABORT
 
 
 def test_readers_waiting_on_marked_partitions_are_woken(core: FakeCore) -> None:
@@ -96,7 +102,7 @@ def test_two_transactional_ids_do_not_touch_each_other(core: FakeCore) -> None:
     add(core, first, P0)
     core.transactions.add_partitions("u", second, [P0], client_version=V2)
     end(core, first)
-    assert state(core, "u").state is State.ONGOING
+    assert state(core, "u").state is TransactionState.ONGOING
 
 
 def test_the_markers_wait_for_the_decision_and_the_answer_for_the_markers(core: FakeCore) -> None:
@@ -104,17 +110,17 @@ def test_the_markers_wait_for_the_decision_and_the_answer_for_the_markers(core: 
     add(core, producer, P0)
     core.hold()
     answer = end(core, producer)
-    assert state(core).state is State.PREPARE_COMMIT
+    assert state(core).state is TransactionState.PREPARE_COMMIT
     assert core.markers(*P0) == []
     core.sync()  # the decision is durable
     assert len(core.markers(*P0)) == 1
     assert not answer.is_done
     core.sync()  # the marker is durable
     assert not answer.is_done
-    assert state(core).state is State.PREPARE_COMMIT
+    assert state(core).state is TransactionState.PREPARE_COMMIT
     core.sync()  # the completion is durable
     assert answer.is_done
-    assert state(core).state is State.COMPLETE_COMMIT
+    assert state(core).state is TransactionState.COMPLETE_COMMIT
 
 
 def test_while_it_ends_every_other_request_has_to_wait(core: FakeCore) -> None:
@@ -123,7 +129,7 @@ def test_while_it_ends_every_other_request_has_to_wait(core: FakeCore) -> None:
     core.hold()
     end(core, producer)
     concurrent = ErrorCode.CONCURRENT_TRANSACTIONS
-    following = Identity(producer.producer_id, producer.producer_epoch + 1)
+    following = ProducerIdentity(producer.producer_id, producer.producer_epoch + 1)
     assert code_of(lambda: add(core, following, P1)) is concurrent
     assert code_of(lambda: end(core, producer)) is concurrent
     assert code_of(lambda: initialise(core)) is concurrent
@@ -140,7 +146,7 @@ def test_a_description_lists_only_partitions_without_their_marker(core: FakeCore
     end(core, producer)
     assert state(core).partitions == {P0, P1}
     core.sync()
-    assert state(core).state is State.PREPARE_COMMIT
+    assert state(core).state is TransactionState.PREPARE_COMMIT
     assert state(core).partitions == frozenset()
 
 
@@ -210,7 +216,7 @@ def test_a_partition_that_knows_a_later_epoch_needs_no_marker(core: FakeCore) ->
 
 class TestRefusals:
     def test_an_empty_id(self, core: FakeCore) -> None:
-        nobody = Identity(1, 0)
+        nobody = ProducerIdentity(1, 0)
         for action in (
             lambda: core.transactions.initialise("", timeout_ms=1),
             lambda: core.transactions.add_partitions("", nobody, [P0], client_version=V1),
@@ -220,7 +226,7 @@ class TestRefusals:
             assert code_of(action) is ErrorCode.INVALID_REQUEST
 
     def test_an_id_that_nobody_initialised(self, core: FakeCore) -> None:
-        nobody = Identity(1, 0)
+        nobody = ProducerIdentity(1, 0)
         assert code_of(lambda: add(core, nobody, P0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert code_of(lambda: end(core, nobody)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
@@ -239,11 +245,11 @@ class TestRefusals:
         producer = initialise(core)
         core.refuse()
         assert code_of(lambda: add(core, producer, P0)) is ErrorCode.NOT_COORDINATOR
-        assert state(core).state is State.EMPTY
+        assert state(core).state is TransactionState.EMPTY
         add(core, producer, P0)
         core.refuse()
         assert code_of(lambda: end(core, producer)) is ErrorCode.NOT_COORDINATOR
-        assert state(core).state is State.ONGOING
+        assert state(core).state is TransactionState.ONGOING
         assert end(core, producer).is_done
 
 
@@ -261,7 +267,7 @@ class TestDisksThatRefuse:
         assert core.markers(*P1) == []
         core.advance(RETRY_MS)
         assert len(core.markers(*P0)) == len(core.markers(*P1)) == 1
-        assert state(core).state is State.COMPLETE_COMMIT
+        assert state(core).state is TransactionState.COMPLETE_COMMIT
 
     def test_a_partition_that_refuses_its_marker_does_not_keep_the_others_from_theirs(
         self, core: FakeCore
@@ -277,7 +283,7 @@ class TestDisksThatRefuse:
         assert state(core).partitions == {P0}
         core.advance(RETRY_MS)
         assert len(core.markers(*P0)) == len(core.markers(*P1)) == 1
-        assert state(core).state is State.COMPLETE_COMMIT
+        assert state(core).state is TransactionState.COMPLETE_COMMIT
 
     def test_a_damaged_partition_is_asked_ever_more_rarely_and_complained_of_once(
         self, core: FakeCore, caplog: pytest.LogCaptureFixture
@@ -297,9 +303,9 @@ class TestDisksThatRefuse:
         add(core, producer, P0)
         core.refuse(None, None)
         end(core, producer)
-        assert state(core).state is State.PREPARE_COMMIT
+        assert state(core).state is TransactionState.PREPARE_COMMIT
         core.advance(RETRY_MS)
-        assert state(core).state is State.COMPLETE_COMMIT
+        assert state(core).state is TransactionState.COMPLETE_COMMIT
         assert len(core.markers(*P0)) == 1
 
     def test_a_refused_timeout_is_tried_again(self, core: FakeCore) -> None:
@@ -307,16 +313,16 @@ class TestDisksThatRefuse:
         add(core, producer, P0)
         core.refuse()
         core.advance(TIMEOUT_MS)
-        assert state(core).state is State.ONGOING
+        assert state(core).state is TransactionState.ONGOING
         core.advance(RETRY_MS)
-        assert state(core).state is State.COMPLETE_ABORT
+        assert state(core).state is TransactionState.COMPLETE_ABORT
 
     def test_refused_tombstones_wait_for_the_next_sweep(self, core: FakeCore) -> None:
         initialise(core)
         core.settings.values["transactional.id.expiration.ms"] = 1
         core.refuse()
         core.advance(3_600_000)
-        assert state(core).state is State.EMPTY
+        assert state(core).state is TransactionState.EMPTY
         core.advance(3_600_000)
         assert core.transactions.describe("t") is None
 
@@ -346,9 +352,9 @@ class TestDeadlines:
         producer = initialise(core)
         add(core, producer, P0)
         core.advance(TIMEOUT_MS - 1)
-        assert state(core).state is State.ONGOING
+        assert state(core).state is TransactionState.ONGOING
         core.advance(1)
-        assert state(core).state is State.COMPLETE_ABORT
+        assert state(core).state is TransactionState.COMPLETE_ABORT
         assert core.markers(*P0) == [Marker(producer.producer_id, producer.producer_epoch + 1, False, 0)]
 
     def test_the_time_counts_from_the_first_partition(self, core: FakeCore) -> None:
@@ -357,9 +363,9 @@ class TestDeadlines:
         add(core, producer, P0)
         core.advance(TIMEOUT_MS - 1)
         add(core, producer, P1)
-        assert state(core).state is State.ONGOING
+        assert state(core).state is TransactionState.ONGOING
         core.advance(1)
-        assert state(core).state is State.COMPLETE_ABORT
+        assert state(core).state is TransactionState.COMPLETE_ABORT
 
     def test_a_late_commit_of_an_old_client_is_fenced(self, core: FakeCore) -> None:
         producer = initialise(core)
@@ -381,10 +387,10 @@ class TestDeadlines:
         add(core, producer, P0)
         following = end(core, producer).value
         core.advance(TIMEOUT_MS)
-        assert state(core).state is State.COMPLETE_COMMIT
+        assert state(core).state is TransactionState.COMPLETE_COMMIT
         add(core, following, P0)
         core.advance(TIMEOUT_MS - 1)
-        assert state(core).state is State.ONGOING, "each transaction has its own time"
+        assert state(core).state is TransactionState.ONGOING, "each transaction has its own time"
 
     def test_the_deadline_survives_a_restart(self, core: FakeCore) -> None:
         producer = initialise(core)
@@ -392,9 +398,9 @@ class TestDeadlines:
         core.advance(TIMEOUT_MS - 10)
         after = core.crash()
         after.transactions.load()
-        assert state(after).state is State.ONGOING
+        assert state(after).state is TransactionState.ONGOING
         after.advance(10)
-        assert state(after).state is State.COMPLETE_ABORT
+        assert state(after).state is TransactionState.COMPLETE_ABORT
 
     def test_a_wall_clock_set_back_never_lengthens_the_wait(self, core: FakeCore) -> None:
         producer = initialise(core)
@@ -403,13 +409,13 @@ class TestDeadlines:
         after.clock.elapsed_ms -= 10 * TIMEOUT_MS
         after.transactions.load()
         after.advance(TIMEOUT_MS)
-        assert state(after).state is State.COMPLETE_ABORT
+        assert state(after).state is TransactionState.COMPLETE_ABORT
 
     def test_an_id_that_nobody_uses_is_forgotten(self, core: FakeCore) -> None:
         initialise(core)
         core.settings.values["transactional.id.expiration.ms"] = 2 * 3_600_000
         core.advance(3_600_000)
-        assert state(core).state is State.EMPTY
+        assert state(core).state is TransactionState.EMPTY
         core.advance(3_600_000)
         assert core.transactions.describe("t") is None
         after = core.crash()
@@ -428,7 +434,7 @@ class TestDeadlines:
 
 class TestProduce:
     def check(
-        self, core: FakeCore, producer: Identity, *places: tuple[str, int], may_add: bool
+        self, core: FakeCore, producer: ProducerIdentity, *places: tuple[str, int], may_add: bool
     ) -> Later[None]:
         return core.transactions.verify_or_add("t", *producer, places, may_add=may_add)
 
@@ -476,7 +482,7 @@ class TestProduce:
     @pytest.mark.parametrize("may_add", [True, False])
     def test_a_foreign_producer_id_is_refused(self, core: FakeCore, may_add: bool) -> None:
         initialise(core)
-        code = code_of(lambda: self.check(core, Identity(12345, 0), P0, may_add=may_add))
+        code = code_of(lambda: self.check(core, ProducerIdentity(12345, 0), P0, may_add=may_add))
         assert code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def test_while_the_last_transaction_ends_clients_are_told_to_come_back(self, core: FakeCore) -> None:
@@ -491,7 +497,7 @@ class TestProduce:
 
 
 class TestRestart:
-    def snapshot(self, core: FakeCore) -> list[Transaction]:
+    def snapshot(self, core: FakeCore) -> list[TransactionMetadata]:
         """All but the last epoch, which Kafka does not journal either."""
         return [replace(each, last_producer_epoch=-1) for each in core.transactions]
 
@@ -501,7 +507,9 @@ class TestRestart:
         producer = end(core, producer).value
         add(core, producer, P0, P1)
         initialise(core, "u")
-        core.transactions.end("u", Identity(state(core, "u").producer_id, 0), commit=False, client_version=V2)
+        core.transactions.end(
+            "u", ProducerIdentity(state(core, "u").producer_id, 0), commit=False, client_version=V2
+        )
         after = core.crash()
         after.transactions.load()
         assert sorted(self.snapshot(after), key=repr) == sorted(self.snapshot(core), key=repr)
@@ -522,7 +530,9 @@ class TestRestart:
         assert after.markers(*P0) == []
         after.transactions.load()
         assert [marker.commit for marker in after.markers(*P0) + after.markers(*P1)] == [commit, commit]
-        assert state(after).state is (State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+        assert state(after).state is (
+            TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
+        )
         assert end(after, producer, commit=commit).value == (producer.producer_id, 1)
 
     def test_after_a_crash_the_markers_wait_until_the_decision_is_known_to_be_durable(
@@ -548,7 +558,7 @@ class TestRestart:
         end(core, producer)
         after = core.crash()
         after.transactions.load()
-        assert state(after).state is State.ONGOING
+        assert state(after).state is TransactionState.ONGOING
         assert after.markers(*P0) == []
         assert end(after, producer, commit=False).is_done, "the producer may still choose otherwise"
 

@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 
 from headrace.broker.transactions import journal
 from headrace.broker.transactions.journal import UnknownRecord
-from headrace.broker.transactions.machine import Transaction
-from headrace.broker.transactions.states import State
+from headrace.broker.transactions.machine import TransactionMetadata
+from headrace.broker.transactions.states import TransactionState
 
-EXAMPLE = Transaction(
+EXAMPLE = TransactionMetadata(
     transactional_id="t",
     producer_id=7,
     producer_epoch=5,
     timeout_ms=1000,
-    state=State.ONGOING,
+    state=TransactionState.ONGOING,
     update_ms=200,
     start_ms=100,
     partitions=frozenset({("b", 1), ("a", 2), ("a", 0)}),
@@ -25,12 +25,14 @@ EXAMPLE = Transaction(
 )
 
 transactions = st.builds(
-    Transaction,
+    TransactionMetadata,
     transactional_id=st.text(max_size=20).filter(lambda text: text.isprintable()),
     producer_id=st.integers(0, 2**63 - 1),
     producer_epoch=st.integers(0, 32767),
     timeout_ms=st.integers(1, 2**31 - 1),
-    state=st.sampled_from([state for state in State if state not in (State.DEAD, State.EMPTY)]),
+    state=st.sampled_from(
+        [state for state in TransactionState if state not in (TransactionState.DEAD, TransactionState.EMPTY)]
+    ),
     update_ms=st.integers(0, 2**62),
     start_ms=st.integers(-1, 2**62),
     partitions=st.frozensets(st.tuples(st.sampled_from(["a", "b"]), st.integers(0, 9)), max_size=8),
@@ -59,21 +61,21 @@ def test_a_value_has_kafkas_bytes() -> None:
 
 
 def test_an_empty_transaction_has_no_list_of_partitions_at_all() -> None:
-    empty = replace(EXAMPLE, state=State.EMPTY, partitions=frozenset(), start_ms=-1)
+    empty = replace(EXAMPLE, state=TransactionState.EMPTY, partitions=frozenset(), start_ms=-1)
     value = journal.encode_value(empty)
     assert value[17:18] == b"\0"
     assert journal.parse_value("t", value) == empty
 
 
 @given(transactions)
-def test_what_is_written_reads_back(transaction: Transaction) -> None:
+def test_what_is_written_reads_back(transaction: TransactionMetadata) -> None:
     key = journal.parse_key(journal.encode_key(transaction.transactional_id))
     assert key == transaction.transactional_id
     assert journal.parse_value(key, journal.encode_value(transaction)) == transaction
 
 
 def test_the_last_record_of_an_id_counts_and_a_tombstone_ends_it() -> None:
-    found: dict[str, Transaction] = {}
+    found: dict[str, TransactionMetadata] = {}
     key = journal.encode_key("t")
     later = replace(EXAMPLE, producer_epoch=6)
     journal.replay(found, key, journal.encode_value(EXAMPLE))

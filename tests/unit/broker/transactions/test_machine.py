@@ -10,8 +10,14 @@ from dataclasses import replace
 import pytest
 
 from headrace.broker.transactions import machine
-from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, IllegalTransition, Transaction
-from headrace.broker.transactions.states import AT_REST, PREPARED, TRANSITIONS, Cause, State
+from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, IllegalTransition, TransactionMetadata
+from headrace.broker.transactions.states import (
+    AT_REST,
+    PREPARED,
+    TRANSITIONS,
+    TransactionCause,
+    TransactionState,
+)
 from headrace.wire.errors import ErrorCode, KafkaError
 
 NEW_ID = 900
@@ -27,9 +33,9 @@ def never() -> int:
     raise AssertionError("no producer id is needed here")
 
 
-def transaction(state: State = State.EMPTY, **changes: object) -> Transaction:
-    start_ms = -1 if state is State.EMPTY else 50
-    base = Transaction(
+def transaction(state: TransactionState = TransactionState.EMPTY, **changes: object) -> TransactionMetadata:
+    start_ms = -1 if state is TransactionState.EMPTY else 50
+    base = TransactionMetadata(
         transactional_id="t",
         producer_id=7,
         producer_epoch=5,
@@ -37,26 +43,26 @@ def transaction(state: State = State.EMPTY, **changes: object) -> Transaction:
         state=state,
         update_ms=100,
         start_ms=start_ms,
-        partitions=frozenset({P0}) if state in {State.ONGOING, *PREPARED} else frozenset(),
+        partitions=frozenset({P0}) if state in {TransactionState.ONGOING, *PREPARED} else frozenset(),
     )
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
 def initialised(
-    before: Transaction, expected: tuple[int, int] | None = None, draw_id: Callable[[], int] = never
-) -> Transaction:
+    before: TransactionMetadata, expected: tuple[int, int] | None = None, draw_id: Callable[[], int] = never
+) -> TransactionMetadata:
     return machine.initialise(before, expected, timeout_ms=1000, now_ms=200, draw_producer_id=draw_id)
 
 
 def ended(
-    before: Transaction,
+    before: TransactionMetadata,
     epoch: int = 5,
     *,
     commit: bool = True,
     version: int = V2,
     producer_id: int = 7,
     draw_id: Callable[[], int] = never,
-) -> Transaction:
+) -> TransactionMetadata:
     return machine.end(
         before,
         producer_id,
@@ -79,26 +85,26 @@ class TestInitialise:
         new = machine.created("t", 7, timeout_ms=1000, now_ms=0)
         assert new.producer_epoch == -1
         first = initialised(new)
-        assert (first.producer_id, first.producer_epoch, first.state) == (7, 0, State.EMPTY)
+        assert (first.producer_id, first.producer_epoch, first.state) == (7, 0, TransactionState.EMPTY)
 
     @pytest.mark.parametrize("state", sorted(AT_REST))
-    def test_a_new_producer_gets_the_next_epoch(self, state: State) -> None:
+    def test_a_new_producer_gets_the_next_epoch(self, state: TransactionState) -> None:
         after = initialised(transaction(state))
         assert (after.producer_id, after.producer_epoch, after.last_producer_epoch) == (7, 6, -1)
-        assert (after.state, after.start_ms, after.partitions) == (State.EMPTY, -1, frozenset())
+        assert (after.state, after.start_ms, after.partitions) == (TransactionState.EMPTY, -1, frozenset())
 
     def test_the_new_timeout_counts(self) -> None:
         after = machine.initialise(transaction(), None, timeout_ms=77, now_ms=200, draw_producer_id=never)
         assert after.timeout_ms == 77
 
     @pytest.mark.parametrize("state", sorted(PREPARED))
-    def test_while_the_last_transaction_ends_it_has_to_wait(self, state: State) -> None:
+    def test_while_the_last_transaction_ends_it_has_to_wait(self, state: TransactionState) -> None:
         assert refusal(lambda: initialised(transaction(state))) is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def test_an_open_transaction_is_aborted_and_its_producer_fenced(self) -> None:
-        after = initialised(transaction(State.ONGOING))
+        after = initialised(transaction(TransactionState.ONGOING))
         assert (after.state, after.producer_epoch, after.partitions) == (
-            State.PREPARE_ABORT,
+            TransactionState.PREPARE_ABORT,
             6,
             frozenset({P0}),
         )
@@ -131,7 +137,7 @@ class TestInitialise:
         assert (again.producer_id, again.producer_epoch) == (NEW_ID, 0)
 
     def test_a_fence_at_the_last_epoch_leaves_one_that_no_client_gets(self) -> None:
-        fenced = initialised(transaction(State.ONGOING, producer_epoch=EPOCH_LAST))
+        fenced = initialised(transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST))
         assert fenced.producer_epoch == EPOCH_MAX
         after = initialised(machine.complete(fenced, now_ms=300), draw_id=draw)
         assert (after.producer_id, after.producer_epoch) == (NEW_ID, 0)
@@ -143,25 +149,25 @@ class TestInitialise:
 
 class TestAdd:
     def add(
-        self, before: Transaction, *places: tuple[str, int], epoch: int = 5, producer_id: int = 7
-    ) -> Transaction:
+        self, before: TransactionMetadata, *places: tuple[str, int], epoch: int = 5, producer_id: int = 7
+    ) -> TransactionMetadata:
         return machine.add(before, producer_id, epoch, places, client_version=V2, now_ms=200)
 
     @pytest.mark.parametrize("state", sorted(AT_REST))
-    def test_the_first_partition_begins_the_transaction(self, state: State) -> None:
+    def test_the_first_partition_begins_the_transaction(self, state: TransactionState) -> None:
         after = self.add(transaction(state), P0)
-        assert (after.state, after.partitions, after.start_ms) == (State.ONGOING, {P0}, 200)
+        assert (after.state, after.partitions, after.start_ms) == (TransactionState.ONGOING, {P0}, 200)
 
     def test_more_partitions_keep_the_start(self) -> None:
-        after = self.add(transaction(State.ONGOING), P1)
+        after = self.add(transaction(TransactionState.ONGOING), P1)
         assert (after.partitions, after.start_ms, after.update_ms) == ({P0, P1}, 50, 200)
 
     def test_partitions_that_are_in_it_change_nothing(self) -> None:
-        before = transaction(State.ONGOING)
+        before = transaction(TransactionState.ONGOING)
         assert self.add(before, P0) is before
 
     @pytest.mark.parametrize("state", sorted(PREPARED))
-    def test_not_while_it_ends_whatever_the_producer(self, state: State) -> None:
+    def test_not_while_it_ends_whatever_the_producer(self, state: TransactionState) -> None:
         assert (
             refusal(lambda: self.add(transaction(state), P0, epoch=99)) is ErrorCode.CONCURRENT_TRANSACTIONS
         )
@@ -179,22 +185,22 @@ class TestAdd:
 
 class TestMissing:
     def test_names_the_partitions_that_were_not_added(self) -> None:
-        assert machine.missing(transaction(State.ONGOING), 7, 5, [P0, P1]) == [P1]
+        assert machine.missing(transaction(TransactionState.ONGOING), 7, 5, [P0, P1]) == [P1]
 
     @pytest.mark.parametrize("state", sorted(AT_REST))
-    def test_without_a_transaction_all_are_missing(self, state: State) -> None:
+    def test_without_a_transaction_all_are_missing(self, state: TransactionState) -> None:
         assert machine.missing(transaction(state), 7, 5, [P0]) == [P0]
 
     @pytest.mark.parametrize(
         ("state", "producer", "code"),
         [
-            (State.ONGOING, (8, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
-            (State.ONGOING, (7, 4), ErrorCode.PRODUCER_FENCED),
-            (State.PREPARE_COMMIT, (7, 5), ErrorCode.CONCURRENT_TRANSACTIONS),
+            (TransactionState.ONGOING, (8, 5), ErrorCode.INVALID_PRODUCER_ID_MAPPING),
+            (TransactionState.ONGOING, (7, 4), ErrorCode.PRODUCER_FENCED),
+            (TransactionState.PREPARE_COMMIT, (7, 5), ErrorCode.CONCURRENT_TRANSACTIONS),
         ],
     )
     def test_refuses_whoever_may_not_ask(
-        self, state: State, producer: tuple[int, int], code: ErrorCode
+        self, state: TransactionState, producer: tuple[int, int], code: ErrorCode
     ) -> None:
         assert refusal(lambda: machine.missing(transaction(state), *producer, [P0])) is code
 
@@ -202,27 +208,31 @@ class TestMissing:
 class TestEndOfOldClients:
     @pytest.mark.parametrize("commit", [True, False])
     def test_the_epoch_stays(self, commit: bool) -> None:
-        prepared = ended(transaction(State.ONGOING), commit=commit, version=V1)
-        assert prepared.state is (State.PREPARE_COMMIT if commit else State.PREPARE_ABORT)
+        prepared = ended(transaction(TransactionState.ONGOING), commit=commit, version=V1)
+        assert prepared.state is (
+            TransactionState.PREPARE_COMMIT if commit else TransactionState.PREPARE_ABORT
+        )
         assert prepared.partitions == {P0}
         completed = machine.complete(prepared, now_ms=300)
         assert (completed.producer_id, completed.producer_epoch, completed.partitions) == (7, 5, frozenset())
 
     @pytest.mark.parametrize("commit", [True, False])
     def test_a_retry_after_the_end_is_answered_like_the_first(self, commit: bool) -> None:
-        done = transaction(State.COMPLETE_COMMIT if commit else State.COMPLETE_ABORT)
+        done = transaction(TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT)
         assert ended(done, commit=commit, version=V1) is done
 
     @pytest.mark.parametrize(
         ("state", "commit"),
         [
-            (State.EMPTY, True),
-            (State.EMPTY, False),
-            (State.COMPLETE_COMMIT, False),
-            (State.COMPLETE_ABORT, True),
+            (TransactionState.EMPTY, True),
+            (TransactionState.EMPTY, False),
+            (TransactionState.COMPLETE_COMMIT, False),
+            (TransactionState.COMPLETE_ABORT, True),
         ],
     )
-    def test_an_end_that_contradicts_the_state_is_refused(self, state: State, commit: bool) -> None:
+    def test_an_end_that_contradicts_the_state_is_refused(
+        self, state: TransactionState, commit: bool
+    ) -> None:
         assert (
             refusal(lambda: ended(transaction(state), commit=commit, version=V1))
             is ErrorCode.INVALID_TXN_STATE
@@ -230,20 +240,22 @@ class TestEndOfOldClients:
 
     @pytest.mark.parametrize("commit", [True, False])
     @pytest.mark.parametrize("state", sorted(PREPARED))
-    def test_while_it_ends_it_has_to_wait(self, state: State, commit: bool) -> None:
+    def test_while_it_ends_it_has_to_wait(self, state: TransactionState, commit: bool) -> None:
         code = refusal(lambda: ended(transaction(state), commit=commit, version=V1))
         assert code is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def test_another_epoch_is_fenced_before_anything_else(self) -> None:
-        for state in (*AT_REST, *PREPARED, State.ONGOING):
+        for state in (*AT_REST, *PREPARED, TransactionState.ONGOING):
             assert refusal(lambda s=state: ended(transaction(s), 4, version=V1)) is ErrorCode.PRODUCER_FENCED
 
     def test_a_foreign_producer_id_is_refused(self) -> None:
-        code = refusal(lambda: ended(transaction(State.ONGOING), version=V1, producer_id=8))
+        code = refusal(lambda: ended(transaction(TransactionState.ONGOING), version=V1, producer_id=8))
         assert code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def test_the_last_epoch_needs_no_new_producer_id(self) -> None:
-        prepared = ended(transaction(State.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, version=V1)
+        prepared = ended(
+            transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, version=V1
+        )
         assert (prepared.producer_epoch, prepared.next_producer_id) == (EPOCH_LAST, -1)
 
 
@@ -253,7 +265,7 @@ PF, ITS = ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_TXN_STATE
 class TestEndOfNewClients:
     @pytest.mark.parametrize("commit", [True, False])
     def test_every_end_moves_the_epoch(self, commit: bool) -> None:
-        prepared = ended(transaction(State.ONGOING), commit=commit)
+        prepared = ended(transaction(TransactionState.ONGOING), commit=commit)
         assert (prepared.producer_epoch, prepared.last_producer_epoch) == (6, 5)
         completed = machine.complete(prepared, now_ms=300)
         assert (completed.producer_id, completed.producer_epoch) == (7, 6)
@@ -262,25 +274,25 @@ class TestEndOfNewClients:
         ("state", "commit", "epoch", "outcome"),
         [
             # KIP-890's table: epoch 4 is the retry of the end that made it 5.
-            (State.EMPTY, False, 4, PF),
-            (State.EMPTY, False, 5, "moves"),
-            (State.EMPTY, True, 4, PF),
-            (State.EMPTY, True, 5, ITS),
-            (State.COMPLETE_ABORT, False, 4, "same"),
-            (State.COMPLETE_ABORT, False, 5, "moves"),
-            (State.COMPLETE_ABORT, True, 4, ITS),
-            (State.COMPLETE_ABORT, True, 5, ITS),
-            (State.COMPLETE_COMMIT, False, 4, ITS),
-            (State.COMPLETE_COMMIT, False, 5, "moves"),
-            (State.COMPLETE_COMMIT, True, 4, "same"),
-            (State.COMPLETE_COMMIT, True, 5, ITS),
-            (State.COMPLETE_COMMIT, True, 3, PF),
-            (State.COMPLETE_COMMIT, True, 6, PF),
-            (State.ONGOING, True, 4, PF),
-            (State.ONGOING, False, 6, PF),
+            (TransactionState.EMPTY, False, 4, PF),
+            (TransactionState.EMPTY, False, 5, "moves"),
+            (TransactionState.EMPTY, True, 4, PF),
+            (TransactionState.EMPTY, True, 5, ITS),
+            (TransactionState.COMPLETE_ABORT, False, 4, "same"),
+            (TransactionState.COMPLETE_ABORT, False, 5, "moves"),
+            (TransactionState.COMPLETE_ABORT, True, 4, ITS),
+            (TransactionState.COMPLETE_ABORT, True, 5, ITS),
+            (TransactionState.COMPLETE_COMMIT, False, 4, ITS),
+            (TransactionState.COMPLETE_COMMIT, False, 5, "moves"),
+            (TransactionState.COMPLETE_COMMIT, True, 4, "same"),
+            (TransactionState.COMPLETE_COMMIT, True, 5, ITS),
+            (TransactionState.COMPLETE_COMMIT, True, 3, PF),
+            (TransactionState.COMPLETE_COMMIT, True, 6, PF),
+            (TransactionState.ONGOING, True, 4, PF),
+            (TransactionState.ONGOING, False, 6, PF),
         ],
     )
-    def test_an_end_at_rest(self, state: State, commit: bool, epoch: int, outcome: object) -> None:
+    def test_an_end_at_rest(self, state: TransactionState, commit: bool, epoch: int, outcome: object) -> None:
         before = transaction(state)
         if isinstance(outcome, ErrorCode):
             assert refusal(lambda: ended(before, epoch, commit=commit)) is outcome
@@ -289,21 +301,29 @@ class TestEndOfNewClients:
         if outcome == "same":
             assert after is before
         else:
-            assert (after.state, after.producer_epoch, after.start_ms) == (State.PREPARE_ABORT, 6, 200)
+            assert (after.state, after.producer_epoch, after.start_ms) == (
+                TransactionState.PREPARE_ABORT,
+                6,
+                200,
+            )
 
     @pytest.mark.parametrize("commit", [True, False])
     @pytest.mark.parametrize("state", sorted(PREPARED))
-    def test_while_it_ends_it_has_to_wait_whatever_the_epoch(self, state: State, commit: bool) -> None:
+    def test_while_it_ends_it_has_to_wait_whatever_the_epoch(
+        self, state: TransactionState, commit: bool
+    ) -> None:
         for epoch in (3, 4, 5, 6):
             code = refusal(lambda e=epoch: ended(transaction(state), e, commit=commit))
             assert code is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def test_a_foreign_producer_id_is_refused(self) -> None:
-        code = refusal(lambda: ended(transaction(State.ONGOING), producer_id=8))
+        code = refusal(lambda: ended(transaction(TransactionState.ONGOING), producer_id=8))
         assert code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def test_the_last_epoch_brings_a_new_producer_id_with_the_completion(self) -> None:
-        prepared = ended(transaction(State.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw)
+        prepared = ended(
+            transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw
+        )
         assert (prepared.producer_id, prepared.producer_epoch) == (7, EPOCH_MAX)
         assert prepared.next_producer_id == NEW_ID
         completed = machine.complete(prepared, now_ms=300)
@@ -311,12 +331,16 @@ class TestEndOfNewClients:
         assert (completed.previous_producer_id, completed.next_producer_id) == (7, -1)
 
     def test_a_retry_across_the_new_producer_id_is_answered_like_the_first(self) -> None:
-        prepared = ended(transaction(State.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw)
+        prepared = ended(
+            transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw
+        )
         completed = machine.complete(prepared, now_ms=300)
         assert ended(completed, EPOCH_LAST) is completed
 
     def test_the_old_producer_id_is_gone_once_the_new_one_worked(self) -> None:
-        prepared = ended(transaction(State.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw)
+        prepared = ended(
+            transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST), EPOCH_LAST, draw_id=draw
+        )
         completed = machine.complete(prepared, now_ms=300)
         ongoing = machine.add(completed, NEW_ID, 0, [P0], client_version=V2, now_ms=400)
         assert refusal(lambda: ended(ongoing, EPOCH_LAST)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
@@ -324,48 +348,50 @@ class TestEndOfNewClients:
 
 class TestFenceAndExpiry:
     def test_a_fence_moves_the_epoch_whatever_the_client(self) -> None:
-        fenced = machine.fence(transaction(State.ONGOING, client_version=V1), now_ms=200)
-        assert (fenced.state, fenced.producer_epoch) == (State.PREPARE_ABORT, 6)
+        fenced = machine.fence(transaction(TransactionState.ONGOING, client_version=V1), now_ms=200)
+        assert (fenced.state, fenced.producer_epoch) == (TransactionState.PREPARE_ABORT, 6)
         assert (fenced.client_version, fenced.start_ms) == (V2, 50)
 
     def test_a_fence_never_overflows_the_epoch(self) -> None:
-        fenced = machine.fence(transaction(State.ONGOING, producer_epoch=EPOCH_MAX), now_ms=200)
+        fenced = machine.fence(transaction(TransactionState.ONGOING, producer_epoch=EPOCH_MAX), now_ms=200)
         assert fenced.producer_epoch == EPOCH_MAX
 
     def test_a_timed_out_producer_may_abort_but_not_commit(self) -> None:
-        done = machine.complete(machine.fence(transaction(State.ONGOING), now_ms=200), now_ms=300)
+        done = machine.complete(machine.fence(transaction(TransactionState.ONGOING), now_ms=200), now_ms=300)
         assert ended(done, 5, commit=False) is done
         assert refusal(lambda: ended(done, 5, commit=True)) is ErrorCode.INVALID_TXN_STATE
 
     def test_an_id_expires_when_it_was_not_used_for_long_enough(self) -> None:
         assert machine.is_expired(transaction(), expiration_ms=100, now_ms=200)
         assert not machine.is_expired(transaction(), expiration_ms=101, now_ms=200)
-        assert machine.expire(transaction(), now_ms=200).state is State.DEAD
+        assert machine.expire(transaction(), now_ms=200).state is TransactionState.DEAD
 
-    @pytest.mark.parametrize("state", [State.ONGOING, *sorted(PREPARED)])
-    def test_an_id_in_use_never_expires(self, state: State) -> None:
+    @pytest.mark.parametrize("state", [TransactionState.ONGOING, *sorted(PREPARED)])
+    def test_an_id_in_use_never_expires(self, state: TransactionState) -> None:
         assert not machine.is_expired(transaction(state), expiration_ms=1, now_ms=10**12)
 
 
-STEPS: dict[Cause, Callable[[Transaction], Transaction]] = {
-    Cause.FENCE: lambda before: machine.fence(before, now_ms=200),
-    Cause.COMPLETE: lambda before: machine.complete(before, now_ms=200),
-    Cause.EXPIRE: lambda before: machine.expire(before, now_ms=200),
+STEPS: dict[TransactionCause, Callable[[TransactionMetadata], TransactionMetadata]] = {
+    TransactionCause.FENCE: lambda before: machine.fence(before, now_ms=200),
+    TransactionCause.COMPLETE: lambda before: machine.complete(before, now_ms=200),
+    TransactionCause.EXPIRE: lambda before: machine.expire(before, now_ms=200),
 }
 
 
 @pytest.mark.parametrize(
     ("state", "cause"),
-    [pair for pair in itertools.product(State, STEPS) if pair not in TRANSITIONS],
+    [pair for pair in itertools.product(TransactionState, STEPS) if pair not in TRANSITIONS],
     ids=lambda value: value.name,
 )
-def test_a_step_that_the_table_does_not_name_is_a_fault_of_ours(state: State, cause: Cause) -> None:
+def test_a_step_that_the_table_does_not_name_is_a_fault_of_ours(
+    state: TransactionState, cause: TransactionCause
+) -> None:
     with pytest.raises(IllegalTransition, match=cause.name):
         STEPS[cause](transaction(state))
 
 
-@pytest.mark.parametrize("state", [State.DEAD, State.PREPARE_EPOCH_FENCE])
-def test_no_request_moves_a_dead_transaction(state: State) -> None:
+@pytest.mark.parametrize("state", [TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE])
+def test_no_request_moves_a_dead_transaction(state: TransactionState) -> None:
     with pytest.raises(IllegalTransition):
         initialised(transaction(state))
     with pytest.raises(IllegalTransition):
@@ -376,7 +402,7 @@ def test_no_request_moves_a_dead_transaction(state: State) -> None:
 
 
 def test_rules_never_change_the_value_they_are_given() -> None:
-    before = transaction(State.ONGOING)
+    before = transaction(TransactionState.ONGOING)
     copy = replace(before)
     initialised(before)
     ended(before)

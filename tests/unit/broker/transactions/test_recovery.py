@@ -1,20 +1,20 @@
 """What a power cut leaves in partitions: adopted where the journal allows it, aborted where nothing claims it."""
 
 from headrace.broker.transactions import recovery
-from headrace.broker.transactions.coordinator import Identity
-from headrace.broker.transactions.states import State
+from headrace.broker.transactions.coordinator import ProducerIdentity
+from headrace.broker.transactions.states import TransactionState
 from tests.unit.broker.transactions.fake_core import FakeCore, Marker
 
 P0, P1 = ("orders", 0), ("orders", 1)
 
 
-def start(core: FakeCore) -> Identity:
+def start(core: FakeCore) -> ProducerIdentity:
     producer = core.transactions.initialise("t", timeout_ms=60_000).value
     assert producer is not None
     return producer
 
 
-def write(core: FakeCore, producer: Identity, place: tuple[str, int]) -> None:
+def write(core: FakeCore, producer: ProducerIdentity, place: tuple[str, int]) -> None:
     core.transactions.verify_or_add("t", *producer, [place], may_add=True)
     core.write(producer, *place)
 
@@ -46,7 +46,7 @@ def test_a_transaction_whose_beginning_was_lost_is_open_again(core: FakeCore) ->
     after = restarted(core)
     transaction = after.transactions.describe("t")
     assert transaction is not None
-    assert (transaction.state, transaction.partitions) == (State.ONGOING, {P0, P1})
+    assert (transaction.state, transaction.partitions) == (TransactionState.ONGOING, {P0, P1})
     after.advance(60_000)
     assert [marker.commit for marker in after.markers(*P0)] == [False], "it times out like any other"
 

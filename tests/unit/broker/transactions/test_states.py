@@ -11,9 +11,9 @@ from headrace.broker.transactions.states import (
     END_V2,
     PREPARED,
     TRANSITIONS,
-    Cause,
-    State,
-    Verdict,
+    TransactionCause,
+    TransactionState,
+    TransactionVerdict,
 )
 
 
@@ -31,30 +31,42 @@ def test_states_have_the_names_that_kafkas_tools_print() -> None:
 
 
 def test_a_dead_id_has_no_way_back() -> None:
-    assert not [pair for pair in TRANSITIONS if pair[0] in (State.DEAD, State.PREPARE_EPOCH_FENCE)]
+    assert not [
+        pair
+        for pair in TRANSITIONS
+        if pair[0] in (TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE)
+    ]
 
 
 @pytest.mark.parametrize("state", sorted(PREPARED))
-def test_a_decision_can_only_be_completed(state: State) -> None:
-    assert [cause for prepared, cause in TRANSITIONS if prepared is state] == [Cause.COMPLETE]
+def test_a_decision_can_only_be_completed(state: TransactionState) -> None:
+    assert [cause for prepared, cause in TRANSITIONS if prepared is state] == [TransactionCause.COMPLETE]
 
 
 def test_a_commit_never_becomes_an_abort_nor_the_other_way_round() -> None:
-    assert TRANSITIONS[State.PREPARE_COMMIT, Cause.COMPLETE] is State.COMPLETE_COMMIT
-    assert TRANSITIONS[State.PREPARE_ABORT, Cause.COMPLETE] is State.COMPLETE_ABORT
+    assert (
+        TRANSITIONS[TransactionState.PREPARE_COMMIT, TransactionCause.COMPLETE]
+        is TransactionState.COMPLETE_COMMIT
+    )
+    assert (
+        TRANSITIONS[TransactionState.PREPARE_ABORT, TransactionCause.COMPLETE]
+        is TransactionState.COMPLETE_ABORT
+    )
 
 
 def test_only_an_id_at_rest_may_expire_or_be_initialised() -> None:
-    for cause in (Cause.EXPIRE, Cause.INITIALISE):
+    for cause in (TransactionCause.EXPIRE, TransactionCause.INITIALISE):
         assert {state for state, each in TRANSITIONS if each is cause} == AT_REST
 
 
 def test_every_end_that_the_tables_prepare_is_a_legal_transition() -> None:
-    first = [pair for pair, verdict in END_V1.items() if verdict is Verdict.PREPARE]
-    second = [key[:2] for key, verdict in END_V2.items() if verdict is Verdict.PREPARE]
+    first = [pair for pair, verdict in END_V1.items() if verdict is TransactionVerdict.PREPARE]
+    second = [key[:2] for key, verdict in END_V2.items() if verdict is TransactionVerdict.PREPARE]
     assert set(first + second) <= set(TRANSITIONS)
 
 
 def test_a_retry_never_prepares_anything() -> None:
-    for state, cause in itertools.product(State, (Cause.COMMIT, Cause.ABORT)):
-        assert END_V2.get((state, cause, True)) is not Verdict.PREPARE
+    for state, cause in itertools.product(
+        TransactionState, (TransactionCause.COMMIT, TransactionCause.ABORT)
+    ):
+        assert END_V2.get((state, cause, True)) is not TransactionVerdict.PREPARE
