@@ -26,11 +26,13 @@ when `batch_seen` is that same batch.
 import logging
 import math
 import os
+import sys
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from datetime import timedelta
+from types import FrameType
 from typing import Any
 from weakref import WeakSet
 
@@ -162,7 +164,7 @@ class Consumption:
         _all.add(self)
 
     def _note_special(self) -> None:
-        """One look for `acknowledge`, which is called for each record."""
+        """One look for `acknowledge`, which is called for each record. When it says so, `_require_allowed` decides."""
         self._is_barred = self._is_implicit or self._is_closed or self._is_in_callback or self._is_forked
         self._is_special = self._is_barred or self._wake is not None
 
@@ -331,7 +333,7 @@ class Consumption:
     ) -> None:
         """`DeliveryBatch`'s methods end here. No mask: whatever has no answer."""
         if self._is_barred:
-            self._refuse(type)
+            self._require_allowed(type)
         after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
         holdings = self._holdings
         with self._lock:
@@ -372,7 +374,7 @@ class Consumption:
     def _acknowledge(self, delivery: Delivery, type: int) -> None:
         """The same with everything that is rare: refusals, renewals, and records that are held over polls."""
         if self._is_barred or not 1 <= type <= 4:
-            self._refuse(type)
+            self._require_allowed(type)
         acquired = delivery._grant.acquired
         with self._lock:
             is_first = not self._holdings.has_answers
@@ -383,7 +385,7 @@ class Consumption:
     def release_later(self, delivery: Delivery, after: float | timedelta) -> None:
         """The same: it is released after that time, and kept until then."""
         if self._is_barred:
-            self._refuse(AcknowledgeType.RELEASE)
+            self._require_allowed(AcknowledgeType.RELEASE)
         after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
         due_ms = math.ceil((time.monotonic() + after_s) * 1000)
         with self._lock:
@@ -429,12 +431,13 @@ class Consumption:
         """Tells the callback what has been settled, on the application's thread."""
         if not self._finished and not self._untold:
             return
-        with self._lock:
-            finished, self._finished = self._finished, deque()
+        with (
+            self._lock
+        ):  # in one statement, so that nothing is told twice or never if a signal handler raises
+            self._finished, self._untold = deque(), deque([*self._untold, *_by_result(self._finished)])
         if self.callback is None:
             self._untold.clear()
             return
-        self._untold.extend(_by_result(finished))
         self._is_in_callback = True
         self._note_special()
         try:
@@ -473,16 +476,23 @@ class Consumption:
         self._note_special()
 
     def refuse_in_callback(self) -> None:
-        if self._is_in_callback:
-            raise IllegalStateError(IN_CALLBACK)
+        """On the thread of the callback. The stack decides: where a signal handler has raised, the flag may be old."""
+        if not self._is_in_callback:
+            return
+        frame: FrameType | None = sys._getframe()
+        while frame is not None:
+            if frame.f_code is Consumption.run_callbacks.__code__ and frame.f_locals.get("self") is self:
+                raise IllegalStateError(IN_CALLBACK)
+            frame = frame.f_back
 
-    def _refuse(self, type: int) -> None:
+    def _require_allowed(self, type: int) -> None:
         self.refuse_in_callback()
         if not 1 <= type <= 4:
             raise ValueError(f"{type!r} is no answer to a delivery; use AcknowledgeType")
         if self._is_forked:
             raise IllegalStateError(FORKED)
-        raise IllegalStateError(IMPLICIT if self._is_implicit else CLOSED)
+        if self._is_implicit or self._is_closed:
+            raise IllegalStateError(IMPLICIT if self._is_implicit else CLOSED)
 
     # The member's thread
 

@@ -371,6 +371,27 @@ def test_a_record_counts_as_seen_only_when_poll_has_returned_it(is_explicit: boo
     assert app.sweep() == [(0, 1, 1)]
 
 
+def interrupted(action: Any, line: int, error: type[BaseException]) -> Any:
+    """Runs the action up to that line of the client's code."""
+    left = [line]
+
+    def trace(frame: Any, event: str, _: Any) -> Any:
+        if "headrace/client" not in frame.f_code.co_filename:
+            return None
+        if event == "line":
+            left[0] -= 1
+            if left[0] < 0:
+                sys.settrace(None)
+                raise error
+        return trace
+
+    sys.settrace(trace)
+    try:
+        return action()
+    finally:
+        sys.settrace(None)
+
+
 @pytest.mark.parametrize("deserializer", [None, bytes.decode], ids=["plain", "deserialized"])
 @pytest.mark.parametrize("is_explicit", [False, True], ids=["implicit", "explicit"])
 def test_a_poll_may_be_interrupted_at_every_line(is_explicit: bool, deserializer: Any) -> None:
@@ -382,32 +403,12 @@ def test_a_poll_may_be_interrupted_at_every_line(is_explicit: bool, deserializer
     class Alarm(Exception if deserializer is None else BaseException):  # type: ignore[misc]
         pass
 
-    def interrupted(action: Any, line: int) -> Any:
-        """Runs the action up to that line of the client's code."""
-        left = [line]
-
-        def trace(frame: Any, event: str, _: Any) -> Any:
-            if "headrace/client" not in frame.f_code.co_filename:
-                return None
-            if event == "line":
-                left[0] -= 1
-                if left[0] < 0:
-                    sys.settrace(None)
-                    raise Alarm
-            return trace
-
-        sys.settrace(trace)
-        try:
-            return action()
-        finally:
-            sys.settrace(None)
-
     for line in range(10_000):
         app = App(is_explicit=is_explicit, value_deserializer=deserializer)
         app.fill("a", "b", "c")
         was_interrupted = False
         try:
-            seen = interrupted(app.take, line)
+            seen = interrupted(app.take, line, Alarm)
         except Alarm:
             was_interrupted, seen = True, []
         app.consumption.accept_seen()
@@ -525,6 +526,51 @@ def test_a_callback_that_is_interrupted_hears_of_the_rest_later() -> None:
     app.consumption.run_callbacks()
     assert told == [{0}, {1}]
     second.accept()  # the callback is over
+
+
+def test_after_callbacks_that_were_interrupted_at_any_line_the_consumer_goes_on() -> None:
+    """A flag that says that the callback runs would stay set."""
+    for line in range(1_000):
+        told: list[Any] = []
+        app = App(is_explicit=True)
+        app.consumption.callback = lambda offsets, error, told=told: told.append(set(*offsets.values()))
+        app.fill("a", "b")
+        first, second = app.take()
+        acquired = first._grant.acquired
+        app.consumption.settled([Settled(acquired, 0, 0, 1, None)])
+        try:
+            interrupted(app.consumption.run_callbacks, line, KeyboardInterrupt)
+        except KeyboardInterrupt:
+            app.consumption.refuse_in_callback()
+            second.accept()
+            assert app.sweep() == [(1, 1, AcknowledgeType.ACCEPT)], f"at line {line}"
+        else:
+            assert told == [{0}]
+            assert line > 10
+            return
+    raise AssertionError("it never ended")
+
+
+def test_while_a_callback_runs_only_its_own_thread_is_refused() -> None:
+    app = App(is_explicit=True)
+    app.fill("a", "b")
+    first, second = app.take()
+    refusals: list[Exception] = []
+
+    def callback(offsets: Any, error: Any) -> None:
+        try:
+            first.accept()
+        except IllegalStateError as refused:
+            refusals.append(refused)
+        other = threading.Thread(target=second.accept)
+        other.start()
+        other.join()
+
+    app.consumption.callback = callback
+    app.consumption.settled([Settled(first._grant.acquired, 0, 0, 1, None)])
+    app.consumption.run_callbacks()
+    assert len(refusals) == 1
+    assert app.sweep() == [(1, 1, AcknowledgeType.ACCEPT)]
 
 
 def test_results_of_two_deliveries_of_a_record_are_told_one_after_the_other() -> None:
