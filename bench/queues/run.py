@@ -14,7 +14,7 @@ from typing import Protocol
 
 from bench.brokers import Headrace, Policy
 from bench.clients.figures import Figures
-from bench.contest import Contest, Measure
+from bench.contest import Contest, Measure, Target
 from bench.machine import cpu_s, descendants, memory_shared_out_mb
 from bench.queues import peers
 from bench.queues.jobs.work import CONCURRENCY, JOURNAL, SERVER
@@ -31,7 +31,8 @@ STOP_TIMEOUT_S = 0.5
 OURS = "headrace, asyncio, fsync"
 NO_OP = Measure("no-op jobs", "jobs/s", True)
 WAIT = Measure("jobs that wait 5 ms", "jobs/s", True)
-ENQUEUE = Measure("enqueue, one after the other", "jobs/s", True)
+DRAMATIQ = "dramatiq, threads, fsync"
+ENQUEUE = Measure("enqueue, one after the other", "jobs/s", True, {OURS: Target(DRAMATIQ, 1.0)})
 CPU = Measure("processor time, worker and server", "us/job", False)
 WORKER_MEMORY = Measure("memory of the worker", "MB", False)
 SERVER_MEMORY = Measure("memory of the server", "MB", False)
