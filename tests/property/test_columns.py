@@ -180,3 +180,25 @@ def test_usual_records_are_read_as_vectors() -> None:
 def test_a_record_of_very_many_headers_is_read_one_by_one() -> None:
     batch = build_batch([NewRecord(None, b"", [("a", None)] * (HEADERS_MAX + 1), 0)])
     assert find_fields([batch[HEADER_SIZE:]], [1]) is None
+
+
+def test_a_batch_that_is_laid_out_otherwise_than_the_last_of_its_size_is_read_right() -> None:
+    """Where records begin in a batch is guessed from another one of the same size and count."""
+    alike = [20] * 40 + [20] * 40
+    other = [10] * 40 + [30] * 40
+    for sizes in (alike, other, other, alike):
+        values = [bytes([place]) * size for place, size in enumerate(sizes)]
+        payload = build_batch([NewRecord(None, value) for value in values])[HEADER_SIZE:]
+        found = find_fields([payload], [80])
+        assert found is not None
+        bounds = zip(found.values.starts.tolist(), found.values.ends.tolist(), strict=True)
+        assert [found.data[start:end] for start, end in bounds] == values
+
+
+def test_a_batch_whose_offsets_are_not_from_the_first_on_is_left_to_the_other_reader() -> None:
+    for count in (40, 100, 9_000):
+        batch = build_batch([NewRecord(None, b"x") for _ in range(count)])
+        assert find_fields([batch[HEADER_SIZE:]], [count]) is not None
+        last = {count - 2}
+        kept = keep_records(batch, lambda record, last=last: record.offset not in last)
+        assert find_fields([kept[HEADER_SIZE:]], [count - 1]) is None

@@ -128,7 +128,7 @@ class _Lists:
             pa.array(self.keys, pa.binary()),
             pa.array(self.values, pa.binary()),
             pa.array(self.offsets, pa.int64()),
-            pa.array(self.timestamps, pa.int64()),
+            _micros(pa.array(self.timestamps, pa.int64())),
             headers,
         )
 
@@ -159,8 +159,6 @@ class _Vectors:
         total = len(found.offset_deltas)
         ends = np.cumsum(counts)
         rows = np.arange(total)
-        if not np.array_equal(found.offset_deltas, rows - np.repeat(ends - counts, counts)):
-            return None
         offsets = found.offset_deltas + np.repeat([each.header.base_offset for each in batches], counts)
         times = [
             each.header.max_timestamp if each.header.is_log_append_time else each.header.base_timestamp
@@ -185,7 +183,7 @@ class _Vectors:
             _binary(np, found.keys, data, rows),
             _binary(np, found.values, data, rows),
             _numbers(offsets),
-            _numbers(timestamps),
+            _micros_of(timestamps),
             headers if include_headers else None,
         )
 
@@ -334,7 +332,7 @@ class ColumnBuilder:
             "topic": self._topics.build(pa.string()),
             "partition": self._partitions.build(pa.int32()),
             "offset": found.offsets,
-            "timestamp": _micros(found.timestamps),
+            "timestamp": found.timestamps,
             "timestampType": self._timestamp_types.build(pa.int32()),
         }
         if self._include_headers:
@@ -460,6 +458,13 @@ class ColumnBuilder:
         if index < 0 or self._runs[index].last < offset:
             return None
         return self._runs[index]
+
+
+def _micros_of(millis: Any) -> pa.Array:
+    """The same for an array of NumPy."""
+    if millis.min() >= -_MILLIS_MAX and millis.max() <= _MILLIS_MAX:
+        return _numbers(millis * 1000).view(_MICROS)
+    return _micros(_numbers(millis))
 
 
 def _micros(millis: pa.Array) -> pa.Array:

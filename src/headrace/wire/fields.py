@@ -10,7 +10,7 @@ gives None, and that reader decides what is wrong. NumPy is optional: `load_nump
 """
 
 from collections.abc import Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.wire.batches import Buffer
@@ -72,14 +72,15 @@ def load_numpy() -> Any:
 def find_fields(payloads: Sequence[Buffer], counts: Sequence[int]) -> Fields | None:
     """The fields of the records of some batches: their bytes without header and compression, and how many there are.
 
-    None where they are not as usual, or not as the counts say. There must be NumPy, and a record in each batch.
+    None where they are not as usual, not as the counts say, or where a batch lacks the records of some offsets. There
+    must be NumPy, and a record in each batch.
     """
     np = load_numpy()
     data = b"".join(payloads)
     try:
         array = np.frombuffer(data, np.uint8)
         starts, ends = _bounds(np, data, array, [*map(len, payloads)], counts)
-        return _read(np, data, array, starts, ends)
+        return _read(np, data, array, starts, ends, _expected_deltas(tuple(counts)))
     except (IndexError, _UnusualError):
         return None
 
@@ -102,21 +103,35 @@ def _places(
     np: Any, data: bytes, array: "Bytes", sizes: Sequence[int], counts: Sequence[int], may_guess: bool
 ) -> "Numbers":
     """Where records begin, if it guesses right: batches of the same size and count are often laid out alike."""
-    found: dict[tuple[int, int], Numbers] = {}
     parts: list[Numbers] = []
     begin = 0
     for size, count in zip(sizes, counts, strict=True):
-        places = found.get((size, count)) if may_guess else None
+        places = _layouts.get((size, count)) if may_guess else None
         if places is None:
-            places = found[size, count] = _follow(np, data, array, begin, begin + size, count) - begin
+            places, is_regular = _follow(np, data, array, begin, begin + size, count)
+            places -= begin
+            if is_regular:
+                if len(_layouts) >= _LAYOUTS_MAX:
+                    _layouts.clear()
+                _layouts[size, count] = places
         parts.append(places + begin)
         begin += size
     return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
 
-def _follow(np: Any, data: bytes, array: "Bytes", following: int, end: int, count: int) -> "Numbers":
-    """Where the records begin that follow each other from there to the end."""
+_LAYOUTS_MAX = 64
+_layouts: "dict[tuple[int, int], Numbers]" = {}
+"""Where records begin in the last batches whose records have few lengths, by the size and count of the batches. A
+wrong guess is found out by `_bounds`."""
+
+
+def _follow(
+    np: Any, data: bytes, array: "Bytes", following: int, end: int, count: int
+) -> "tuple[Numbers, bool]":
+    """Where the records begin that follow each other from there to the end; and whether most of them have the length
+    of the one before."""
     parts: list[Numbers] = []
+    in_runs, half = 0, count // 2
     places: list[int] = []
     position = 0
     stretch = _STRETCH_MIN
@@ -142,12 +157,13 @@ def _follow(np: Any, data: bytes, array: "Bytes", following: int, end: int, coun
                 places = []
                 following += run * size
                 count -= run
+                in_runs += run
                 stretch = _STRETCH_MIN
     if places:
         parts.append(np.array(places))
     if following != end:
         raise _UnusualError
-    return np.concatenate(parts)  # type: ignore[no-any-return]
+    return np.concatenate(parts), in_runs > half
 
 
 def _run(array: "Bytes", data: bytes, position: int, end: int, size: int, count: int) -> int:
@@ -185,11 +201,54 @@ def _long_size(data: bytes, position: int) -> int:
             raise _UnusualError
 
 
-def _read(np: Any, data: bytes, array: "Bytes", starts: "Numbers", ends: "Numbers") -> Fields:
+class _Deltas(NamedTuple):
+    """Offset deltas of batches without gaps: from 0 on in each of them; and how they are written."""
+
+    numbers: "Numbers"
+    widths: "Numbers"
+    firsts: "Bytes"
+    rest: "list[tuple[Numbers, Bytes]]"
+    """For the second bytes, and so on: which records have one, and what it is."""
+
+
+@lru_cache(maxsize=16)
+def _expected_deltas(counts: tuple[int, ...]) -> _Deltas:
+    np = load_numpy()
+    numbers = np.concatenate([np.arange(count) for count in counts])
+    left = numbers << 1
+    widths = np.ones(len(numbers), np.int64)
+    firsts = left.copy()
+    rest = []
+    written = firsts
+    rows = np.arange(len(numbers))
+    while (is_longer := left >= 0x80).any():
+        written[is_longer] |= 0x80
+        rows, left = rows[is_longer], left[is_longer] >> 7
+        widths[rows] += 1
+        written = left.copy()
+        rest.append((rows, written))
+    return _Deltas(
+        numbers, widths, firsts.astype(np.uint8), [(at, each.astype(np.uint8)) for at, each in rest]
+    )
+
+
+def _pass_deltas(np: Any, array: "Bytes", at: "Numbers", expected: _Deltas) -> "Numbers":
+    """Where the offset deltas end, if they are the expected ones."""
+    if not np.array_equal(array[at], expected.firsts):
+        raise _UnusualError
+    for place, (rows, written) in enumerate(expected.rest, 1):
+        if not np.array_equal(array[at[rows] + place], written):
+            raise _UnusualError
+    return at + expected.widths
+
+
+def _read(
+    np: Any, data: bytes, array: "Bytes", starts: "Numbers", ends: "Numbers", deltas: _Deltas
+) -> Fields:
     if array[starts].max() >= 0x80:  # the attributes, of which none is in use
         raise _UnusualError
     timestamp_deltas, at = _varints(np, array, starts + 1)
-    offset_deltas, at = _varints(np, array, at)
+    at = _pass_deltas(np, array, at, deltas)
     keys, at = _slices(np, array, at)
     values, at = _slices(np, array, at)
     counts, at = _varints(np, array, at)
@@ -200,7 +259,7 @@ def _read(np: Any, data: bytes, array: "Bytes", starts: "Numbers", ends: "Number
     if not np.array_equal(at, ends):
         raise _UnusualError
     return Fields(
-        data, timestamp_deltas, offset_deltas, keys, values, header_counts, header_keys, header_values
+        data, timestamp_deltas, deltas.numbers, keys, values, header_counts, header_keys, header_values
     )
 
 
