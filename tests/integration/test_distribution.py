@@ -79,7 +79,9 @@ def test_the_wheel_has_the_packages_and_their_data_and_nothing_else(built: tuple
         "headrace",
         "pyspark_headrace",
         "pyspark_headrace_ack",
+        "pyspark_headrace_dead_letters",
         "pyspark_headrace_sink",
+        "pyspark_headrace_state",
     }
 
 

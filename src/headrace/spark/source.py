@@ -1,4 +1,4 @@
-"""The data source as Spark finds it: `kafka-share`; and `register`, for the sinks, too.
+"""The data source as Spark finds it: `kafka-share`; and `register`, for the other formats, too.
 
 from headrace.spark import register
 register(spark)
@@ -29,6 +29,7 @@ from headrace.spark.options import SourceOptions
 from headrace.spark.processing import MODE, OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
 from headrace.spark.sink import KafkaSink
+from headrace.spark.tables import KafkaShareDeadLetters, KafkaShareState
 
 
 class KafkaShareSource(DataSource):  # type: ignore[misc]
@@ -73,7 +74,8 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
     def reader(self, schema: StructType) -> NoReturn:
         raise OptionError(
             "kafka-share cannot be read as a batch: reading a queue takes records out of it. Use spark.readStream, "
-            "with Trigger.AvailableNow to stop when it is drained; to look without taking, use format kafka."
+            "with Trigger.AvailableNow to stop when it is drained; to look at it without taking records, use format "
+            "kafka-share-state."
         )
 
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
@@ -87,6 +89,6 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
 
 
 def register(spark: SparkSession) -> None:
-    """Makes the formats kafka-share, kafka-share-ack and kafka-headrace known to a session."""
-    for source in (KafkaShareSource, KafkaShareAckSink, KafkaSink):
+    """Makes kafka-share, kafka-share-ack, kafka-headrace and the tables known to a session."""
+    for source in (KafkaShareSource, KafkaShareAckSink, KafkaSink, KafkaShareState, KafkaShareDeadLetters):
         spark.dataSource.register(source)
