@@ -21,11 +21,12 @@ AT_ONCE = 2
 SLOWEST_FIRST = (
     "spark",
     "conformance",
-    "integration",
-    "simulation",
     "unit",
-    "compat",
     "web",
+    "integration",
+    "compat",
+    "simulation",
+    "property",
     "docs",
     "cluster",
 )
