@@ -45,6 +45,8 @@ DELETE_HORIZON = 0x40
 
 Buffer = bytes | bytearray | memoryview
 
+_PLACED, _CHECKED = struct.Struct(">qiibI"), struct.Struct(">hiqqqhii")
+"""The header up to its checksum, and what of it the checksum is about."""
 _PLACE = struct.Struct(">qii")
 _CRC = struct.Struct(">I")
 _ATTRIBUTES = struct.Struct(">h")
@@ -193,11 +195,17 @@ def seal(buffer: bytearray, position: int = 0) -> None:
 
 def with_header(header: BatchHeader, payload: Buffer) -> bytes:
     """A batch of this header around other records: length and checksum are set to fit."""
-    batch = bytearray(HEADER_SIZE + len(payload))
-    batch[HEADER_SIZE:] = payload
-    HEADER.pack_into(batch, 0, *header._replace(length=len(batch) - FRAME_SIZE))
-    seal(batch)
-    return bytes(batch)
+    (
+        base_offset, _, leader_epoch, magic, _, attributes, last_offset_delta, base_timestamp, max_timestamp,
+        producer_id, producer_epoch, base_sequence, record_count,
+    ) = header  # fmt: skip
+    checked = _CHECKED.pack(
+        attributes, last_offset_delta, base_timestamp, max_timestamp, producer_id, producer_epoch, base_sequence,
+        record_count,
+    )  # fmt: skip
+    crc = crc32c(payload, crc32c(checked))
+    placed = _PLACED.pack(base_offset, LENGTH_MIN + len(payload), leader_epoch, magic, crc)
+    return b"".join((placed, checked, payload))
 
 
 def _corrupt(message: str) -> KafkaError:

@@ -21,6 +21,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 TOPIC_WAIT_MS = 5_000
 """How long a topic that the brokers do not know may take to be there: they may be creating it."""
+INFINITE_MS = float("inf")
 JITTER = 0.2
 MOVED = frozenset(
     {
@@ -141,6 +142,8 @@ class ProducerCore:
         return any(self._requests.values())
 
     def pop_outcomes(self) -> list[Outcome]:
+        if not self._outcomes:
+            return []
         outcomes, self._outcomes[:] = list(self._outcomes), ()
         for outcome in outcomes:
             for generation, count in outcome.generations.items():
@@ -268,12 +271,15 @@ class ProducerCore:
         ready: dict[int, list[PartitionQueue]] = {}
         limit = self._settings.max_in_flight_requests_per_connection
         for queue in list(self._busy):
-            expires_ms = queue.expires_ms()
-            if expires_ms is not None and expires_ms <= now_ms:
-                queue.expire(now_ms)
             if queue.is_idle:
                 del self._busy[queue]
                 continue
+            expires_ms = queue.expires_ms()
+            if expires_ms is not None and expires_ms <= now_ms:
+                queue.expire(now_ms)
+                if queue.is_idle:
+                    del self._busy[queue]
+                    continue
             if not self._may_send(queue):
                 continue
             ready_ms = queue.ready_ms(self._generation - 1)
@@ -340,15 +346,21 @@ class ProducerCore:
 
     def deadline_ms(self, now_ms: float) -> float | None:
         """When `plan` is to be called next, if nothing else happens before."""
-        times: list[float | None] = []
+        soonest = INFINITE_MS
         for queue in self._busy:
-            times.append(queue.expires_ms())
-            if queue.leader_id >= 0 and self._may_send(queue):
-                times.append(queue.ready_ms(self._generation - 1))
+            expires_ms = queue.expires_ms()
+            if expires_ms is not None and now_ms < expires_ms < soonest:
+                soonest = expires_ms
+            if queue.has_waiting and queue.leader_id >= 0 and self._may_send(queue):
+                ready_ms = queue.ready_ms(self._generation - 1)
+                if ready_ms is not None and now_ms < ready_ms < soonest:
+                    soonest = ready_ms
         for topic in self._topics.values():
             if topic.waiting:
-                times.append(topic.waiting[0].since_ms + self._settings.max_block_ms)
-        return min((time for time in times if time is not None and time > now_ms), default=None)
+                until_ms = topic.waiting[0].since_ms + self._settings.max_block_ms
+                if now_ms < until_ms < soonest:
+                    soonest = until_ms
+        return None if soonest == INFINITE_MS else soonest
 
     def _may_send(self, queue: PartitionQueue) -> bool:
         if self._registers and not queue.is_in_transaction:
@@ -408,6 +420,8 @@ class ProducerCore:
     def _expire_waiting(self, now_ms: float) -> None:
         oldest = now_ms - self._settings.max_block_ms
         for name, topic in self._topics.items():
+            if not topic.waiting:
+                continue
             while topic.waiting and topic.waiting[0].since_ms <= oldest:
                 entry, generation, _ = topic.waiting.popleft()
                 why = f"; the last error: {topic.last_error.text}" if topic.last_error is not None else ""

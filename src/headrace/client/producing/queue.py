@@ -69,6 +69,7 @@ class PartitionQueue:
         self.is_in_transaction = False
         """The coordinator knows that the open transaction has records in this partition."""
         self._settings = settings
+        self._is_idempotent = settings.is_idempotent
         self._compression = Compression[settings.compression_type.name]
         self._outcomes = outcomes
         self._size_max = min(settings.batch_size, settings.max_request_size)
@@ -125,7 +126,7 @@ class PartitionQueue:
 
     def renumber(self, newest: Identity | None) -> bool:
         """Gives the partition an identity of its own if it needs one. False when a new producer id is needed first."""
-        if not self._settings.is_idempotent:
+        if not self._is_idempotent:
             return True
         if self._identity is NO_IDENTITY:
             return newest is not None and self._restart(newest)
@@ -151,7 +152,7 @@ class PartitionQueue:
             batch.is_in_doubt = False
         self._is_steady = False
         if self._next_sequence or self._in_flight:
-            self._is_renumbering = self._settings.is_idempotent
+            self._is_renumbering = self._is_idempotent
 
     def ready_ms(self, flushed: int) -> float | None:
         """From when on the next batch may be sent; None while it waits for a response."""
@@ -166,17 +167,20 @@ class PartitionQueue:
 
     def expires_ms(self) -> float | None:
         """When the oldest batch has waited for as long as it may."""
-        times = [batch.created_ms for batch in self._in_flight if not batch.is_done]
-        if self._waiting:
-            times.append(self._waiting[0].created_ms)  # they are in the order of their making
-        return min(times) + self._settings.delivery_timeout_ms if times else None
+        oldest = (
+            self._waiting[0].created_ms if self._waiting else None
+        )  # they are in the order of their making
+        for batch in self._in_flight:
+            if not batch.is_done and (oldest is None or batch.created_ms < oldest):
+                oldest = batch.created_ms
+        return None if oldest is None else oldest + self._settings.delivery_timeout_ms
 
     def take(self) -> Batch:
         """The next batch, which is now in flight."""
         batch = self._next()
         assert batch is not None
         self._waiting.remove(batch)
-        if self._settings.is_idempotent and not batch.is_numbered:
+        if self._is_idempotent and not batch.is_numbered:
             batch.identity, batch.sequence = self._identity, self._next_sequence
             self._next_sequence = batch.end_sequence
         batch.is_sent = True
@@ -253,7 +257,7 @@ class PartitionQueue:
 
     def _next(self) -> Batch | None:
         limit = self._settings.max_in_flight_requests_per_connection
-        if len(self._in_flight) >= (limit if self._is_steady and self._settings.is_idempotent else 1):
+        if len(self._in_flight) >= (limit if self._is_steady and self._is_idempotent else 1):
             return None
         if self._is_renumbering:
             return next((batch for batch in self._waiting if batch.is_in_doubt), None)
