@@ -42,6 +42,7 @@ from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_ru
 from headrace.spark.plan import require_redeliveries_pass
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Acknowledge
+from headrace.spark.telling import plainly
 
 logger = logging.getLogger("headrace.spark")
 OUTCOMES = "headrace.outcomes"
@@ -310,9 +311,11 @@ class _AckWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
     def __init__(self, rules: OutcomeRules) -> None:
         self._rules = rules
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> _Decided:
         return _Decided(tuple(join(_from_arrow(iterator))))
 
+    @plainly
     def commit(self, messages: list[Any], batchId: int) -> None:  # noqa: N803
         decided = [outcome for message in messages if message is not None for outcome in message.outcomes]
         self._rules.record(batchId, decided)
@@ -328,6 +331,7 @@ class KafkaShareAckSink(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "kafka-share-ack"
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> _AckWriter:  # noqa: N802
         _require_columns(schema)
         return _AckWriter(find_rules(schema, self.options.get("checkpointLocation")))

@@ -5,6 +5,7 @@ first call that only the driver's reader process gets. `query.stop()` and the en
 SIGTERM, not as `stop()`; the handler turns it into an orderly exit, which runs `stop()`.
 """
 
+import logging
 import os
 import signal
 import sys
@@ -28,6 +29,9 @@ from headrace.spark.executor import Reading, read_pieces
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.splitting import Piece, Wishes, split
+from headrace.spark.telling import is_told, plainly
+
+logger = logging.getLogger("headrace.spark")
 
 
 class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -49,6 +53,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._is_available_now = True
 
+    @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
         # Trigger.Once asks for everything there is, whatever maxRecordsPerTrigger says.
         records_max = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -58,6 +63,7 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         return None if self._driver is None else self._driver.report()
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         offset = self._opened().log(end)
         wishes = Wishes(
@@ -76,13 +82,20 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
         )
         return read_pieces(pieces, reading)
 
+    @plainly
     def commit(self, end: dict[str, Any]) -> None:
         self._opened().commit(end)
 
     def stop(self) -> None:
         driver, self._driver = self._driver, None
-        if driver is not None:
+        if driver is None:
+            return
+        try:
             driver.close()
+        except Exception:
+            if not is_told():  # Spark stops a reader that has failed, and would tell of this error alone
+                raise
+            logger.warning("The reader could not be closed, either.", exc_info=True)
 
     def _opened(self) -> Driver:
         if self._driver is None:

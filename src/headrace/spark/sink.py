@@ -34,6 +34,7 @@ from headrace.client.producing.sync import Producer
 from headrace.client.settings import ProducerSettings
 from headrace.spark.errors import ColumnError, OptionError
 from headrace.spark.options import prefixed, spell
+from headrace.spark.telling import plainly
 
 NAME = "kafka-headrace"
 OPTIONS = ("kafka.bootstrap.servers", "topic", "includeHeaders")
@@ -189,6 +190,7 @@ class _Task:
     options: SinkOptions
     columns: SinkColumns
 
+    @plainly
     def write(self, batches: Iterator[pa.RecordBatch]) -> Written:
         """Returns when all records are acknowledged; the error of the first one that is not."""
         producer = _kept_producer(self.options.client)
@@ -298,6 +300,7 @@ class KafkaSink(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return NAME
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> _Writer:
         if overwrite:
             raise OptionError(
@@ -305,6 +308,7 @@ class KafkaSink(DataSource):  # type: ignore[misc]
             )
         return _Writer(self._task(schema))
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> _StreamWriter:  # noqa: N802
         """`overwrite` is output mode complete: every micro-batch sends all rows, as with Spark's own sink."""
         return _StreamWriter(self._task(schema))

@@ -30,6 +30,7 @@ from headrace.spark.processing import MODE, OUTCOMES, KafkaShareAckSink
 from headrace.spark.reader import ShareStreamReader
 from headrace.spark.sink import KafkaSink
 from headrace.spark.tables import KafkaShareDeadLetters, KafkaShareState
+from headrace.spark.telling import plainly
 
 
 class KafkaShareSource(DataSource):  # type: ignore[misc]
@@ -39,6 +40,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return "kafka-share"
 
+    @plainly
     def schema(self) -> StructType:
         """The columns of Spark's Kafka source, in its order, and ours after them."""
         options = SourceOptions.parse(self.options)
@@ -60,6 +62,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
         return StructType(columns)
 
     def streamReader(self, schema: StructType) -> ShareStreamReader:  # noqa: N802
+        """An error keeps its traceback: Spark raises another one over it, and ours is in there."""
         options = SourceOptions.parse(self.options)
         own = self.schema()
         if [(field.name, field.dataType) for field in schema] != [
@@ -71,6 +74,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
             )
         return ShareStreamReader(options)
 
+    @plainly
     def reader(self, schema: StructType) -> NoReturn:
         raise OptionError(
             "kafka-share cannot be read as a batch: reading a queue takes records out of it. Use spark.readStream, "
@@ -78,9 +82,11 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
             "kafka-share-state."
         )
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> NoReturn:
         raise OptionError("kafka-share is a source. To produce to Kafka use format kafka-headrace.")
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> NoReturn:  # noqa: N802
         raise OptionError(
             "kafka-share is a source. To produce to Kafka use format kafka-headrace; to say what became of records use "

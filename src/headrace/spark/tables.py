@@ -32,6 +32,7 @@ from headrace.spark.executor import Reading, read_pieces
 from headrace.spark.options import prefixed, spell
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece
+from headrace.spark.telling import plainly, plainly_each
 
 STATE, LETTERS = "kafka-share-state", "kafka-share-dead-letters"
 OPEN = "open"
@@ -192,13 +193,14 @@ class _Table(DataSourceReader):  # type: ignore[misc]
     def __init__(self, options: TableOptions) -> None:
         self._options = options
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         with self._options.admin() as admin:
             return [InputPartition(each) for each in self.names(admin)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         if partition is not None:  # Spark's way to read what has no partitions
-            yield from self.batches(partition.value)
+            yield from plainly_each(self.batches(partition.value))
 
     def names(self, admin: Admin) -> list[Any]:
         raise NotImplementedError
@@ -391,10 +393,12 @@ class KafkaShareState(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return STATE
 
+    @plainly
     def schema(self) -> str:
         options = TableOptions.parse(self.options, STATE)
         return spark_schema(RECORDS if options.include_records else RANGES)
 
+    @plainly
     def reader(self, schema: StructType) -> _StateTable:
         return _StateTable(TableOptions.parse(self.options, STATE))
 
@@ -406,8 +410,10 @@ class KafkaShareDeadLetters(DataSource):  # type: ignore[misc]
     def name(cls) -> str:
         return LETTERS
 
+    @plainly
     def schema(self) -> str:
         return spark_schema(DEAD_LETTERS)
 
+    @plainly
     def reader(self, schema: StructType) -> _LetterTable:
         return _LetterTable(TableOptions.parse(self.options, LETTERS))
