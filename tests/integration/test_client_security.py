@@ -3,6 +3,10 @@ error that names the cause and the cure.
 """
 
 import asyncio
+import base64
+import importlib
+import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +46,7 @@ LISTENERS = {
     "SASLTLS": "SASL_SSL",
     "SASL": "SASL_PLAINTEXT",
     "SHORT": "SASL_PLAINTEXT",
+    "BEARER": "SASL_SSL",
 }
 Run = Callable[..., None]
 JAAS = "org.apache.kafka.common.security"
@@ -119,6 +124,10 @@ def server_settings(folder: Path) -> dict[str, object]:
         settings[f"listener.name.{name}.scram-sha-256.sasl.jaas.config"] = scram
         settings[f"listener.name.{name}.scram-sha-512.sasl.jaas.config"] = scram
     settings["listener.name.sasl.sasl.enabled.mechanisms"] = "PLAIN,SCRAM-SHA-256"
+    bearer = f'{JAAS}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
+    settings["listener.name.bearer.sasl.enabled.mechanisms"] = "OAUTHBEARER"
+    settings["listener.name.bearer.oauthbearer.sasl.jaas.config"] = bearer
+    settings["listener.name.bearer.connections.max.reauth.ms"] = REAUTHENTICATE_MS
     return settings
 
 
@@ -133,6 +142,55 @@ async def write_and_read(settings: ClientSettings, topic: str) -> None:
 async def start(settings: ClientSettings) -> None:
     async with Cluster(settings):
         pass
+
+
+tokens = 0
+
+
+def unsecured_token() -> str:
+    """A JWT without a signature, which Kafka takes where no validator is configured."""
+    global tokens
+    tokens += 1
+    now = int(time.time())
+    parts = [{"alg": "none"}, {"sub": "alice", "iat": now, "exp": now + 600}]
+    return ".".join(
+        [*(base64.urlsafe_b64encode(json.dumps(each).encode()).decode().rstrip("=") for each in parts), ""]
+    )
+
+
+def no_jwt() -> str:
+    return "opaque"
+
+
+def test_a_token_gets_in_and_is_asked_for_again_when_the_login_ends(
+    run: Run, secured: Secured, unique: str
+) -> None:
+    async def stay(settings: ClientSettings) -> None:
+        module = importlib.import_module(__name__)  # as the client imports it
+        async with Cluster(settings) as cluster:
+            connection = await cluster.connection(1)
+            before = module.tokens
+            while module.tokens == before:
+                await connection.send(MetadataRequest(topics=[]))
+            assert connection.is_open
+
+    settings = secured.settings("BEARER", **bearer(secured, "unsecured_token"))
+    run(write_and_read(settings, unique))
+    run(stay(settings))
+
+
+def test_a_token_that_the_broker_does_not_take_is_refused_at_once(run: Run, secured: Secured) -> None:
+    settings = secured.settings("BEARER", **bearer(secured, "no_jwt"))
+    with pytest.raises(SaslAuthenticationError, match="refused the token"):
+        run(start(settings))
+
+
+def bearer(secured: Secured, function: str) -> dict[str, str]:
+    return {
+        "sasl_mechanism": "OAUTHBEARER",
+        "sasl_oauthbearer_token_provider": f"{__name__}:{function}",
+        "ssl_truststore_location": secured.ca,
+    }
 
 
 def password_of(mechanism: str) -> str:

@@ -1,9 +1,10 @@
-"""How a connection is secured: the TLS context from PEM files or text, and logging in by SASL PLAIN or SCRAM.
+"""How a connection is secured: the TLS context from files or text, and logging in by SASL PLAIN, SCRAM, OAUTHBEARER.
 
 Theory of operation. TLS trusts the system's authorities unless the settings name others, and holds the certificate
-to the host name unless told not to. SASL is a handshake that names the mechanism, then one exchange (PLAIN) or two
-(SCRAM, RFC 5802). SCRAM never sends the password, and its last answer proves that the broker knows it too; a broker
-that cannot prove it is refused. Each failure says which setting to look at.
+to the host name unless told not to. SASL is a handshake that names the mechanism, then one exchange (PLAIN; and
+OAUTHBEARER, RFC 7628, with a token that `tokens.py` gets) or two (SCRAM, RFC 5802). SCRAM never sends the password, and
+its last answer proves that the broker knows it too; a broker that cannot prove it is refused. Each failure says which
+setting to look at.
 """
 
 import base64
@@ -19,6 +20,8 @@ from pathlib import Path
 
 from headrace.client.errors import AuthenticationError, ConfigError, TlsError, error_for
 from headrace.client.settings import ClientSettings, SaslMechanism
+from headrace.client.stores import is_pem, read_store
+from headrace.client.tokens import fetch_token
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
 from headrace.wire.messages.sasl_authenticate_request import SaslAuthenticateRequest
@@ -27,6 +30,7 @@ from headrace.wire.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.messages.sasl_handshake_response import SaslHandshakeResponse
 
 Ask = Callable[[Message], Awaitable[Message]]
+Exchange = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
 ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 1_000_000
 """What a broker may ask of SCRAM: fewer give the password away, more would keep this process from working."""
 _HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
@@ -56,11 +60,18 @@ def _trust(context: ssl.SSLContext, settings: ClientSettings) -> None:
     name = "ssl.truststore.certificates"
     if settings.ssl_truststore_location:
         name = f"ssl.truststore.location={settings.ssl_truststore_location!r}"
-        certificates += "\n" + _read_pem(name, settings.ssl_truststore_location)
+        certificates += "\n" + _certificates(name, settings)
     try:
         context.load_verify_locations(cadata=certificates)
     except (ssl.SSLError, ValueError) as error:
         raise ConfigError(f"{name} holds no certificates that can be read ({error}); expected PEM") from None
+
+
+def _certificates(name: str, settings: ClientSettings) -> str:
+    data = _read(name, settings.ssl_truststore_location)
+    if is_pem(data):
+        return data.decode(errors="replace")
+    return read_store(name, data, settings.ssl_truststore_password, "").certificates
 
 
 def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> None:
@@ -69,7 +80,15 @@ def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> 
     names = []
     if settings.ssl_keystore_location:
         names = [f"ssl.keystore.location={settings.ssl_keystore_location!r}"]
-        chain = _read_pem(names[0], settings.ssl_keystore_location)
+        data = _read(names[0], settings.ssl_keystore_location)
+        if is_pem(data):
+            chain = data.decode(errors="replace")
+        else:
+            key, chain, _ = read_store(
+                names[0], data, settings.ssl_keystore_password, settings.ssl_key_password
+            )
+            if not key:
+                raise ConfigError(f"{names[0]} holds no private key; it may be a truststore")
     if settings.ssl_certificate_location:
         names.append(f"ssl.certificate.location={settings.ssl_certificate_location!r}")
         chain = _read_pem(names[-1], settings.ssl_certificate_location)
@@ -94,17 +113,20 @@ def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> 
 
 
 def _read_pem(name: str, path: str) -> str:
-    try:
-        data = Path(path).read_bytes()
-    except OSError as error:
-        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
-    if b"-----BEGIN " not in data:
+    data = _read(name, path)
+    if not is_pem(data):
         raise ConfigError(
-            f"{name} is not a PEM file; a JKS or PKCS12 store is converted with "
-            "`keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12` and "
-            "`openssl pkcs12 -in store.p12 -out store.pem`"
+            f"{name} is not a PEM file; a JKS or PKCS12 store goes into ssl.keystore.location, with "
+            "ssl.keystore.password"
         )
     return data.decode(errors="replace")
+
+
+def _read(name: str, path: str) -> bytes:
+    try:
+        return Path(path).read_bytes()
+    except OSError as error:
+        raise ConfigError(f"{name} cannot be read: {error.strerror}") from None
 
 
 def explain_tls(error: Exception, *, about: str) -> TlsError:
@@ -164,10 +186,14 @@ async def authenticate(ask: Ask, settings: ClientSettings, *, about: str) -> int
         answer = await ask(SaslAuthenticateRequest(auth_bytes=data))
         assert isinstance(answer, SaslAuthenticateResponse)
         if answer.error_code:
-            text = f"user {settings.sasl_username!r}: {answer.error_message or 'refused'}"
+            who = f"user {settings.sasl_username!r}" if settings.sasl_username else "this client's token"
+            text = f"{who}: {answer.error_message or 'refused'}"
             raise error_for(answer.error_code, text, about=about)
         return answer
 
+    if mechanism is SaslMechanism.OAUTHBEARER:
+        token = await fetch_token(settings, about=about)
+        return await _bear(exchange, token, settings.sasl_oauthbearer_extensions, about)
     if mechanism is SaslMechanism.PLAIN:
         login = f"\0{settings.sasl_username}\0{settings.sasl_password}"
         return (await exchange(login.encode())).session_lifetime_ms
@@ -179,6 +205,21 @@ async def authenticate(ask: Ask, settings: ClientSettings, *, about: str) -> int
     except ScramError as error:
         raise _not_proven(str(error), about) from None
     return last.session_lifetime_ms
+
+
+async def _bear(exchange: Exchange, token: str, extensions: str, about: str) -> int:
+    """A broker that refuses the token says why in its answer, and ends the exchange when it is told to."""
+    pairs = [each.strip() for each in extensions.split(",") if each.strip()]
+    said = "\1".join([f"auth=Bearer {token}", *pairs])
+    answer = await exchange(f"n,,\1{said}\1\1".encode())
+    if answer.auth_bytes:
+        why = answer.auth_bytes.decode(errors="replace")
+        try:
+            await exchange(b"\1")
+        except AuthenticationError as error:
+            raise _not_proven(f"the broker refused the token: {why}; {error.message}", about) from None
+        raise _not_proven(f"the broker refused the token: {why}", about)
+    return answer.session_lifetime_ms
 
 
 def _not_proven(text: str, about: str) -> AuthenticationError:

@@ -28,6 +28,9 @@ from headrace.client.settings_refused import (
 
 INT_MAX = 2**31 - 1
 DAY_MS = 86_400_000
+STORE_TYPES = ("PEM", "PKCS12", "JKS")
+_PROVIDER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
+_TOKEN_URL = re.compile(r"https://|file:/|http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
 _TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
 _JAAS_LOGIN = re.compile(r"^\s*([\w.$]+)\s+required\b(.*);\s*$", re.DOTALL)
 _JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
@@ -52,6 +55,7 @@ class SaslMechanism(Enum):
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
+    OAUTHBEARER = "OAUTHBEARER"
 
 
 class AcknowledgementMode(Enum):
@@ -180,17 +184,25 @@ class ClientSettings:
     )
     ssl_truststore_location: str = setting(
         "",
-        "PEM file with the certificates of the authorities to trust; without one, those of the system.",
+        "File with the certificates of the authorities to trust (PEM, or a PKCS12 or JKS store); without one, those of "
+        "the system.",
         aliases=("ssl.ca.location",),
     )
     ssl_truststore_certificates: str = setting(
         "", "The same as PEM text in the setting itself.", aliases=("ssl.ca.pem",)
     )
-    ssl_truststore_type: str = setting("PEM", "Only PEM.")
-    ssl_keystore_location: str = setting(
-        "", "PEM file with this client's private key and certificate chain, for mutual TLS."
+    ssl_truststore_password: str = setting("", "Password of a PKCS12 or JKS truststore.", is_secret=True)
+    ssl_truststore_type: str = setting(
+        "PEM", "`PEM`, `PKCS12` or `JKS`. Not needed: the content of the file shows what it is."
     )
-    ssl_keystore_type: str = setting("PEM", "Only PEM.")
+    ssl_keystore_location: str = setting(
+        "",
+        "File with this client's private key and certificate chain (PEM, or a PKCS12 or JKS store), for mutual TLS.",
+    )
+    ssl_keystore_password: str = setting("", "Password of a PKCS12 or JKS keystore.", is_secret=True)
+    ssl_keystore_type: str = setting(
+        "PEM", "`PEM`, `PKCS12` or `JKS`. Not needed: the content of the file shows what it is."
+    )
     ssl_keystore_certificate_chain: str = setting(
         "", "This client's certificate chain as PEM text.", aliases=("ssl.certificate.pem",)
     )
@@ -217,6 +229,29 @@ class ClientSettings:
         "Java's way to give name and password: "
         '`…ScramLoginModule required username="alice" password="secret";`',
         is_secret=True,
+    )
+    sasl_oauthbearer_token_provider: str = setting(
+        "",
+        "With OAUTHBEARER: `module:function` names a function of yours that returns a token, plain or `async`. It is "
+        "called for every login.",
+    )
+    sasl_oauthbearer_token_endpoint_url: str = setting(
+        "",
+        "With OAUTHBEARER: where to get a token. `https://…` is asked by client credentials; `file:///…` is a file "
+        "with the token.",
+    )
+    sasl_oauthbearer_client_credentials_client_id: str = setting(
+        "", "The client ID for the token endpoint.", aliases=("sasl.oauthbearer.client.id",)
+    )
+    sasl_oauthbearer_client_credentials_client_secret: str = setting(
+        "",
+        "The client secret for the token endpoint.",
+        aliases=("sasl.oauthbearer.client.secret",),
+        is_secret=True,
+    )
+    sasl_oauthbearer_scope: str = setting("", "The scope to ask the token endpoint for.")
+    sasl_oauthbearer_extensions: str = setting(
+        "", "With OAUTHBEARER: more for the broker, `name=value` with commas between them."
     )
 
     @classmethod
@@ -271,7 +306,10 @@ class ClientSettings:
                 # As in Java: the smaller of the two is then a wait that does not grow.
                 object.__setattr__(self, first, getattr(self, most))
         for name in ("ssl_truststore_type", "ssl_keystore_type"):
-            _require_pem(name.replace("_", "."), getattr(self, name))
+            if getattr(self, name).upper() not in STORE_TYPES:
+                raise ConfigError(
+                    f"{name.replace('_', '.')}={getattr(self, name)!r}; allowed are {', '.join(STORE_TYPES)}"
+                )
         if self.ssl_endpoint_identification_algorithm not in ("", "https", "none"):
             raise ConfigError(
                 f"ssl.endpoint.identification.algorithm={self.ssl_endpoint_identification_algorithm!r}; "
@@ -281,6 +319,9 @@ class ClientSettings:
             self._check_sasl()
 
     def _check_sasl(self) -> None:
+        if self.sasl_mechanism is SaslMechanism.OAUTHBEARER:
+            self._check_oauthbearer()
+            return
         if self.sasl_jaas_config:
             username, password = _read_jaas(self.sasl_jaas_config, self.sasl_mechanism)
             for name, value in (("sasl_username", username), ("sasl_password", password)):
@@ -295,6 +336,40 @@ class ClientSettings:
                     f"{name.replace('_', '.')} is missing; security.protocol={self.security_protocol.value} needs "
                     "sasl.username and sasl.password, or sasl.jaas.config"
                 )
+
+    def _check_oauthbearer(self) -> None:
+        provider, url = self.sasl_oauthbearer_token_provider, self.sasl_oauthbearer_token_endpoint_url
+        if self.sasl_jaas_config:
+            raise ConfigError(
+                "sasl.jaas.config is not read for OAUTHBEARER; set sasl.oauthbearer.token.provider, or "
+                "sasl.oauthbearer.token.endpoint.url and the client's ID and secret "
+                "(sasl.oauthbearer.client.credentials.client.id, .client.secret)"
+            )
+        if bool(provider) == bool(url):
+            raise ConfigError(
+                "sasl.mechanism=OAUTHBEARER needs a token: set either sasl.oauthbearer.token.provider=module:function "
+                "or sasl.oauthbearer.token.endpoint.url"
+            )
+        if provider and not _PROVIDER.fullmatch(provider):
+            raise ConfigError(
+                f"sasl.oauthbearer.token.provider={provider!r}; expected module:function, such as mycompany.auth:token"
+            )
+        if url and not _TOKEN_URL.match(url):
+            raise ConfigError(
+                f"sasl.oauthbearer.token.endpoint.url={url!r}; expected https://…, or file:///… for a file with the "
+                "token. The client's secret would be sent in the clear by http"
+            )
+        if url and not url.startswith("file:"):
+            for name in ("id", "secret"):
+                if not getattr(self, f"sasl_oauthbearer_client_credentials_client_{name}"):
+                    raise ConfigError(
+                        f"sasl.oauthbearer.client.credentials.client.{name} is missing; the token endpoint asks for it"
+                    )
+        if not all("=" in each for each in self.sasl_oauthbearer_extensions.split(",") if each.strip()):
+            raise ConfigError(
+                f"sasl.oauthbearer.extensions={self.sasl_oauthbearer_extensions!r}; expected name=value, several with "
+                "commas between them"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -578,16 +653,6 @@ def _to_address(name: str, part: Any) -> Address:
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
         raise ConfigError(f"{name}: {part!r} is no address; expected host:port, such as localhost:9092")
     return Address(host, int(port))
-
-
-def _require_pem(name: str, value: str) -> None:
-    if value.upper() == "PEM":
-        return
-    raise ConfigError(
-        f"{name}={value!r}; only PEM is read. Convert a JKS or PKCS12 store: "
-        "keytool -importkeystore -srckeystore STORE -destkeystore store.p12 -deststoretype PKCS12, then "
-        "openssl pkcs12 -in store.p12 -out store.pem"
-    )
 
 
 def _read_jaas(text: str, mechanism: SaslMechanism) -> tuple[str, str]:

@@ -41,19 +41,19 @@ REFUSED_FOR_PRODUCERS: dict[str, str] = {
     "queue.buffering.max.kbytes": "set buffer.memory, in bytes",
 }
 
+_CALLBACKS = (
+    "this client has no Java classes; give sasl.username and sasl.password, or with OAUTHBEARER a function of yours, "
+    "sasl.oauthbearer.token.provider=module:function"
+)
 REFUSED: dict[str, str] = {
     "key.deserializer": "give a callable: key_deserializer=lambda data: ...",
     "value.deserializer": "give a callable: value_deserializer=lambda data: ...",
-    "ssl.truststore.password": "a PEM file of certificates has no password; leave it out. A JKS or PKCS12 store is "
-    "not read: convert it with `openssl pkcs12 -in store.p12 -nokeys -out store.pem`",
-    "ssl.keystore.password": "the password of a PEM key is ssl.key.password. A JKS or PKCS12 store is not read: "
-    "convert it with `openssl pkcs12 -in store.p12 -out store.pem`",
     "ssl.engine.factory.class": "this client has no Java classes; give PEM files with ssl.truststore.location and "
     "ssl.keystore.location",
-    "sasl.kerberos.service.name": "GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-    "sasl.oauthbearer.token.endpoint.url": "OAUTHBEARER is not supported; use PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512",
-    "sasl.login.callback.handler.class": "this client has no Java classes; give sasl.username and sasl.password",
-    "sasl.client.callback.handler.class": "this client has no Java classes; give sasl.username and sasl.password",
+    "sasl.kerberos.service.name": "GSSAPI (Kerberos) is not supported; use PLAIN, SCRAM-SHA-256, SCRAM-SHA-512 or "
+    "OAUTHBEARER",
+    "sasl.login.callback.handler.class": _CALLBACKS,
+    "sasl.client.callback.handler.class": _CALLBACKS,
 }
 
 NO_EFFECT: frozenset[str] = frozenset(

@@ -121,7 +121,7 @@ def test_a_yes_or_no_is_held_to_its_words() -> None:
         ("share.acknowledgement.mode", "implicit, explicit"),
         ("share.acquire.mode", "batch_optimized, record_limit"),
         ("security.protocol", "PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
-        ("sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"),
+        ("sasl.mechanism", "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER"),
     ],
 )
 def test_a_choice_is_held_to_its_words(name: str, allowed: str) -> None:
@@ -233,11 +233,9 @@ def test_a_first_backoff_above_the_longest_is_the_longest() -> None:
 
 
 @pytest.mark.parametrize("store", ["ssl.truststore.type", "ssl.keystore.type"])
-def test_a_java_keystore_is_refused_with_the_commands_that_convert_it(store: str) -> None:
-    message = refused({store: "JKS"})
-    assert message.startswith(f"{store}='JKS'; only PEM is read.")
-    assert "keytool -importkeystore" in message
-    assert "openssl pkcs12" in message
+def test_a_store_is_of_a_type_that_is_read(store: str) -> None:
+    assert refused({store: "BKS"}) == f"{store}='BKS'; allowed are PEM, PKCS12, JKS"
+    assert parse({store: "jks"})
     assert parse({store: "pem"})
 
 
@@ -314,3 +312,36 @@ def test_a_properties_file_is_read_and_keywords_win_over_it(tmp_path: Path) -> N
 def test_every_setting_says_what_it_does() -> None:
     for each in fields(ShareSettings):
         assert rule_of(each).doc.rstrip("`").endswith((".", ";")), each.name
+
+
+BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
+ENDPOINT = {**BEARER, "sasl.oauthbearer.token.endpoint.url": "https://login.example/token"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (BEARER, "needs a token: set either sasl.oauthbearer.token.provider"),
+        ({**ENDPOINT, "sasl.oauthbearer.token.provider": "m:f"}, "set either"),
+        ({**BEARER, "sasl.oauthbearer.token.provider": "m.f"}, "'m.f'; expected module:function"),
+        ({**BEARER, "sasl.oauthbearer.token.endpoint.url": "http://login.example"}, "in the clear by http"),
+        (ENDPOINT, "client.credentials.client.id is missing"),
+        ({**ENDPOINT, "sasl.oauthbearer.client.id": "me"}, "client.credentials.client.secret is missing"),
+        ({**BEARER, "sasl.jaas.config": "x"}, "sasl.jaas.config is not read for OAUTHBEARER"),
+        (
+            {**BEARER, "sasl.oauthbearer.token.provider": "m:f", "sasl.oauthbearer.extensions": "lkc"},
+            "expected name=value",
+        ),
+    ],
+)
+def test_a_token_needs_one_place_to_come_from(given: dict[str, str], said: str) -> None:
+    assert said in refused(given)
+
+
+def test_tokens_come_from_a_function_a_file_or_an_endpoint() -> None:
+    assert parse({**BEARER, "sasl.oauthbearer.token.provider": "company.auth:Tokens.fresh"})
+    assert parse({**BEARER, "sasl.oauthbearer.token.endpoint.url": "file:///var/run/token"})
+    settings = parse(
+        {**ENDPOINT, "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "hush"}
+    )
+    assert "hush" not in repr(settings)
