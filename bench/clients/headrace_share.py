@@ -21,6 +21,8 @@ from headrace.client.aio import AsyncShareConsumer
 from headrace.client.delivery import Delivery
 from headrace.client.sync import ShareConsumer
 
+ROWS = 2_000
+"""Of a poll for Arrow, as docs/how-to/arrow.md recommends; the default, which the other clients have, is 500."""
 GIVE_UP_S = 60.0
 WARM_UP = 50
 
@@ -63,7 +65,8 @@ def consume(
 def consume_arrow(
     bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float, is_explicit: bool
 ) -> Figures:
-    with ShareConsumer(_settings(bootstrap_servers, group, is_explicit=is_explicit)) as consumer:
+    settings = _settings(bootstrap_servers, group, is_explicit=is_explicit)
+    with ShareConsumer({**settings, "max.poll.records": ROWS}) as consumer:
         batches = consumer.batches(timeout=GIVE_UP_S)  # which imports pyarrow
         joining = time.perf_counter()
         consumer.subscribe([topic])
