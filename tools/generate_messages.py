@@ -5,6 +5,8 @@
 JAR_FOLDER holds kafka-clients, kafka-group-coordinator, kafka-share-coordinator and kafka-transaction-coordinator
 of one release (`make kafka-jars` puts them in the per-user cache). One module comes out per message: typed classes
 with slots, one field each for all versions, and their field table. Nothing of it is edited by hand.
+
+Some messages get fields of our own (`OURS`): tagged ones, which everybody else's clients and brokers pass over.
 """
 
 import json
@@ -37,6 +39,15 @@ PRIMITIVES = {
     "bytes": "bytes",
     "records": "bytes",
 }
+OUR_TAG = 10_000
+"""Kafka counts its tags from 0."""
+OURS: dict[str, dict[str, Any]] = {
+    # The member wants locks and no records: it reads them elsewhere, as Spark's tasks do.
+    "ShareFetchRequest": {"name": "AcquireOnly", "type": "bool", "default": "false"},
+    # How many bytes of records were acquired and not sent.
+    "PartitionData of ShareFetchResponse": {"name": "AcquiredBytes", "type": "int64", "default": "0"},
+}
+"""Added at the end of a message, or of a struct in it."""
 ZEROS = {
     "bool": "False",
     "float64": "0.0",
@@ -110,6 +121,10 @@ class Module:
         if name in self.done:
             return
         self.done.add(name)
+        ours = OURS.get(name if is_top else f"{name} of {self.message['name']}")
+        if ours is not None:
+            own = {"versions": "2+", "taggedVersions": "2+", "tag": OUR_TAG, "ignorable": True}
+            fields = [*fields, ours | own]
         rows = [self.field(field) for field in fields]
         text = [f"class {name}(Message):"]
         text.append("    __slots__ = (" + "".join(f'"{row["name"]}", ' for row in rows).rstrip() + ")")

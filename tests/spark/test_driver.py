@@ -463,6 +463,24 @@ def test_bytes_bound_a_micro_batch_too(opened: Open, queue: Queue) -> None:
     assert max(map(records, offsets)) <= 25
 
 
+def test_headraces_broker_sends_no_records_to_the_driver(
+    opened: Open, queue: Queue, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tasks read them. Other brokers know nothing of this, and send them."""
+    sent: list[Arrival] = []
+    arrived = Acquirer._arrived
+
+    def note_arrival(self: Acquirer, arrival: Arrival) -> None:
+        sent.append(arrival)
+        arrived(self, arrival)
+
+    monkeypatch.setattr(Acquirer, "_arrived", note_arrival)
+    queue.send(200, lambda _: b"x" * 1_000)
+    assert sum(map(records, drained(opened(drain=True), initial(queue)))) == 200
+    assert any(arrival.records for arrival in sent) == (request.node.callspec.params["queue"] == "apache")
+    assert sum(arrival.size for arrival in sent) > 200 * 1_000
+
+
 def test_starting_offsets_become_a_setting_of_the_group(opened: Open, queue: Queue) -> None:
     queue.send(10)
     with queue.admin() as admin:

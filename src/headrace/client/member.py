@@ -79,6 +79,7 @@ class AsyncShareMember:
     With `capacity` the member acquires ahead by itself, `max.poll.records` at a time, up to so many offsets that are
     acquired and not acknowledged, taken or not; without it, as a consumer does: when `take` waits, and one poll
     ahead. In `record_limit` mode `capacity` is never exceeded; else by no more than one record batch for each broker.
+    `acquire_only` is for whoever reads the records elsewhere: Headrace's broker then sends none, other brokers do.
     `member_id` takes an old id back. With `auto.renew` the locks of taken ranges are renewed, up to
     `auto.renew.max.ms` for each; those of ranges that wait to be taken always are.
     """
@@ -88,6 +89,7 @@ class AsyncShareMember:
         settings: ShareSettings,
         *,
         capacity: int = 0,
+        acquire_only: bool = False,
         member_id: str | None = None,
         on_settled: Callable[[Sequence[Settled]], None] | None = None,
         on_lost: Callable[[Sequence[Lost]], None] | None = None,
@@ -104,6 +106,7 @@ class AsyncShareMember:
             member_id or urlsafe_b64encode(uuid4().bytes).decode().rstrip("="),
             capacity=capacity or settings.max_unacknowledged,
             is_ahead=capacity > 0,
+            acquire_only=acquire_only,
             jitter=Jitter(random.getrandbits(32)),
         )
         self._cluster = Cluster(settings)

@@ -39,7 +39,7 @@ def numbers_of(request: Message, version: int) -> bytes | None:
     if version != VERSION:
         return None
     if isinstance(request, ShareFetchRequest):
-        if request.topics or request.forgotten_topics_data:
+        if request.topics or request.forgotten_topics_data or request.acquire_only:
             return None
         return _FETCH.pack(
             request.share_session_epoch,

@@ -1,8 +1,8 @@
 """The share-group member inside the reader's process: acquires ahead, keeps locks, acknowledges.
 
 It lives on a background loop, and so does the ledger: everything here runs on that loop, one step at a time, and the
-reader's thread only waits for results. Records' bytes are dropped as they arrive: the tasks will read them. How much
-is held is bounded by the member's capacity.
+reader's thread only waits for results. The tasks read the records: Headrace's broker does not send them here, and what
+others send is dropped as it arrives. How much is held is bounded by the member's capacity.
 """
 
 import asyncio
@@ -114,6 +114,7 @@ class Acquirer:
         self._member = AsyncShareMember(
             options.client,
             capacity=self._capacity,
+            acquire_only=True,
             member_id=member_id,
             on_settled=self._settled,
             on_lost=self._lost,
@@ -343,7 +344,7 @@ class Acquirer:
         count = delivered.record_count
         if not count:
             return
-        size = len(arrival.records) / count
+        size = arrival.size / count
         self.bytes_per_record = (
             size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size
         )

@@ -512,9 +512,23 @@ class Share(Model, share_watching.ShareWatcher):
                     raise Violation("share: told of what was not acquired", f"{key} {ticket}")
                 handed.discard(ticket)
                 got.append((offset, one.delivery_count))
-        if got:
+        if got and data.acquired_bytes:
+            self._check_without_records(key, data.records, got)
+        elif got:
             self._check_records(key, data.records, got)
         return got
+
+    def _check_without_records(self, key: ShareKey, records: bytes, got: list[tuple[int, int]]) -> None:
+        """To a member that wants none, as Spark's driver."""
+        if records:
+            raise Violation("share: left out, and sent", f"{key} {got}")
+        model = self.logs.logs.get((key.topic_id, key.partition))
+        if model is None or model.is_damaged or not self.rules(key.group_id).is_committed_only:
+            return
+        for offset, _ in got:
+            known = model.entries.get(offset)
+            if known is not None and known.is_transactional and known.is_committed is not True:
+                raise Violation("share: read_committed delivers what is not committed", f"{key}: {known}")
 
     def _check_records(self, key: ShareKey, records: bytes, got: list[tuple[int, int]]) -> None:
         model = self.logs.logs.get((key.topic_id, key.partition))

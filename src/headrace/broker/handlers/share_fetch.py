@@ -3,6 +3,9 @@
 The answer waits until MinBytes can be acquired or MaxWaitMs have passed. v2 adds the acquire mode (KIP-1206) and RENEW
 (KIP-1222). Refused as a whole: no group or member id 42, unknown session 122, wrong epoch 123, acknowledgements in the
 request that opens a session 42, too many sessions 133.
+
+`acquire_only` is ours, a tagged field that Kafka passes over: the member gets the ranges, and instead of their records
+how many bytes these have.
 """
 
 from typing import TYPE_CHECKING

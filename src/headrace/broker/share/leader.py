@@ -486,7 +486,7 @@ class _ShareFetch:
                 served += 1
                 records_left -= handed.record_count
                 self._leader.handed[self._session.group_id, self._session.member_id] += handed.record_count
-                self._answer.handed(place, handed)
+                self._answer.handed(place, handed.without_records() if request.acquire_only else handed)
                 self._session.served(place)
             elif loaded.engine.next_fetch_offset() != before:
                 self._answer.passed_over(place)

@@ -63,6 +63,11 @@ class Handed(NamedTuple):
     records: bytes
     acquired: Sequence[AcquiredRange]
     record_count: int
+    left_out: int = 0
+    """Bytes of records that the member does not want to have."""
+
+    def without_records(self) -> "Handed":
+        return self._replace(records=b"", left_out=len(self.records))
 
 
 class LoadedPartition:

@@ -90,6 +90,7 @@ class FetchAnswer:
             ]
             if handed is not None
             else (),
+            acquired_bytes=handed.left_out if handed is not None else 0,
         )
 
     def _epoch(self, place: TopicPartition) -> int:

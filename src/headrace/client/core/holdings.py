@@ -19,7 +19,7 @@ anything changes, and a `take` that finds such a note puts it back: `put_back` m
 
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
@@ -57,6 +57,12 @@ class Arrival:
     acquired: Sequence[AcquiredRange]
     records: bytes
     """Whole record batches; there may be more in them than was acquired."""
+    left_out: int = 0
+    """The size of those that the broker has not sent, to a member that wants none."""
+
+    @property
+    def size(self) -> int:
+        return len(self.records) + self.left_out
 
     @property
     def count(self) -> int:
@@ -237,7 +243,7 @@ class Holdings:
         if not ranges:
             return 0
         lane.held.setdefault(key, []).extend(ranges)
-        arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"")
+        arrival = Arrival(topic, partition, topic_id, ranges, data.records or b"", data.acquired_bytes)
         self._outstanding += count
         if self._buffer:
             for dead in [one for one in self._buffer if not any(each.has(BUFFERED) for each in one.acquired)]:
@@ -308,7 +314,7 @@ class Holdings:
             for one in ours:
                 count += one.count
             if len(ours) < len(arrival.acquired):
-                arrival = Arrival(arrival.topic, arrival.partition, arrival.topic_id, ours, arrival.records)
+                arrival = replace(arrival, acquired=ours)
             taken.append(arrival)
         self._taken = picked
         for arrival in taken:

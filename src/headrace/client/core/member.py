@@ -129,7 +129,10 @@ NO_COMMANDS = Commands((), None, None, (), (), (), ())
 
 
 class MemberCore:
-    """See the module. `is_ahead`: fetch without being asked, up to `capacity` unsettled offsets."""
+    """See the module. `is_ahead`: fetch without being asked, up to `capacity` unsettled offsets.
+
+    `acquire_only`: the records are of no use here, so brokers that can leave them out.
+    """
 
     def __init__(
         self,
@@ -139,11 +142,13 @@ class MemberCore:
         jitter: Jitter,
         capacity: int = 0,
         is_ahead: bool = False,
+        acquire_only: bool = False,
     ) -> None:
         self._settings = settings
         self._jitter = jitter
         self._capacity = capacity
         self._is_ahead = is_ahead
+        self._acquire_only = acquire_only
         self._fetch_wait_limit_ms = settings.fetch_max_wait_ms
         """How long fetches ahead may wait at a broker. What is acknowledged meanwhile has to wait, too."""
         self._membership = Membership(
@@ -460,6 +465,7 @@ class MemberCore:
             bytes_max=settings.fetch_max_bytes,
             wait_ms=wait_ms,
             acquire_mode=RECORD_LIMIT if self._is_record_limited else 0,
+            acquire_only=self._acquire_only,
         )
 
     def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:

@@ -49,6 +49,8 @@ class FetchLimits(NamedTuple):
     bytes_max: int
     wait_ms: int
     acquire_mode: int
+    acquire_only: bool = False
+    """Locks without records, from brokers that know this."""
 
 
 class Sent(NamedTuple):
@@ -165,6 +167,7 @@ class Session:
             share_acquire_mode=limits.acquire_mode,
             topics=topics,
             forgotten_topics_data=forgotten,
+            acquire_only=limits.acquire_only,
         )
         return self._send(request, bool(acks), listed, limits.records_max, limits.wait_ms, now_ms)
 

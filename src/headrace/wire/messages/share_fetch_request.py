@@ -107,6 +107,7 @@ class ShareFetchRequest(Message):
         "is_renew_ack",
         "topics",
         "forgotten_topics_data",
+        "acquire_only",
     )
     API_KEY = 78
     VERSIONS = (1, 2)
@@ -124,6 +125,7 @@ class ShareFetchRequest(Message):
         F("is_renew_ack", "bool", (2, 32767), default=False),
         F("topics", "[]struct", (0, 32767), struct=FetchTopic),
         F("forgotten_topics_data", "[]struct", (0, 32767), struct=ForgottenTopic),
+        F("acquire_only", "bool", (2, 32767), tagged=(2, 32767), tag=10000, ignorable=True, default=False),
     )
 
     def __init__(
@@ -141,6 +143,7 @@ class ShareFetchRequest(Message):
         is_renew_ack: bool = False,
         topics: Sequence[FetchTopic] = (),
         forgotten_topics_data: Sequence[ForgottenTopic] = (),
+        acquire_only: bool = False,
     ) -> None:
         self.group_id = group_id
         self.member_id = member_id
@@ -154,3 +157,4 @@ class ShareFetchRequest(Message):
         self.is_renew_ack = is_renew_ack
         self.topics = topics
         self.forgotten_topics_data = forgotten_topics_data
+        self.acquire_only = acquire_only

@@ -59,6 +59,7 @@ class PartitionData(Message):
         "current_leader",
         "records",
         "acquired_records",
+        "acquired_bytes",
     )
     SCHEMA = (
         F("partition_index", "int32", (0, 32767), default=0),
@@ -69,6 +70,7 @@ class PartitionData(Message):
         F("current_leader", "struct", (0, 32767), struct=LeaderIdAndEpoch),
         F("records", "records", (0, 32767), nullable=(0, 0), default=b""),
         F("acquired_records", "[]struct", (0, 32767), struct=AcquiredRecords),
+        F("acquired_bytes", "int64", (2, 32767), tagged=(2, 32767), tag=10000, ignorable=True, default=0),
     )
 
     def __init__(
@@ -82,6 +84,7 @@ class PartitionData(Message):
         current_leader: LeaderIdAndEpoch = LeaderIdAndEpoch(),
         records: bytes | None = b"",
         acquired_records: Sequence[AcquiredRecords] = (),
+        acquired_bytes: int = 0,
     ) -> None:
         self.partition_index = partition_index
         self.error_code = error_code
@@ -91,6 +94,7 @@ class PartitionData(Message):
         self.current_leader = current_leader
         self.records = records
         self.acquired_records = acquired_records
+        self.acquired_bytes = acquired_bytes
 
 
 class ShareFetchableTopicResponse(Message):

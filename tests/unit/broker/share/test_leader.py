@@ -49,6 +49,20 @@ def test_two_members_share_a_partition_without_overlap(bench: Bench) -> None:
     assert second.take(topic, records_max=100) == [(10, 19, 1)]
 
 
+def test_a_member_that_wants_no_records_gets_the_ranges_and_their_size(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 20)
+    reader, member = Member(bench, "a"), Member(bench, "b", connection_id=2)
+    with_records = partition(reader.fetch(topic))
+    assert with_records.acquired_bytes == 0
+    reader.settle(topic, (0, 19, RELEASE))
+    response = member.fetch(topic, acquire_only=True)
+    assert acquired(response) == [(0, 19, 2)]
+    assert partition(response).records == b""
+    assert partition(response).acquired_bytes == len(with_records.records)
+    assert member.settle(topic, (0, 19, ACCEPT)) == 0
+
+
 def test_an_accepted_record_is_never_delivered_again(bench: Bench) -> None:
     topic = bench.topic()
     bench.produce(topic, 10)

@@ -52,10 +52,22 @@ class Half(Jitter):
 class Driver:
     """A core with its assignment: partition n is led by broker `leaders[n]`."""
 
-    def __init__(self, *leaders: int, capacity: int = 0, is_ahead: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        *leaders: int,
+        capacity: int = 0,
+        is_ahead: bool = False,
+        acquire_only: bool = False,
+        **settings: Any,
+    ) -> None:
         given = {"bootstrap_servers": "x:1", "group_id": "g", "max_poll_records": 10, **settings}
         self.core = MemberCore(
-            ShareSettings.parse(given), "m", capacity=capacity, is_ahead=is_ahead, jitter=Half()
+            ShareSettings.parse(given),
+            "m",
+            capacity=capacity,
+            is_ahead=is_ahead,
+            acquire_only=acquire_only,
+            jitter=Half(),
         )
         self._settled: list[Settled] = []
         self._lost: list[Lost] = []
@@ -268,6 +280,16 @@ def test_a_member_that_acquires_ahead_fills_its_capacity() -> None:
         driver.arrive(1, 0, first, first + request.max_records - 1, now_ms=first)
     assert asked == [10, 10, 5]
     assert driver.sends(30) == {}
+
+
+def test_a_member_that_wants_no_records_says_so_and_knows_their_size() -> None:
+    driver = Driver(1, capacity=25, is_ahead=True, acquire_only=True)
+    (request,) = driver.sends(0).values()
+    assert request.acquire_only
+    acquired = AcquiredRecords(first_offset=0, last_offset=9, delivery_count=1)
+    driver.answer(1, PartitionData(acquired_records=[acquired], acquired_bytes=500))
+    (arrival,) = driver.take(now_ms=1)
+    assert (arrival.count, arrival.records, arrival.size) == (10, b"", 500)
 
 
 def test_without_patience_it_asks_from_time_to_time_and_waits_for_nothing() -> None:
