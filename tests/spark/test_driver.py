@@ -252,6 +252,19 @@ def test_what_spark_has_logged_is_on_disk_before_its_records_are_accepted(
     assert synced.index("offsets/0") < synced.index("offsets") < synced.index(".")
 
 
+def test_the_offset_log_is_synced_while_the_micro_batch_runs(
+    opened: Open, queue: Queue, tmp_path: Path, done: list[str]
+) -> None:
+    """Nobody waits for it when the micro-batch is committed."""
+    queue.send(10)
+    driver = opened(checkpointLocation=tmp_path)
+    end = driver.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    driver.log(end)
+    wait_for(lambda: "offsets/0" in done)
+    assert "accepted" not in done
+
+
 def test_a_source_without_records_does_not_hold_up_the_others_of_its_query(
     opened: Open, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -89,6 +89,9 @@ class Driver:
         self._log_file: Location | None = None
         """The entry of Spark's offset log that holds the ledger's micro-batch, where the checkpoint is known."""
         self._log_sync = LogSync()
+        self._syncing = asyncio.Lock()
+        self._early_sync: asyncio.Task[None] | None = None
+        """Syncs the offset log while the micro-batch runs, so that nobody waits for that when it is committed."""
         self._division: Division | None = None
         """What is run of the ledger's micro-batch, where it was divided."""
         self._are_others_busy = False
@@ -263,7 +266,7 @@ class Driver:
         if self._look is not None:
             self._look.cancel()
         self._ahead.stop(acquirer)
-        tasks = [task for task in (self._look, self._taking) if task is not None]
+        tasks = [task for task in (self._look, self._taking, self._early_sync) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await acquirer.close()
 
@@ -384,8 +387,15 @@ class Driver:
 
     async def _sync_log(self) -> None:
         """What Spark has logged is safe from a power cut, before its records are accepted."""
-        if self._log_file is not None:
-            await asyncio.to_thread(self._log_sync.sync, self._log_file)
+        async with self._syncing:
+            if self._log_file is not None:
+                await asyncio.to_thread(self._log_sync.sync, self._log_file)
+
+    async def _sync_log_early(self) -> None:
+        try:
+            await self._sync_log()
+        except Exception as error:
+            logger.debug("It will be tried again before records are accepted, and told: %s", error)
 
     async def _carry_out(self, acquirer: Acquirer) -> list[Outcome]:
         """Copies what was rejected, and returns all outcomes but ACCEPT."""
@@ -447,6 +457,8 @@ class Driver:
             self._logged_ms = now_ms()
         if self._ledger.accepted:
             await self._sync_log()
+        else:
+            self._early_sync = asyncio.create_task(self._sync_log_early())
         acquirer.acknowledge(self._ledger.hand_off())
         await self._ahead.logged(acquirer)
         if self._look is not None:
