@@ -11,7 +11,9 @@ does and what the model sees.
 
 import argparse
 import linecache
+import logging
 import signal
+import socket
 import sys
 import threading
 import traceback
@@ -56,7 +58,7 @@ SESSION_MS = 10_000
 ENDS = (Cause.EXHAUST, Cause.EXHAUST_TO_DEAD_LETTERS)
 DRAIN_POLLS = 600
 """So many polls of a tenth of a second at most are made for what is left in the end."""
-LINES_MAX = 300
+LINES_MAX = 450
 CLIENT = "headrace/client"
 LAST_STEPS = ("poll", "_batches", "__iter__")
 """Functions whose last statement makes records seen: what is raised after that is the application's to deal with."""
@@ -64,6 +66,17 @@ LAST_STEPS = ("poll", "_batches", "__iter__")
 
 class Alarm(Exception):
     """Raised by a signal handler."""
+
+
+class FailedCallbacks(logging.Handler):
+    """What an event loop logs is an exception that nobody has caught: an assertion of the client's core, for one."""
+
+    def __init__(self, stress: "Stress") -> None:
+        super().__init__(logging.ERROR)
+        self.stress = stress
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.stress.report(Violation("path: a callback has failed", self.format(record)))
 
 
 class Watched(share_watching.ShareWatcher):
@@ -167,6 +180,14 @@ class Stress:
             self.report(violation)
 
     def run(self) -> None:
+        failed = FailedCallbacks(self)
+        logging.getLogger("asyncio").addHandler(failed)
+        try:
+            self.run_watched()
+        finally:
+            logging.getLogger("asyncio").removeHandler(failed)
+
+    def run_watched(self) -> None:
         share_watching.watch(self.share)
         settings = {
             "group.share.record.lock.duration.ms": LOCK_MS,
@@ -197,7 +218,8 @@ class Stress:
         left = CALLS
         try:
             while left > 0 and self.violation is None:
-                kind = self.rng.choice((self.explicit, self.implicit, self.rows, self.held))
+                kinds = self.explicit, self.implicit, self.rows, self.held, self.usual
+                kind = self.rng.choice(kinds)
                 left -= self.use(kind, self.rng.randint(1, left))
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -209,7 +231,7 @@ class Stress:
         is_implicit, is_held = kind == self.implicit, kind == self.held
         self.consumer = consumer = self.connect(
             share_acknowledgement_mode="implicit" if is_implicit else "explicit",
-            max_poll_records=self.rng.choice((1, 10, 200)),
+            max_poll_records=1 if kind == self.usual else self.rng.choice((1, 10, 200)),
             auto_renew=not is_implicit and self.rng.random() < 0.5,
             **({"max_unacknowledged": self.rng.choice((5, 100))} if is_held else {}),
         )
@@ -246,14 +268,26 @@ class Stress:
                 if id(acquired) not in self.path.ranges:
                     self.path.find(acquired, member.member_id)
 
+        heard: dict[int, Any] = {}
+
         def settled(answers: Any) -> None:
-            self.guard(self.path.settled, answers)
+            """Told again from the beginning when it was interrupted: what was heard then is not news."""
+            news = [one for one in answers if id(one) not in heard]
+            heard.update((id(one), one) for one in news)
+            self.guard(self.path.settled, news)
             consumption.settled(answers)
 
         def lost(losses: Any) -> None:
             self.guard(self.path.lost, losses)
             consumption.lost(losses)
 
+        mend = core.mend
+
+        def mended(error: KafkaError, *, now_ms: int) -> None:
+            self.stats.events["mended"] += 1
+            mend(error, now_ms=now_ms)
+
+        core.mend = mended  # type: ignore[method-assign]
         core.responded = responded  # type: ignore[method-assign]
         member.listen(settled, lost)
         consumer.subscribe([TOPIC])
@@ -263,6 +297,15 @@ class Stress:
         for delivery in self.polled():
             self.answer(delivery, self.rng.choice((ACCEPT, ACCEPT, ACCEPT, RELEASE, REJECT)))
         self.commit()
+
+    def usual(self) -> None:
+        """Round trips in which the application's thread does its own I/O, most of the time."""
+        for _ in range(self.rng.randint(1, 5)):
+            for delivery in self.polled():
+                self.answer(delivery, ACCEPT)
+            assert self.consumer is not None
+            with self.disturbed():
+                self.consumer.commit_sync(5)
 
     def implicit(self) -> None:
         self.allow_accepting()
@@ -362,6 +405,16 @@ class Stress:
     def raise_one(self) -> None:
         raise self.rng.choice((Alarm, TimeoutError, KeyboardInterrupt))("out of a signal handler")
 
+    def cut(self) -> None:
+        """Cuts the connections that the application's thread has."""
+        assert self.consumer is not None
+        for _, connection in self.consumer._direct._lent:
+            shared = connection._socket
+            if shared is not None:
+                with suppress(OSError):  # it is closed already
+                    shared.shutdown(socket.SHUT_RDWR)
+                    self.stats.events["connections cut"] += 1
+
     def close(self) -> None:
         assert self.consumer is not None
         for one in list(self.ones):
@@ -391,8 +444,17 @@ class Disturbed:
     def __enter__(self) -> None:
         stress, rng = self.stress, self.stress.rng
         after_s = rng.choice((0.0002, 0.001, 0.004, 0.02, 0.1)) * rng.uniform(0.1, 1)
-        kinds = "no", "raise", "raise at a line", "wakeup", "close", "thread wakes", "thread closes"
-        match rng.choices(kinds, (3, 4, 8, 2, 1, 2, 1))[0]:
+        kinds = (
+            "no",
+            "raise",
+            "raise at a line",
+            "wakeup",
+            "close",
+            "thread wakes",
+            "thread closes",
+            "thread cuts",
+        )
+        match rng.choices(kinds, (6, 4, 10, 2, 1, 2, 1, 1))[0]:
             case "raise":
                 self.by_signal(stress.raise_one, after_s)
             case "raise at a line":
@@ -407,6 +469,8 @@ class Disturbed:
                 self.by_thread(stress.consumer.wakeup, after_s)
             case "thread closes":
                 self.by_thread(stress.close, after_s)
+            case "thread cuts":
+                self.by_thread(stress.cut, after_s)
 
     def by_signal(self, disturb: Callable[[], None], after_s: float) -> None:
         self.stress.disturb = disturb

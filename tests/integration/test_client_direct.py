@@ -1,0 +1,396 @@
+"""`ShareConsumer` reads and writes its sockets on the application's thread: how connections change hands.
+
+`tests/simulation/path/threads.py` disturbs a consumer at random moments; here is one test for each kind of moment.
+"""
+
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from headrace import Admin, Broker, Producer, ShareConsumer
+from headrace.client import direct
+from headrace.client.connection import Connection
+from headrace.client.delivery import Delivery
+from headrace.client.direct import DirectIO
+from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.wire.errors import KafkaError
+
+TOPIC, GROUP = "orders", "g"
+GIVE_UP_S = 30.0
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="connections are not lent on Windows")
+
+
+class Alarm(Exception):
+    """Raised by a signal handler."""
+
+
+@pytest.fixture
+def servers() -> Iterator[str]:
+    with Broker(settings={"headrace.share.initial.rebalance.delay.ms": 0}) as broker:
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def producer(servers: str) -> Iterator[Producer]:
+    with Producer(bootstrap_servers=servers) as made:
+        yield made
+
+
+@pytest.fixture
+def consumer(servers: str) -> Iterator[ShareConsumer]:
+    with ShareConsumer(
+        bootstrap_servers=servers, group_id=GROUP, share_acknowledgement_mode="explicit"
+    ) as made:
+        made.subscribe([TOPIC])
+        yield made
+
+
+def until(what: str, is_so: Callable[[], bool]) -> None:
+    """Looks again and again: nothing tells of it."""
+    give_up = time.monotonic() + GIVE_UP_S
+    pause = threading.Event()
+    while not is_so():
+        assert time.monotonic() < give_up, what
+        pause.wait(0.001)
+
+
+def polled(consumer: ShareConsumer) -> list[Delivery]:
+    give_up = time.monotonic() + GIVE_UP_S
+    while not (found := consumer.poll(1.0)):
+        assert time.monotonic() < give_up
+    return found
+
+
+def borrow(consumer: ShareConsumer, producer: Producer) -> Connection:
+    """Round trips until the application's thread has the connection."""
+    give_up = time.monotonic() + GIVE_UP_S
+    while True:
+        producer.send(TOPIC, b"before").result()
+        for delivery in polled(consumer):
+            delivery.accept()
+        assert set(consumer.commit_sync().values()) == {None}
+        for connection in consumer._member.connections.values():
+            if connection.is_lent:
+                return connection
+        assert time.monotonic() < give_up
+
+
+def by_signal(disturb: Callable[[], Any], is_time: Callable[[], bool]) -> threading.Thread:
+    """A signal handler calls something on the main thread, when it is time."""
+    signal.signal(signal.SIGUSR1, lambda *_: disturb())
+
+    def send() -> None:
+        until("the moment for the signal", is_time)
+        os.kill(os.getpid(), signal.SIGUSR1)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    return thread
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    previous = signal.getsignal(signal.SIGUSR1)
+    yield
+    signal.signal(signal.SIGUSR1, previous)
+
+
+def raise_alarm() -> None:
+    raise Alarm
+
+
+def is_waiting(consumer: ShareConsumer) -> bool:
+    return consumer._bell._is_selecting
+
+
+def test_round_trips_of_a_busy_application_need_no_other_thread(
+    consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not even once; apart from the time when something is due, such as a heartbeat."""
+    monkeypatch.setattr(direct, "LOAN_S", GIVE_UP_S)
+    borrow(consumer, producer)
+    asked: list[str] = []
+    lend = DirectIO.pump_and_lend
+    monkeypatch.setattr(
+        DirectIO, "pump_and_lend", lambda self: asked.append(threading.current_thread().name) or lend(self)
+    )
+    for _ in range(50):
+        producer.send(TOPIC, b"x").result()
+        for delivery in polled(consumer):
+            delivery.accept()
+        assert set(consumer.commit_sync().values()) == {None}
+    assert len(asked) < 10
+
+
+def test_an_exception_while_a_poll_waits_for_the_socket_loses_nothing(
+    consumer: ShareConsumer, producer: Producer
+) -> None:
+    connection = borrow(consumer, producer)
+    thread = by_signal(raise_alarm, lambda: is_waiting(consumer))
+    with pytest.raises(Alarm):
+        consumer.poll(GIVE_UP_S)
+    thread.join()
+    assert not consumer._member.is_torn
+    producer.send(TOPIC, b"after").result()
+    assert [one.value for one in polled(consumer)] == [b"after"]
+    assert connection.is_open
+    assert list(consumer._member.connections.values()) == [connection]
+
+
+def test_an_exception_in_the_middle_of_a_change_costs_the_connection_and_no_record(
+    servers: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost: list[Delivery] = []
+    with ShareConsumer(
+        bootstrap_servers=servers,
+        group_id=GROUP,
+        share_acknowledgement_mode="explicit",
+        max_unacknowledged=10,
+        on_lost=lambda deliveries, _: lost.extend(deliveries),
+    ) as consumer:
+        consumer.subscribe([TOPIC])
+        connection = borrow(consumer, producer)
+        producer.send(TOPIC, b"in hand").result()
+        (held,) = polled(consumer)
+        read = Connection.read_directly
+
+        def interrupted(self: Connection) -> Any:
+            read(self)
+            raise Alarm
+
+        monkeypatch.setattr(Connection, "read_directly", interrupted)
+        producer.send(TOPIC, b"on its way").result()
+        with pytest.raises(Alarm):
+            consumer.poll(GIVE_UP_S)
+        monkeypatch.setattr(Connection, "read_directly", read)
+        found = {one.value: one for one in polled(consumer)}
+        while len(found) < 2:
+            found |= {one.value: one for one in polled(consumer)}
+        assert set(found) == {b"in hand", b"on its way"}
+        assert found[b"in hand"].delivery_count == 2
+        assert lost == [held]
+        assert held.is_lost
+        assert not connection.is_open
+        for each in found.values():
+            each.accept()
+        assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_a_signal_handler_that_calls_the_consumer_in_the_middle_of_a_change_is_told_so(
+    consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borrow(consumer, producer)
+    read = Connection.read_directly
+    refused: list[Exception] = []
+
+    def interrupted(self: Connection) -> Any:
+        if not refused:  # as a handler would, which has interrupted this
+            with pytest.raises(IllegalStateError, match="signal handler") as raised:
+                consumer.poll(0)
+            refused.append(raised.value)
+        return read(self)
+
+    monkeypatch.setattr(Connection, "read_directly", interrupted)
+    producer.send(TOPIC, b"next").result()
+    assert [one.value for one in polled(consumer)] == [b"next"]
+    assert refused
+
+
+def test_a_signal_handler_can_close_in_the_middle_of_a_change(
+    consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    borrow(consumer, producer)
+    read = Connection.read_directly
+
+    def interrupted(self: Connection) -> Any:
+        consumer.close()
+        return read(self)
+
+    monkeypatch.setattr(Connection, "read_directly", interrupted)
+    producer.send(TOPIC, b"next").result()
+    assert consumer.poll(GIVE_UP_S) == []
+    with pytest.raises(IllegalStateError, match="closed"):
+        consumer.poll(0)
+
+
+def test_wakeup_ends_a_wait_for_the_socket_at_once(consumer: ShareConsumer, producer: Producer) -> None:
+    borrow(consumer, producer)
+    waking = threading.Thread(
+        target=lambda: (until("the wait", lambda: is_waiting(consumer)), consumer.wakeup())
+    )
+    waking.start()
+    with pytest.raises(WakeupError):
+        consumer.poll(None)
+    waking.join()
+
+
+def test_another_thread_can_close_a_consumer_whose_connection_is_lent(
+    consumer: ShareConsumer, producer: Producer, servers: str
+) -> None:
+    connection = borrow(consumer, producer)
+    producer.send(TOPIC, b"given back").result()
+    (delivery,) = polled(consumer)
+    thread = threading.Thread(target=consumer.close)
+    thread.start()
+    thread.join(GIVE_UP_S)
+    assert not thread.is_alive()
+    assert not connection.is_open
+    with pytest.raises(IllegalStateError):
+        delivery.accept()
+    with ShareConsumer(bootstrap_servers=servers, group_id=GROUP) as other:
+        other.subscribe([TOPIC])
+        assert [one.value for one in polled(other)] == [b"given back"]
+
+
+def test_a_connection_that_is_cut_while_it_is_lent_is_replaced(
+    consumer: ShareConsumer, producer: Producer
+) -> None:
+    connection = borrow(consumer, producer)
+    producer.send(TOPIC, b"in hand").result()
+    (held,) = polled(consumer)
+    held.accept()
+    assert connection._socket is not None
+    connection._socket.shutdown(socket.SHUT_RDWR)
+    (error,) = consumer.commit_sync().values()
+    assert isinstance(error, KafkaError)
+    assert not connection.is_open
+    (again,) = polled(consumer)
+    assert (again.value, again.delivery_count) == (b"in hand", 2)
+    again.accept()
+    assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_a_response_that_comes_after_the_call_is_read_by_the_background_thread(
+    consumer: ShareConsumer, producer: Producer
+) -> None:
+    """The callback hears of it with the next call; and the loan has ended."""
+    told: list[KafkaError | None] = []
+    consumer.set_acknowledgement_commit_callback(lambda _, error: told.append(error))
+    connection = borrow(consumer, producer)
+    told.clear()
+    producer.send(TOPIC, b"late").result()
+    (delivery,) = polled(consumer)
+    delivery.accept()
+    with pytest.raises(TimeoutError):
+        consumer.commit_sync(0)
+    until("the end of the loan", lambda: not connection.is_lent)
+    until("the response", lambda: not connection.in_flight)
+    assert consumer.poll(0) == []
+    assert told == [None]
+    assert connection.is_open
+
+
+def test_a_response_that_is_not_usual_is_left_to_the_background_thread(
+    consumer: ShareConsumer, producer: Producer
+) -> None:
+    """Two ranges in one response: one record comes again, and a new one with it."""
+    borrow(consumer, producer)
+    producer.send(TOPIC, b"again").result()
+    (delivery,) = polled(consumer)
+    delivery.release()
+    producer.send(TOPIC, b"new").result()
+    found: dict[bytes, int] = {}
+    while len(found) < 2:
+        for one in polled(consumer):
+            found[one.value] = one.delivery_count
+            one.accept()
+    assert found == {b"again": 2, b"new": 1}
+    assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_locks_are_renewed_while_an_application_with_a_lent_connection_computes(servers: str) -> None:
+    """Nobody reads the connection then, until the background thread takes it back."""
+    with (
+        Broker(
+            settings={
+                "headrace.share.initial.rebalance.delay.ms": 0,
+                "group.share.record.lock.duration.ms": 1_000,
+                "group.share.min.record.lock.duration.ms": 1_000,
+                "group.share.heartbeat.interval.ms": 500,
+                "group.share.min.heartbeat.interval.ms": 500,
+            }
+        ) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        admin.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+        with ShareConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id=GROUP,
+            share_acknowledgement_mode="explicit",
+            auto_renew=True,
+        ) as consumer:
+            consumer.subscribe([TOPIC])
+            borrow(consumer, producer)
+            producer.send(TOPIC, b"long work").result()
+            (delivery,) = polled(consumer)
+            first = delivery.lock_deadline
+            heartbeat = consumer._member.metrics._heartbeats
+            beats = heartbeat.count
+            until("three renewals", lambda: delivery.lock_deadline > first + 1.5)
+            assert heartbeat.count > beats
+            assert not delivery.is_lost
+            delivery.accept()
+            assert set(consumer.commit_sync().values()) == {None}
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
+def test_a_fork_leaves_the_lent_connection_to_the_parent(consumer: ShareConsumer, producer: Producer) -> None:
+    connection = borrow(consumer, producer)
+    producer.send(TOPIC, b"the parent's").result()
+    (delivery,) = polled(consumer)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            consumer.close()
+            consumer.poll(0)
+        except IllegalStateError:
+            code = 0
+        finally:
+            os._exit(code)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    delivery.accept()
+    assert set(consumer.commit_sync().values()) == {None}
+    assert connection.is_open
+
+
+def test_a_request_for_which_the_socket_has_no_room_is_written_by_the_background_thread(
+    consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = borrow(consumer, producer)
+    producer.send(TOPIC, b"answered").result()
+    (delivery,) = polled(consumer)
+    delivery.accept()
+
+    class Full:
+        """Takes the first bytes only."""
+
+        def __init__(self, real: socket.socket) -> None:
+            self.real = real
+            self.was_asked = False
+
+        def send(self, frame: bytes) -> int:
+            self.was_asked = True
+            return self.real.send(frame[:10])
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self.real, name)
+
+    assert connection._socket is not None
+    full = Full(connection._socket)
+    monkeypatch.setattr(connection, "_socket", full)
+    assert set(consumer.commit_sync().values()) == {None}
+    assert full.was_asked
+    assert connection.is_open
