@@ -34,10 +34,20 @@ class Alarm(Exception):
 
 @pytest.fixture
 def servers() -> Iterator[str]:
-    with Broker(settings={"headrace.share.initial.rebalance.delay.ms": 0}) as broker:
+    settings = {
+        "headrace.share.initial.rebalance.delay.ms": 0,
+        "group.share.heartbeat.interval.ms": 15_000,  # a heartbeat that is due ends a loan
+    }
+    with Broker(settings=settings) as broker:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
         yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def long_loans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests in which a connection must stay lent, however slow the machine is."""
+    monkeypatch.setattr(direct, "LOAN_S", GIVE_UP_S)
 
 
 @pytest.fixture
@@ -85,6 +95,18 @@ def borrow(consumer: ShareConsumer, producer: Producer) -> Connection:
         assert time.monotonic() < give_up
 
 
+def trips_until(happened: Callable[[], object], consumer: ShareConsumer, producer: Producer) -> None:
+    """Round trips until something has happened in one: some of them are left to the background thread."""
+    give_up = time.monotonic() + GIVE_UP_S
+    while not happened():
+        assert time.monotonic() < give_up
+        producer.send(TOPIC, b"next").result()
+        for delivery in polled(consumer):
+            assert delivery.value == b"next"
+            delivery.accept()
+        assert set(consumer.commit_sync().values()) == {None}
+
+
 def by_signal(disturb: Callable[[], Any], is_time: Callable[[], bool]) -> threading.Thread:
     """A signal handler calls something on the main thread, when it is time."""
     signal.signal(signal.SIGUSR1, lambda *_: disturb())
@@ -113,11 +135,11 @@ def is_waiting(consumer: ShareConsumer) -> bool:
     return consumer._bell._is_selecting
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_round_trips_of_a_busy_application_need_no_other_thread(
     consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Not even once; apart from the time when something is due, such as a heartbeat."""
-    monkeypatch.setattr(direct, "LOAN_S", GIVE_UP_S)
     borrow(consumer, producer)
     asked: list[str] = []
     lend = DirectIO.pump_and_lend
@@ -132,6 +154,7 @@ def test_round_trips_of_a_busy_application_need_no_other_thread(
     assert len(asked) < 10
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_an_exception_while_a_poll_waits_for_the_socket_loses_nothing(
     consumer: ShareConsumer, producer: Producer
 ) -> None:
@@ -147,6 +170,7 @@ def test_an_exception_while_a_poll_waits_for_the_socket_loses_nothing(
     assert list(consumer._member.connections.values()) == [connection]
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_an_exception_in_the_middle_of_a_change_costs_the_connection_and_no_record(
     servers: str, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,9 +193,15 @@ def test_an_exception_in_the_middle_of_a_change_costs_the_connection_and_no_reco
             raise Alarm
 
         monkeypatch.setattr(Connection, "read_directly", interrupted)
-        producer.send(TOPIC, b"on its way").result()
+
+        def poll_on() -> None:
+            while True:
+                producer.send(TOPIC, b"on its way").result()
+                for delivery in polled(consumer):  # if it was left to the background thread
+                    delivery.accept()
+
         with pytest.raises(Alarm):
-            consumer.poll(GIVE_UP_S)
+            poll_on()
         monkeypatch.setattr(Connection, "read_directly", read)
         found = {one.value: one for one in polled(consumer)}
         while len(found) < 2:
@@ -186,6 +216,7 @@ def test_an_exception_in_the_middle_of_a_change_costs_the_connection_and_no_reco
         assert set(consumer.commit_sync().values()) == {None}
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_a_signal_handler_that_calls_the_consumer_in_the_middle_of_a_change_is_told_so(
     consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,11 +232,10 @@ def test_a_signal_handler_that_calls_the_consumer_in_the_middle_of_a_change_is_t
         return read(self)
 
     monkeypatch.setattr(Connection, "read_directly", interrupted)
-    producer.send(TOPIC, b"next").result()
-    assert [one.value for one in polled(consumer)] == [b"next"]
-    assert refused
+    trips_until(lambda: refused, consumer, producer)
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_a_signal_handler_can_close_in_the_middle_of_a_change(
     consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,12 +247,18 @@ def test_a_signal_handler_can_close_in_the_middle_of_a_change(
         return read(self)
 
     monkeypatch.setattr(Connection, "read_directly", interrupted)
-    producer.send(TOPIC, b"next").result()
-    assert consumer.poll(GIVE_UP_S) == []
+    found: list[Delivery] = []
+    while consumer._closing is None:
+        for delivery in found:  # if it was left to the background thread
+            delivery.accept()
+        producer.send(TOPIC, b"next").result()
+        found = consumer.poll(GIVE_UP_S)
+    assert found == []
     with pytest.raises(IllegalStateError, match="closed"):
         consumer.poll(0)
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_wakeup_ends_a_wait_for_the_socket_at_once(consumer: ShareConsumer, producer: Producer) -> None:
     borrow(consumer, producer)
     waking = threading.Thread(
@@ -234,6 +270,7 @@ def test_wakeup_ends_a_wait_for_the_socket_at_once(consumer: ShareConsumer, prod
     waking.join()
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_another_thread_can_close_a_consumer_whose_connection_is_lent(
     consumer: ShareConsumer, producer: Producer, servers: str
 ) -> None:
@@ -252,6 +289,7 @@ def test_another_thread_can_close_a_consumer_whose_connection_is_lent(
         assert [one.value for one in polled(other)] == [b"given back"]
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_a_connection_that_is_cut_while_it_is_lent_is_replaced(
     consumer: ShareConsumer, producer: Producer
 ) -> None:
@@ -284,12 +322,12 @@ def test_a_response_that_comes_after_the_call_is_read_by_the_background_thread(
     with pytest.raises(TimeoutError):
         consumer.commit_sync(0)
     until("the end of the loan", lambda: not connection.is_lent)
-    until("the response", lambda: not connection.in_flight)
-    assert consumer.poll(0) == []
+    until("the response", lambda: consumer.poll(0) == [] and bool(told))
     assert told == [None]
     assert connection.is_open
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_a_response_that_is_not_usual_is_left_to_the_background_thread(
     consumer: ShareConsumer, producer: Producer
 ) -> None:
@@ -314,8 +352,8 @@ def test_locks_are_renewed_while_an_application_with_a_lent_connection_computes(
         Broker(
             settings={
                 "headrace.share.initial.rebalance.delay.ms": 0,
-                "group.share.record.lock.duration.ms": 1_000,
-                "group.share.min.record.lock.duration.ms": 1_000,
+                "group.share.record.lock.duration.ms": 3_000,
+                "group.share.min.record.lock.duration.ms": 3_000,
                 "group.share.heartbeat.interval.ms": 500,
                 "group.share.min.heartbeat.interval.ms": 500,
             }
@@ -337,7 +375,7 @@ def test_locks_are_renewed_while_an_application_with_a_lent_connection_computes(
             first = delivery.lock_deadline
             heartbeat = consumer._member.metrics._heartbeats
             beats = heartbeat.count
-            until("three renewals", lambda: delivery.lock_deadline > first + 1.5)
+            until("a renewal", lambda: delivery.lock_deadline > first + 1.0)
             assert heartbeat.count > beats
             assert not delivery.is_lost
             delivery.accept()
@@ -366,13 +404,11 @@ def test_a_fork_leaves_the_lent_connection_to_the_parent(consumer: ShareConsumer
     assert connection.is_open
 
 
+@pytest.mark.usefixtures("long_loans")
 def test_a_request_for_which_the_socket_has_no_room_is_written_by_the_background_thread(
     consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = borrow(consumer, producer)
-    producer.send(TOPIC, b"answered").result()
-    (delivery,) = polled(consumer)
-    delivery.accept()
 
     class Full:
         """Takes the first bytes only."""
@@ -391,6 +427,5 @@ def test_a_request_for_which_the_socket_has_no_room_is_written_by_the_background
     assert connection._socket is not None
     full = Full(connection._socket)
     monkeypatch.setattr(connection, "_socket", full)
-    assert set(consumer.commit_sync().values()) == {None}
-    assert full.was_asked
+    trips_until(lambda: full.was_asked, consumer, producer)
     assert connection.is_open

@@ -38,6 +38,9 @@ class BackgroundLoop:
         self.loop = _new_loop()
         self._pid = os.getpid()
         self._is_closed = False
+        self._has_ended = False
+        """Set by the thread itself: Thread.is_alive says so of a running thread, too, once an exception from a signal
+        handler has interrupted it."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -97,7 +100,7 @@ class BackgroundLoop:
 
     def require_usable(self) -> None:
         self.require_own_process()
-        if self._is_closed or not self._thread.is_alive():
+        if self._is_closed or self._has_ended:
             raise IllegalStateError("this client is closed; make a new one")
         if self.is_this_thread:
             raise IllegalStateError(
@@ -113,6 +116,7 @@ class BackgroundLoop:
                 task.cancel()
             with contextlib.suppress(Exception):
                 self.loop.run_until_complete(_gather_tasks(self.loop))
+            self._has_ended = True
             self.loop.close()
 
 

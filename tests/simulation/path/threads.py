@@ -168,6 +168,8 @@ class Stress:
         self.ones: dict[Acquisition, Any] = {}
         self.consumer: ShareConsumer | None = None
         self.disturb: Callable[[], None] | None = None
+        self.is_checking = False
+        """What is interrupted now would be the model, not the client."""
 
     def report(self, violation: Violation) -> None:
         if self.violation is None:
@@ -272,9 +274,11 @@ class Stress:
 
         def settled(answers: Any) -> None:
             """Told again from the beginning when it was interrupted: what was heard then is not news."""
+            self.is_checking = True
             news = [one for one in answers if id(one) not in heard]
             heard.update((id(one), one) for one in news)
             self.guard(self.path.settled, news)
+            self.is_checking = False
             consumption.settled(answers)
 
         def lost(losses: Any) -> None:
@@ -397,7 +401,7 @@ class Stress:
             return
         while frame is not None and CLIENT not in frame.f_code.co_filename:
             frame = frame.f_back
-        if frame is None or frame.f_code.co_name in LAST_STEPS:
+        if frame is None or frame.f_code.co_name in LAST_STEPS or self.is_checking:
             return
         self.stats.events["disturbed by a signal"] += 1
         disturb()
@@ -509,8 +513,11 @@ class Disturbed:
 
 
 def _is_with(frame: FrameType) -> bool:
-    """No signal handler runs between the end of a `with` and the release of its lock. A tracer does."""
-    return linecache.getline(frame.f_code.co_filename, frame.f_lineno).lstrip().startswith("with ")
+    """No signal handler runs between the taking of a lock and the body of a `with`, which here may be a `try`, nor
+    between the end of the body and the release of the lock. A tracer does."""
+    file, number = frame.f_code.co_filename, frame.f_lineno
+    line, before = (linecache.getline(file, each).strip() for each in (number, number - 1))
+    return line.startswith("with ") or (line == "try:" and before.startswith("with "))
 
 
 def main() -> int:

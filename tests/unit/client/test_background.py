@@ -146,3 +146,15 @@ def test_a_forked_process_is_told_to_make_its_own(loop: BackgroundLoop) -> None:
         os._exit(2)
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
+
+
+def test_a_thread_that_threading_believes_to_have_ended_is_used_as_long_as_it_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An exception from a signal handler within `Thread.is_alive` makes that say False for good."""
+    background = BackgroundLoop()
+    try:
+        monkeypatch.setattr(background._thread, "is_alive", lambda: False)
+        assert background.run(asyncio.sleep(0, "done")) == "done"
+    finally:
+        background.close()
