@@ -20,6 +20,7 @@ from headrace.client.connection import Connection
 from headrace.client.delivery import Delivery
 from headrace.client.direct import DirectIO
 from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.client.member import now_ms
 from headrace.wire.errors import KafkaError
 
 TOPIC, GROUP = "orders", "g"
@@ -429,3 +430,152 @@ def test_a_request_for_which_the_socket_has_no_room_is_written_by_the_background
     monkeypatch.setattr(connection, "_socket", full)
     trips_until(lambda: full.was_asked, consumer, producer)
     assert connection.is_open
+
+
+def test_a_runtime_error_of_a_signal_handler_ends_a_wait_for_the_socket(
+    consumer: ShareConsumer, producer: Producer
+) -> None:
+    """It must not be taken for an error of the wait itself."""
+
+    def stop() -> None:
+        raise RuntimeError("stop")
+
+    connection = borrow(consumer, producer)
+    thread = by_signal(stop, lambda: is_waiting(consumer))
+    with pytest.raises(RuntimeError, match="stop"):
+        consumer.poll(GIVE_UP_S)
+    thread.join()
+    assert connection.is_open
+
+
+class Interrupted:
+    """A socket in whose calls a signal arrives: the handler runs when the system has done its work."""
+
+    def __init__(self, real: socket.socket, name: str) -> None:
+        self.real = real
+        self.name = name
+        self.is_over = False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self.real, name)
+        if name != self.name or self.is_over:
+            return found
+
+        def call(*given: Any) -> Any:
+            result = found(*given)
+            self.is_over = True
+            signal.raise_signal(signal.SIGUSR1)
+            return result
+
+        return call
+
+
+@pytest.mark.parametrize("name", ["send", "recv_into"])
+def test_a_timeout_error_of_a_signal_handler_is_not_taken_for_one_of_the_socket(
+    consumer: ShareConsumer, producer: Producer, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Many programs raise TimeoutError from SIGALRM, and it is an OSError."""
+
+    def stop(*_: object) -> None:
+        raise TimeoutError("stop")
+
+    connection = borrow(consumer, producer)
+    signal.signal(signal.SIGUSR1, stop)
+    assert connection._socket is not None
+    interrupted = Interrupted(connection._socket, name)
+    monkeypatch.setattr(connection, "_socket", interrupted)
+
+    def work() -> None:
+        while not interrupted.is_over:  # the background thread may have it, now and then
+            producer.send(TOPIC, b"x").result()
+            for one in polled(consumer):
+                one.accept()
+            consumer.commit_sync()
+
+    with pytest.raises(TimeoutError, match="stop"):
+        work()
+    producer.send(TOPIC, b"after").result()
+    found: set[bytes] = set()
+    while b"after" not in found:
+        for one in polled(consumer):
+            found.add(one.value)
+            one.accept()
+    assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_locks_that_came_to_the_application_are_watched_when_the_loan_has_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Also when nothing else is due before they end, not even a heartbeat."""
+    monkeypatch.setattr(direct, "LOAN_S", 0.2)
+    with (
+        Broker(
+            settings={
+                "headrace.share.initial.rebalance.delay.ms": 0,
+                "group.share.record.lock.duration.ms": 1_000,
+                "group.share.min.record.lock.duration.ms": 1_000,
+                "group.share.heartbeat.interval.ms": 15_000,
+            }
+        ) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+        Producer(bootstrap_servers=broker.bootstrap_servers) as producer,
+    ):
+        admin.set_group_config(GROUP, {"share.auto.offset.reset": "earliest"})
+        with ShareConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id=GROUP,
+            share_acknowledgement_mode="explicit",
+            auto_renew=True,
+        ) as consumer:
+            consumer.subscribe([TOPIC])
+            borrow(consumer, producer)
+            member = consumer._member
+            found: list[Delivery] = []
+            give_up = time.monotonic() + GIVE_UP_S
+            while True:
+                for each in found:
+                    each.accept()
+                consumer.commit_sync()
+                until("nothing is due", lambda: member._timer_ms > now_ms() + 3_000)
+                sending = threading.Thread(
+                    target=lambda: (
+                        until("the wait", lambda: is_waiting(consumer)),
+                        producer.send(TOPIC, b"long work").result(),
+                    )
+                )
+                sending.start()
+                found = polled(consumer)
+                sending.join()
+                if member._timer_ms > now_ms() + 2_000:
+                    break  # the background thread knows nothing of the lock
+                assert time.monotonic() < give_up
+            (delivery,) = found
+            first = delivery.lock_deadline
+            until("two renewals", lambda: delivery.lock_deadline > first + 0.8)
+            assert not delivery.is_lost
+            delivery.accept()
+            assert set(consumer.commit_sync().values()) == {None}
+
+
+def test_one_of_several_lent_connections_that_has_ended_does_not_end_every_wait(
+    consumer: ShareConsumer, producer: Producer, servers: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(direct, "LOAN_S", GIVE_UP_S)
+    connection = borrow(consumer, producer)
+    member, borrower, loop = consumer._member, consumer._direct, consumer._background
+
+    async def open_another() -> Connection:
+        another = await Connection.open(connection.address, consumer.settings)
+        assert another.lend(member.lock, direct.API_KEYS)
+        with member.lock:
+            borrower._watch([*borrower._lent, (2, another)])
+        return another
+
+    another = loop.run(open_another())
+    loop.run(another.close())
+    waits: list[float] = []
+    wait = borrower.wait
+    monkeypatch.setattr(borrower, "wait", lambda timeout_s: (waits.append(timeout_s), wait(timeout_s)))
+    assert connection.is_lent
+    assert consumer.poll(0.5) == []
+    assert 1 <= len(waits) < 20

@@ -278,6 +278,8 @@ class Connection(asyncio.BufferedProtocol):
             shared = transport.get_extra_info("socket")
             self._socket = socket.socket(fileno=os.dup(shared.fileno()))
             self._socket.setblocking(False)
+        if self._timer is None:  # a borrower sets none: no request of its own can be due earlier
+            self._set_timer(self._loop.time() + self._settings.request_timeout_ms / 1000)
         transport.pause_reading()
         with lock:
             self._loan, self.is_lent = lock, True
@@ -312,7 +314,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def drop(self) -> None:
         """Ends it, and nobody hears of the requests that wait, nor of their answers."""
-        self._waiting.clear()
+        waiting, self._waiting = self._waiting, {}
+        for each in waiting.values():
+            if each.answer is not None:
+                each.answer.cancel()  # whoever awaits it would never end
         self._unanswered, self._unwritten, self._why_returned = (), b"", None
         self._end(self._lost("it was closed here"))
 
@@ -335,9 +340,13 @@ class Connection(asyncio.BufferedProtocol):
         self.last_used = now
         try:
             written = self._socket.send(frame)
-        except BlockingIOError:
+        except BlockingIOError as error:
+            if is_from_handler(error):
+                raise
             written = 0
         except OSError as error:
+            if is_from_handler(error):
+                raise
             self._why_returned = self._lost(f"the broker closed the connection ({error})")
             self.give_back()
             return False
@@ -352,9 +361,13 @@ class Connection(asyncio.BufferedProtocol):
         assert self._socket is not None
         try:
             count = self._socket.recv_into(self._incoming.space())
-        except BlockingIOError:
+        except BlockingIOError as error:
+            if is_from_handler(error):
+                raise
             return []
-        except OSError:
+        except OSError as error:
+            if is_from_handler(error):
+                raise
             count = 0
         if not count:  # which the loop will see as well
             self.give_back()
@@ -640,6 +653,15 @@ class Connection(asyncio.BufferedProtocol):
         )
         assert isinstance(error, UnsupportedVersionError)
         return error
+
+
+def is_from_handler(error: BaseException) -> bool:
+    """A signal handler has raised it during a system call of the function that catches it, which has not failed.
+
+    TimeoutError, for example, is an OSError. What the call itself raises has no frames below that of its caller.
+    """
+    trace = error.__traceback__
+    return trace is not None and trace.tb_next is not None
 
 
 def _reason(error: OSError) -> str:

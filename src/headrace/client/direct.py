@@ -27,7 +27,7 @@ import time
 from collections.abc import Sequence
 from functools import partial
 
-from headrace.client.connection import Connection
+from headrace.client.connection import Connection, is_from_handler
 from headrace.client.core.acknowledgements import Commit
 from headrace.client.core.member import Send
 from headrace.client.core.usual import UsualFetch
@@ -57,8 +57,11 @@ class Bell:
         with contextlib.suppress(RuntimeError):  # it rings already
             self._lock.release()
         if self._is_selecting and self._ears is not None:
-            with contextlib.suppress(OSError):  # it is full, or closed
+            try:
                 self._ears[0].send(b"\0")
+            except OSError as error:  # it is full, or closed
+                if is_from_handler(error):
+                    raise
 
     def ring_for(self, _: object) -> None:
         self.ring()
@@ -80,18 +83,30 @@ class Bell:
             for each in self._ears:
                 each.close()
 
-    def select(self, poller: "select.poll", timeout_s: float) -> Sequence[tuple[int, int]]:
-        """Waits for the bell, which is among what the poller looks at, and for all else in it."""
+    def select(self, poller: "select.poll", timeout_s: float) -> Sequence[tuple[int, int]] | None:
+        """Waits for the bell, which is among what the poller looks at, and for all else in it.
+
+        None: a signal handler has interrupted another wait with this poller, and calls the consumer itself.
+        """
+        is_nested = False
         self._is_selecting = True
         try:
             if self._lock.acquire(blocking=False):  # it has rung before anybody could know of this wait
                 return ()
             ready = poller.poll(timeout_s * 1000)
+        except RuntimeError as error:
+            if is_from_handler(error):
+                raise
+            is_nested = True
+            return None
         finally:
-            self._is_selecting = False
+            self._is_selecting = is_nested
         if ready and (len(ready) > 1 or ready[0][0] == self._ear) and self._ears is not None:
-            with contextlib.suppress(OSError):
+            try:
                 self._ears[1].recv(4096)
+            except OSError as error:
+                if is_from_handler(error):
+                    raise
             self._lock.acquire(blocking=False)
         return ready
 
@@ -118,34 +133,43 @@ class DirectIO:
         member.pump()
         if not member.is_open:
             return
-        lent = [
-            (node_id, one) for node_id, one in member.connections.items() if one.lend(member.lock, API_KEYS)
-        ]
-        if not lent:
-            return
-        poller = select.poll()
-        poller.register(self._bell.open(), select.POLLIN)
-        for _, one in lent:
-            poller.register(one.fileno(), select.POLLIN)
-        self._until = time.monotonic() + LOAN_S
-        self._lent, self._poller = lent, poller
+        with member.lock:
+            lent = [
+                (node_id, one)
+                for node_id, one in member.connections.items()
+                if one.lend(member.lock, API_KEYS)
+            ]
+            if not lent:
+                return
+            self._until = time.monotonic() + LOAN_S
+            self._watch(lent)
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(LOAN_S, self._check)
         self._bell.ring()
 
+    def _watch(self, lent: Sequence[tuple[int, Connection]]) -> None:
+        """Under the lock: the next waits are for these and for the bell."""
+        poller = select.poll()
+        poller.register(self._bell.open(), select.POLLIN)
+        for _, one in lent:
+            poller.register(one.fileno(), select.POLLIN)
+        self._lent, self._poller = lent, poller
+
     def _check(self) -> None:
-        """Ends the loan of an application that is busy elsewhere. Looks at the clock on behalf of one that is not."""
+        """Ends the loan of an application that is busy elsewhere. Looks at the clock on behalf of one that is not.
+
+        After a loan, however it has ended, the member's own timer is set for the locks that have come with it.
+        """
         self._timer = None
         member = self._member
-        if member.is_torn or self._core.is_due(now_ms=now_ms()):
-            member.pump()
-        if not self.is_lent:
-            return
-        if time.monotonic() >= self._until:
+        is_over = not self.is_lent or time.monotonic() >= self._until
+        if is_over:
             for _, connection in self._lent:
                 connection.take_back()
-            return
-        self._timer = asyncio.get_running_loop().call_later(LOAN_S, self._check)
+        if is_over or member.is_torn or self._core.is_due(now_ms=now_ms()):
+            member.pump()
+        if not is_over:
+            self._timer = asyncio.get_running_loop().call_later(LOAN_S, self._check)
 
     # On the application's thread
 
@@ -193,9 +217,8 @@ class DirectIO:
             self._bell.wait(timeout_s)
             return
         self._until = time.monotonic() + timeout_s + LOAN_S
-        try:
-            ready = self._bell.select(self._poller, timeout_s)
-        except RuntimeError:  # a signal handler has interrupted another wait, and calls the consumer itself
+        ready = self._bell.select(self._poller, timeout_s)
+        if ready is None:
             self._bell.wait(timeout_s)
             return
         now = time.monotonic()
@@ -216,9 +239,10 @@ class DirectIO:
                 return
             is_usual = core.is_usual(now_ms=now_ms)
             member.is_torn = True
-            for node_id, connection in self._lent:
-                if not connection.is_lent:
-                    continue
+            lent = [each for each in self._lent if each[1].is_lent]
+            if len(lent) < len(self._lent):  # the others may be closed, and would end every wait
+                self._watch(lent)
+            for node_id, connection in lent:
                 if not (is_usual and core.is_usual_from(node_id)):
                     connection.give_back()
                     continue
