@@ -14,7 +14,7 @@ from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
 from headrace.client.member import Arrival, AsyncShareMember, now_ms
 from headrace.spark import checkpoint
-from headrace.spark.acquirer import IDLE_S, Acquirer
+from headrace.spark.acquirer import IDLE_S, MORE_PART, MORE_S, Acquirer
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -263,6 +263,23 @@ def test_the_offset_log_is_synced_while_the_micro_batch_runs(
     driver.log(end)
     wait_for(lambda: "offsets/0" in done)
     assert "accepted" not in done
+
+
+def test_a_micro_batch_waits_for_more_only_for_a_part_of_the_time_that_the_last_one_took(
+    opened: Open, queue: Queue
+) -> None:
+    """Else a slow one makes the next wait for as many records, and so on."""
+    queue.send(10)
+    driver = opened()
+    end = driver.latest(initial(queue), None)
+    began = time.monotonic()
+    driver.log(end)
+    queue.send(10)
+    later = driver.latest(end, None)
+    took_s = time.monotonic() - began
+    assert later != end
+    assert driver._acquirer is not None
+    assert driver._acquirer.more_s <= max(MORE_S, MORE_PART * took_s)
 
 
 def test_a_source_without_records_does_not_hold_up_the_others_of_its_query(

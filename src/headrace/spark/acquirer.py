@@ -43,7 +43,9 @@ RECORDS_PER_FETCH = 50_000
 MORE_S = 0.02
 """How long a micro-batch that is smaller than the last one waits for more: as long as a fetch that finds some."""
 MORE_S_MAX = 0.5
-"""And how long it does so while more and more comes."""
+"""And how long it does so while more and more comes,"""
+MORE_PART = 0.2
+"""or this part of the time that the last micro-batch took: else one that was slow once would make all others slow."""
 LOOK_AGAIN_S = 0.1
 """How often a trigger that waits looks for changes that nobody tells it of."""
 LOOK_S = 5.0
@@ -96,6 +98,8 @@ class Acquirer:
         self.bytes_per_record = 0.0
         self.delivery_limit: int | None = None
         """After so many deliveries the broker gives a record up; None when it does not tell."""
+        self.more_s = MORE_S_MAX
+        """How long a micro-batch waits for more, while more and more comes."""
         self.window = 0
         """How many records the group may lock at a time, in all partitions together."""
         self._options = options
@@ -257,7 +261,7 @@ class Acquirer:
 
     async def _gather(self, limits: Limits, wanted: int | None) -> None:
         """Waits as long as more comes, up to what is wanted."""
-        until_ms = now_ms() + 1000 * MORE_S_MAX
+        until_ms = now_ms() + 1000 * self.more_s
         while not self._has(RECORDS_HELD if wanted is None else wanted, limits):
             if not await self._change(min(MORE_S, (until_ms - now_ms()) / 1000)):
                 return

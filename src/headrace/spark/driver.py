@@ -27,7 +27,7 @@ from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.member import now_ms
 from headrace.client.settings import INT_MAX
-from headrace.spark.acquirer import Acquirer
+from headrace.spark.acquirer import MORE_PART, MORE_S, MORE_S_MAX, Acquirer
 from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import (
     CURE,
@@ -343,10 +343,11 @@ class Driver:
         return acquirer
 
     async def _look_at_pace(self, acquirer: Acquirer) -> None:
-        """How fast the query is decides how much is accepted ahead of it."""
+        """How fast the query is decides how much is accepted ahead of it, and how long it waits for more."""
         asked_ms, self._asked_ms = self._asked_ms, now_ms()
         if self._took_ms is not None:
             took_ms, self._took_ms = self._took_ms, None
+            acquirer.more_s = min(max(MORE_S, MORE_PART * took_ms / 1000), MORE_S_MAX)
             self._ahead.ran(self._last_count, took_ms, self._asked_ms - asked_ms, acquirer.window)
 
     async def _begin_to_take(self, acquirer: Acquirer) -> None:

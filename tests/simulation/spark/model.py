@@ -166,6 +166,7 @@ class Spark(Path):
     # 2. Tasks
 
     def read(self, run: Run, offset: AcquiredOffset, rows: set[Row]) -> None:
+        self.note_members()  # one that is stopped settles what it has read when it has no driver any more
         wanted = _spots(offset)
         got = {row.spot: row for row in rows}
         missing = {spot for spot in wanted - got.keys() if self.value_of(spot) is not None}
