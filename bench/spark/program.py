@@ -7,18 +7,22 @@ each step that is done). Spark prints to standard output and error, so the figur
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from bench.spark.steps import AHEAD, HANDOFF, SOURCE_OF_SPARK, SPARK_SHORT_WAIT, Step
+from headrace import Producer
 from headrace.spark import register
 
 STEP_S = 240
+WARM_UP_RECORDS = 400
+"""Of a step that sends records, the first ones, which are not counted."""
 CORES = 16
 """More than the machine has: slow work waits, it does not compute. Fast work gets two tasks anyway."""
 
@@ -37,7 +41,9 @@ def main() -> None:
     register(spark)
     with Path(plan["results"]).open("w") as results:
         for found in plan["steps"]:
-            ran = run_step(spark, Step(**found), plan["bootstrap_servers"], Path(plan["folder"]))
+            step = Step(**found)
+            run = run_sending if step.per_second else run_step
+            ran = run(spark, step, plan["bootstrap_servers"], Path(plan["folder"]))
             results.write(json.dumps(ran) + "\n")
             results.flush()
     spark.stop()
@@ -70,6 +76,46 @@ def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Pa
     if rows != step.records:
         raise AssertionError(f"{step} read {rows} records")
     return {"batches": batches, "wall_s": wall_s}
+
+
+def run_sending(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
+    """Sends records at a steady rate, with the time in them, to a query with the default trigger."""
+    name = f"spark-{uuid4().hex[:8]}"
+    checkpoint = str(folder / name)
+    sent, came = step.records + WARM_UP_RECORDS, dict[int, float]()
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        values = [bytes(row.value) for row in batch.select("value").collect()]
+        now = time.time()
+        for value in values:
+            number, at = value.split()
+            came[int(number)] = 1000 * (now - float(at))
+
+    stream = _stream(spark, step, bootstrap_servers, group=name, checkpoint=checkpoint)
+    began = time.perf_counter()
+    query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+    try:
+        with Producer(bootstrap_servers=bootstrap_servers, linger_ms=0) as producer:
+            producer.send(step.topic, f"-1 {time.time()}").result(STEP_S)
+            _await(lambda: -1 in came, query)
+            start = time.perf_counter()
+            for number in range(sent):
+                time.sleep(max(0.0, start + number / step.per_second - time.perf_counter()))
+                producer.send(step.topic, f"{number} {time.time()}")
+            producer.flush()
+        _await(lambda: len(came) > sent, query)
+    finally:
+        query.stop()
+    latencies = [came[number] for number in range(WARM_UP_RECORDS, sent)]
+    return {"batches": [], "wall_s": time.perf_counter() - began, "latencies_ms": latencies}
+
+
+def _await(condition: Callable[[], bool], query: StreamingQuery) -> None:
+    deadline = time.monotonic() + STEP_S
+    while not condition():
+        if query.exception() is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the query does not get on: {query.exception() or query.status}")
+        time.sleep(0.05)
 
 
 def _stream(

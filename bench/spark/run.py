@@ -74,6 +74,16 @@ WINDOW = Measure(
     {COMMIT: Target(REFERENCE, 1.0), HANDOFF: Target(REFERENCE, 1.0), AHEAD: Target(REFERENCE, 1.0)},
 )
 CEILING = Measure("default window: locks x partitions / trigger time", "rows/s", True)
+LATENCY_RATE, LATENCY_RECORDS, LATENCY_ROUNDS_MAX = 200, 2_000, 2
+LATENCY = {
+    part: Measure(
+        f"send to sink, {LATENCY_RATE} records/s, {name}",
+        "ms",
+        False,
+        {COMMIT: Target(REFERENCE, 1.0), HANDOFF: Target(REFERENCE, 1.0)},
+    )
+    for part, name in ((0.5, "median"), (0.99, "99th percentile"))
+}
 SLOW = {tasks: Measure(f"{SLOW_MS} ms a record, {tasks} tasks", "rows/s", True) for tasks in TASKS}
 
 
@@ -126,7 +136,7 @@ def _fitting_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, St
         ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
         for each in _turns(contenders, rounds)
     ]
-    return steps + _slow_steps(contenders, rounds)
+    return steps + _latency_steps(contenders, rounds) + _slow_steps(contenders, rounds)
 
 
 def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
@@ -142,6 +152,23 @@ def _window_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Ste
     return steps + [
         ("small", Step(contender=each, topic="small", records=SMALL_RECORDS, per_trigger=SMALL_BATCH))
         for each in _turns(contenders, rounds)
+    ]
+
+
+def _latency_steps(contenders: Sequence[str], rounds: int) -> list[tuple[str, Step]]:
+    """Each has a topic of its own, which is empty when its query starts."""
+    turns = _turns(contenders, min(rounds, LATENCY_ROUNDS_MAX))
+    return [
+        (
+            "latency",
+            Step(
+                contender=each,
+                topic=f"latency-{number}",
+                records=LATENCY_RECORDS,
+                per_second=LATENCY_RATE,
+            ),
+        )
+        for number, each in enumerate(turns)
     ]
 
 
@@ -172,9 +199,12 @@ def _run_on(
     say: Callable[[str], None],
 ) -> None:
     say(f"spark: {broker.name}: topics are filled")
-    for topic, records in {step.topic: step.records for _, step in steps}.items():
+    filled = {step.topic: 0 if step.per_second else step.records for _, step in steps}
+    for topic, records in filled.items():
         with Connection(broker.bootstrap_servers) as admin:
             create_topic(admin, topic, partitions=PARTITIONS)
+        if not records:
+            continue
         run_client(
             "share",
             "fill",
@@ -205,6 +235,9 @@ def _add(contest: Contest, setting: str, purpose: str, step: Step, ran: Ran) -> 
         contest.add(WINDOW, setting, step.contender, rate)
         if step.contender == COMMIT:
             contest.add(CEILING, setting, step.contender, LOCKS * PARTITIONS * 1000 / ran.trigger_ms)
+    elif purpose == "latency":
+        for part, measure in LATENCY.items():
+            contest.add(measure, setting, step.contender, ran.latency_ms(part))
     elif purpose == "slow":
         assert step.tasks is not None
         contest.add(SLOW[step.tasks], setting, step.contender, ran.steady_rate)

@@ -26,6 +26,8 @@ class Step:
     """Into how many tasks each is cut, by `minPartitions`."""
     record_ms: int = 0
     """How long the work on a record waits."""
+    per_second: int = 0
+    """Another kind of step: the topic is empty, and `records` are sent to it at this rate while the query runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +45,17 @@ class Ran:
 
     batches: tuple[MicroBatch, ...]
     wall_s: float
+    latencies_ms: tuple[float, ...] = ()
+    """From the call of `send` to the sink, of each record, where records were sent while the query ran."""
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Ran":
-        return cls(tuple(MicroBatch(*each) for each in found["batches"]), found["wall_s"])
+        batches = tuple(MicroBatch(*each) for each in found["batches"])
+        return cls(batches, found["wall_s"], tuple(found.get("latencies_ms", ())))
+
+    def latency_ms(self, part: float) -> float:
+        """What this part of the records did not exceed: 0.5 for the median."""
+        return sorted(self.latencies_ms)[int(part * (len(self.latencies_ms) - 1))]
 
     @property
     def rows(self) -> int:
