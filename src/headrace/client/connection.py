@@ -7,11 +7,6 @@ handed over inside the transport's callback: no task, no queue and no stream lie
 A connection ends once and for good: when either side closes it, when an answer is late (what comes behind it would
 be late too), and when bytes come that are no answer. Then every waiting request fails with `ConnectionLost`:
 whether the broker did what was asked is unknown, and it is for the caller to know whether asking again is safe.
-
-Lending. The loop can lend a plaintext connection to another thread, which then reads and writes the socket itself: see
-`direct.py`. There is one owner at any time. The loop lends (`lend`) and takes back (`take_back`) as it likes, and does
-so before it touches the connection. The borrower can only return it (`give_back`), with what it has read and cannot
-deal with. A lock of the borrower's is around every use of a lent connection and around both changes of owner.
 """
 
 import asyncio
@@ -22,9 +17,7 @@ import re
 import socket
 import ssl
 import struct
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
 from headrace.client.errors import (
@@ -111,18 +104,6 @@ class Connection(asyncio.BufferedProtocol):
         self._is_proven = False
         self._relogin: asyncio.TimerHandle | None = None
         self._logging_in: asyncio.Task[None] | None = None
-        self._socket: socket.socket | None = None
-        """The same socket, for a borrower; made when the connection is lent for the first time."""
-        self._loan: AbstractContextManager[Any] | None = None
-        """The lock of whoever has borrowed the connection."""
-        self.is_lent = False
-        """A borrower may use it. If not, and there is a loan, it is on its way back."""
-        self._unanswered: Sequence[bytes] = ()
-        """Frames that a borrower has read and left to the loop."""
-        self._unwritten: bytes | bytearray = b""
-        """What the socket had no room for when a borrower wrote it."""
-        self._why_returned: KafkaError | None = None
-        """Why the connection cannot be used any more."""
 
     @classmethod
     async def open(
@@ -214,8 +195,6 @@ class Connection(asyncio.BufferedProtocol):
         """
         if self._logging_in is not None or self._why_closed is not None or self._transport is None:
             return False
-        if self._loan is not None:
-            self.take_back()
         version = self.version_of(request.API_KEY, version_max=version_max)
         self._write(request, version, self._settings.request_timeout_ms, None, on_done, is_short)
         return True
@@ -225,7 +204,6 @@ class Connection(asyncio.BufferedProtocol):
         if not self.is_ready:
             raise self._lost()
         assert self._transport is not None
-        self.take_back()
         _, frame = self._frame(request, self.version_of(request.API_KEY))
         self._transport.write(frame)
         self.last_used = self._loop.time()
@@ -250,154 +228,7 @@ class Connection(asyncio.BufferedProtocol):
             with contextlib.suppress(OSError), socket.socket(fileno=os.dup(transport_socket.fileno())) as own:
                 own.shutdown(socket.SHUT_RDWR)
 
-    # Lending: on the loop's thread
-
-    def lend(self, lock: AbstractContextManager[Any], api_keys: Sequence[int]) -> bool:
-        """Leaves reading and writing to another thread; False when that cannot be.
-
-        The borrower uses the connection under that lock, and sends requests of these APIs. Bytes that TLS or the
-        transport hold back are out of its reach, and so is logging in again.
-        """
-        transport = self._transport
-        if (
-            sys.platform == "win32"  # whose loop has always begun to read already
-            or transport is None
-            or not self.is_ready
-            or self._settings.security_protocol is not SecurityProtocol.PLAINTEXT
-            or transport.get_write_buffer_size()
-        ):
-            return False
-        if self._loan is not None:
-            return self.is_lent
-        try:
-            for api_key in api_keys:
-                self.version_of(api_key)
-        except UnsupportedVersionError:
-            return False
-        if self._socket is None:
-            shared = transport.get_extra_info("socket")
-            self._socket = socket.socket(fileno=os.dup(shared.fileno()))
-            self._socket.setblocking(False)
-        if self._timer is None:  # a borrower sets none: no request of its own can be due earlier
-            self._set_timer(self._loop.time() + self._settings.request_timeout_ms / 1000)
-        transport.pause_reading()
-        with lock:
-            self._loan, self.is_lent = lock, True
-        return True
-
-    def take_back(self) -> None:
-        """The loop has the connection again, and goes on with what the borrower has left to it."""
-        if self._loan is None:
-            return
-        with self._loan:
-            self._loan, self.is_lent = None, False
-        if self._why_closed is not None or self._transport is None:
-            return
-        self._transport.resume_reading()
-        if self._waiting:
-            due = min(each.due for each in self._waiting.values())
-            if self._timer is None or due < self._timer_due:
-                self._set_timer(due)
-        unwritten, self._unwritten = self._unwritten, b""
-        if unwritten:
-            self._transport.write(unwritten)
-        frames, self._unanswered = self._unanswered, ()
-        why, self._why_returned = self._why_returned, None
-        try:
-            for frame in frames:
-                if self._why_closed is None:
-                    self._answer(frame)
-        except MalformedMessage as error:
-            why = self._no_kafka(error)
-        if why is not None:
-            self._end(why)
-
-    def drop(self) -> None:
-        """Ends it, and nobody hears of the requests that wait, nor of their answers."""
-        waiting, self._waiting = self._waiting, {}
-        for each in waiting.values():
-            if each.answer is not None:
-                each.answer.cancel()  # whoever awaits it would never end
-        self._unanswered, self._unwritten, self._why_returned = (), b"", None
-        self._end(self._lost("it was closed here"))
-
-    # Lending: on the borrower's thread, under its lock
-
-    def fileno(self) -> int:
-        """Of a connection that has been lent."""
-        assert self._socket is not None
-        return self._socket.fileno()
-
-    def write_directly(self, request: Message, on_done: OnDone, now: float) -> bool:
-        """`post` for the borrower. False: the connection is on its way back, and the loop does the rest."""
-        assert self._socket is not None
-        timeout_ms = self._settings.request_timeout_ms
-        api_key = request.API_KEY
-        version = self._chosen[api_key]
-        correlation_id, frame = self._frame(request, version)
-        due, read_usual = now + timeout_ms / 1000, READERS.get((api_key, version))
-        self._waiting[correlation_id] = _Waiting(api_key, version, None, on_done, due, timeout_ms, read_usual)
-        self.last_used = now
-        try:
-            written = self._socket.send(frame)
-        except BlockingIOError as error:
-            if is_from_handler(error):
-                raise
-            written = 0
-        except OSError as error:
-            if is_from_handler(error):
-                raise
-            self._why_returned = self._lost(f"the broker closed the connection ({error})")
-            self.give_back()
-            return False
-        if written < len(frame):
-            self._unwritten = frame[written:]
-            self.give_back()
-            return False
-        return True
-
-    def read_directly(self) -> list[tuple[_Waiting, Any]]:
-        """The usual responses that have come. With any other, and at the end of the stream, it is given back."""
-        assert self._socket is not None
-        try:
-            count = self._socket.recv_into(self._incoming.space())
-        except BlockingIOError as error:
-            if is_from_handler(error):
-                raise
-            return []
-        except OSError as error:
-            if is_from_handler(error):
-                raise
-            count = 0
-        if not count:  # which the loop will see as well
-            self.give_back()
-            return []
-        answered: list[tuple[_Waiting, Any]] = []
-        try:
-            frames = self._incoming.filled(count)
-        except MalformedMessage as error:
-            self._why_returned = self._no_kafka(error)
-            self.give_back()
-            return []
-        for index, frame in enumerate(frames):
-            correlation_id = _LENGTH.unpack_from(frame)[0] if len(frame) >= 4 else 0
-            waiting = self._waiting.get(correlation_id)
-            if waiting is None or waiting.read_usual is None or (usual := waiting.read_usual(frame)) is None:
-                self.give_back(frames[index:])
-                break
-            del self._waiting[correlation_id]
-            answered.append((waiting, usual))
-        return answered
-
-    def give_back(self, frames: Sequence[bytes] = ()) -> None:
-        """The borrower does not use it any more. The loop goes on with these frames."""
-        if self.is_lent:
-            self._unanswered, self.is_lent = frames, False
-            with contextlib.suppress(RuntimeError):  # the loop has just been closed
-                self._loop.call_soon_threadsafe(self.take_back)
-
     def _post(self, request: Message, version: int, timeout_ms: float) -> "asyncio.Future[Any]":
-        self.take_back()
         answer = self._loop.create_future()
         self._write(request, version, timeout_ms, answer, None)
         return answer
@@ -523,7 +354,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def _check_late(self) -> None:
         """The oldest answer is late, or it came in time and the next one is awaited."""
-        self.take_back()
         self._timer = None
         if not self._waiting:
             return
@@ -549,11 +379,7 @@ class Connection(asyncio.BufferedProtocol):
     def _end(self, why: KafkaError | None) -> None:
         """The first call decides; those after it change nothing."""
         if self._why_closed is None:
-            self.take_back()
-        if self._why_closed is None:  # what was taken back may have ended it
             self._why_closed = why or self._lost("it was closed here")
-            if self._socket is not None:
-                self._socket.close()
             waiting, self._waiting = self._waiting, {}
             if self._timer is not None:
                 self._timer.cancel()
@@ -653,15 +479,6 @@ class Connection(asyncio.BufferedProtocol):
         )
         assert isinstance(error, UnsupportedVersionError)
         return error
-
-
-def is_from_handler(error: BaseException) -> bool:
-    """A signal handler has raised it during a system call of the function that catches it, which has not failed.
-
-    TimeoutError, for example, is an OSError. What the call itself raises has no frames below that of its caller.
-    """
-    trace = error.__traceback__
-    return trace is not None and trace.tb_next is not None
 
 
 def _reason(error: OSError) -> str:

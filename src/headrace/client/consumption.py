@@ -157,9 +157,7 @@ class Consumption:
         """Raised by the last poll, and not answered by the application yet."""
         self._renewed: list[Delivery] = []
         """Returned by the next poll."""
-        self._finished: list[Settled] = []
-        self._heard: Sequence[Settled] = ()
-        """What `settled` was last told."""
+        self._finished: deque[Settled] = deque()
         self._untold: deque[tuple[TopicPartition, set[int], KafkaError | None]] = deque()
         """What the callback has not been told."""
         self._note_special()
@@ -168,7 +166,6 @@ class Consumption:
     def _note_special(self) -> None:
         """One look for `acknowledge`, which is called for each record. When it says so, `_require_allowed` decides."""
         self._is_barred = self._is_implicit or self._is_closed or self._is_in_callback or self._is_forked
-        self.is_out_of_use = self._is_closed or self._is_in_callback or self._is_forked
         self._is_special = self._is_barred or self._wake is not None
 
     # The application's thread
@@ -242,8 +239,7 @@ class Consumption:
         """Whether `take` may have something."""
         if self._renewed or self._rest:
             return True
-        holdings = self._holdings
-        return holdings.has_arrivals and (self._is_held_over or not holdings.is_renewing)
+        return self._holdings.has_arrivals and (self._is_held_over or not self._holdings.is_renewing)
 
     def take_unseen(self, *, now_ms: int) -> list[Delivery]:
         """What the last poll should have returned, as far as it is not lost."""
@@ -260,8 +256,7 @@ class Consumption:
                 return renewed
         if not self._rest:
             records_max = self._settings.max_poll_records
-            if records_wanted is not None and records_wanted < records_max:
-                records_max = records_wanted
+            records_max = min(records_max, records_wanted or records_max)
             with self._lock:
                 arrivals = self._core.take(records_max, now_ms=now_ms)
             if not arrivals:
@@ -436,9 +431,10 @@ class Consumption:
         """Tells the callback what has been settled, on the application's thread."""
         if not self._finished and not self._untold:
             return
-        # In one statement, so that nothing is told twice or never if a signal handler raises.
-        with self._lock:
-            self._finished, self._untold = [], deque([*self._untold, *_by_result(self._finished)])
+        with (
+            self._lock
+        ):  # in one statement, so that nothing is told twice or never if a signal handler raises
+            self._finished, self._untold = deque(), deque([*self._untold, *_by_result(self._finished)])
         if self.callback is None:
             self._untold.clear()
             return
@@ -498,13 +494,11 @@ class Consumption:
         if self._is_implicit or self._is_closed:
             raise IllegalStateError(IMPLICIT if self._is_implicit else CLOSED)
 
-    # The thread that drives the member
+    # The member's thread
 
     def settled(self, answers: Sequence[Settled]) -> None:
-        """The brokers have responded, or will not. If it was interrupted, it begins with the same when called again."""
+        """The brokers have responded, or will not."""
         with self._lock:
-            if self._heard and answers and answers[0] is self._heard[0]:
-                answers = answers[len(self._heard) :]
             for one in answers:
                 if one.type == RENEW and one.error is None and not self._is_held_over:
                     self._renewed += [
@@ -514,10 +508,8 @@ class Consumption:
                     ]
                 if one.acquired.is_finished:
                     self._deliveries.pop(one.acquired, None)
-            finished = self._finished
             if self.callback is not None:  # what was never handed out is told to nobody
-                finished = [*finished, *(one for one in answers if one.acquired.taken_ms is not None)]
-            self._finished, self._heard = finished, answers
+                self._finished.extend(one for one in answers if one.acquired.taken_ms is not None)
 
     def lost(self, losses: Sequence[Lost]) -> None:
         """Locks are gone. Tells `on_lost`, on the member's thread: the application may be busy with these.
@@ -611,9 +603,9 @@ class Consumption:
                 break
             if not self._is_plain:
                 self._deserialize(piece, index)  # may put a failure behind it
-            if piece.records:
-                pieces.append(piece)
+            pieces.append(piece)
             index += 1
+        pieces = [piece for piece in pieces if piece.records]
         if not pieces:
             if index < len(self._rest):
                 self._raise_failed(index)

@@ -40,12 +40,7 @@ class IncomingFrames:
             whole = bytes(self._large)
             self._large = None
             return [whole]
-        end = self._end = self._end + count
-        if not self._start and end >= 4:
-            block = self._block
-            if _LENGTH.unpack_from(block)[0] == end - 4 <= self._size_max:  # one frame, as most often
-                self._end = 0
-                return [bytes(block[4:end])]
+        self._end += count
         return self._cut()
 
     def _cut(self) -> list[bytes]:

@@ -18,10 +18,7 @@ was acknowledged is told to `on_lost`, once. Both are called on the loop, inside
 must not raise.
 
 All decisions are in `core/`; what is here waits for responses and for the time. `lock` is held around every call of the
-core, for consumers whose application is on another thread than the loop. Such a thread can also drive the core by
-itself, with connections that the loop has lent to it: see `direct.py`. It says so with `is_torn`, for as long as a
-change is not complete. A lock that is free while `is_torn` is set means that an exception has broken off a change. The
-loop then drops all connections and lets the core mend itself, before anything else is done with it.
+core, for consumers whose application is on another thread than the loop.
 """
 
 import asyncio
@@ -33,7 +30,7 @@ import threading
 import time
 import warnings
 from base64 import urlsafe_b64encode
-from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -76,22 +73,6 @@ LEAVE_S = 1.0
 """How long a member that was forgotten may take to leave its group."""
 
 
-class _Whole:
-    """Behind the member's lock, on the loop: from here on the core is whole."""
-
-    __slots__ = ("_member",)
-
-    def __init__(self, member: "AsyncShareMember") -> None:
-        self._member = member
-
-    def __enter__(self) -> None:
-        if self._member.is_torn:
-            self._member._mend()
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class AsyncShareMember:
     """See the module. All methods belong to the loop it was started on.
 
@@ -120,9 +101,6 @@ class AsyncShareMember:
         self.metrics = Metrics()
         self.lock = threading.RLock()
         """Around every call of the core. It is never held while something is waited for."""
-        self.is_torn = False
-        """A thread other than the loop's is changing the core, under the lock, or was interrupted in it."""
-        self._whole = _Whole(self)
         self.core = MemberCore(
             settings,
             member_id or urlsafe_b64encode(uuid4().bytes).decode().rstrip("="),
@@ -157,11 +135,6 @@ class AsyncShareMember:
         return self.core.membership.member_id
 
     @property
-    def connections(self) -> Mapping[int, Connection]:
-        """The connections of the sessions, by broker."""
-        return self._connections
-
-    @property
     def cluster(self) -> Cluster:
         """The member's own connections; for reading metadata or sending what is no business of a share session."""
         return self._cluster
@@ -188,7 +161,7 @@ class AsyncShareMember:
 
     def subscribe(self, topics: Collection[str]) -> None:
         """Replaces the subscription; with no topics the member leaves its group."""
-        with self.lock, self._whole:
+        with self.lock:
             self.core.subscribe(topics, now_ms=now_ms())
         self.pump()
         if self._is_started and topics and not self._is_closed:
@@ -209,7 +182,7 @@ class AsyncShareMember:
         asks for more records from time to time, but waits for none. `auto_renew` is to be switched off where the group
         is known to refuse renewals: a refused one costs the lock.
         """
-        with self.lock, self._whole:
+        with self.lock:
             self.core.configure(
                 capacity=capacity, is_paused=is_paused, fetch_wait_ms=fetch_wait_ms, auto_renew=auto_renew
             )
@@ -241,16 +214,16 @@ class AsyncShareMember:
         """
         core = self.core
         began_ms = now_ms()
-        with self.lock, self._whole:
+        with self.lock:
             core.poll_began(now_ms=began_ms)
         self.raise_trouble()
         until_ms = began_ms + max(1, int(timeout_s * 1000))
-        with self.lock, self._whole:
+        with self.lock:
             core.poll_waits(until_ms, now_ms=began_ms)
         self.pump()
         try:
             while True:
-                with self.lock, self._whole:
+                with self.lock:
                     taken = core.take(records_max, now_ms=now_ms())
                     for arrival in taken:
                         for acquired in arrival.acquired:
@@ -261,7 +234,7 @@ class AsyncShareMember:
                 await self.wait_for_change(until_ms)
                 self.raise_trouble()
         finally:
-            with self.lock, self._whole:
+            with self.lock:
                 core.poll_ended(until_ms)
 
     def acknowledge(
@@ -276,7 +249,7 @@ class AsyncShareMember:
         high = acquired.last if last is None else last
         if not acquired.first <= low <= high <= acquired.last:
             raise ValueError(f"offsets {low} to {high} are not within {acquired!r}")
-        with self.lock, self._whole:
+        with self.lock:
             is_new = self.core.holdings.answer_all(acquired, low, high, type)
             self.core.send_answers()
         if is_new:
@@ -293,7 +266,7 @@ class AsyncShareMember:
             return
         self._is_closed = True
         until_ms = now_ms() + int(1000 * min(timeout_s, self.settings.request_timeout_ms / 1000))
-        with self.lock, self._whole:
+        with self.lock:
             self.core.close()
         try:
             self.pump()
@@ -366,7 +339,7 @@ class AsyncShareMember:
 
     def send(self) -> None:
         """Sends what the application has answered."""
-        with self.lock, self._whole:
+        with self.lock:
             self.core.send_answers()
         if not self._is_closed:
             self.pump()
@@ -414,7 +387,7 @@ class AsyncShareMember:
 
     def begin_commit(self) -> Commit:
         """Sends what the application has answered; `is_done` when the brokers have responded to all of it."""
-        with self.lock, self._whole:
+        with self.lock:
             commit = self.core.commit()
         self.pump()
         return commit
@@ -425,11 +398,6 @@ class AsyncShareMember:
             f"not all acknowledgements were answered within {timeout_s:g} s; they may still be",
             about=f"share group {self.settings.group_id!r}",
         )
-
-    @property
-    def has_trouble(self) -> bool:
-        """Something stands in the way."""
-        return bool(self._raised) or self.core.has_error
 
     def raise_trouble(self) -> None:
         """Raises what stands in the way, if anything does."""
@@ -479,8 +447,6 @@ class AsyncShareMember:
         if now is None:
             now = now_ms()
         with self.lock:
-            if self.is_torn:
-                self._mend()
             commands = self.core.commands(now_ms=now)
             due_ms = self.core.deadline_ms(now_ms=now)
             is_closed = self._is_closed and self.core.is_closed
@@ -492,7 +458,7 @@ class AsyncShareMember:
             return
         if not self._is_over:
             for send in commands.sends:
-                self.carry_out(send)
+                self._send(send)
             if commands.heartbeat is not None or commands.refresh is not None or commands.check_topics:
                 self._begin(commands)
             if due_ms is not None and due_ms < self._timer_ms and not is_closed:
@@ -506,7 +472,7 @@ class AsyncShareMember:
             self.run_soon(self._heartbeat(commands.heartbeat))
         if commands.refresh is not None:
             if self._is_refreshing:
-                with self.lock, self._whole:
+                with self.lock:
                     self.core.metadata_failed(now_ms=now_ms())
             else:
                 self.run_soon(self._refresh(commands.refresh))
@@ -535,13 +501,13 @@ class AsyncShareMember:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def carry_out(self, send: Send) -> None:
+    def _send(self, send: Send) -> None:
         """Over the connection of the session at once; a task is only needed when there is something to wait for."""
         node_id, request = send
         connection = self._connections.get(node_id)
         try:
             if connection is not None and connection.post(
-                request, partial(self.done, node_id, request, time.monotonic()), is_short=True
+                request, partial(self._done, node_id, request, time.monotonic()), is_short=True
             ):
                 return
         except KafkaError as error:
@@ -559,10 +525,9 @@ class AsyncShareMember:
         else:
             self._answered(node_id, request, started, response)
 
-    def done(
+    def _done(
         self, node_id: int, request: Any, started: float, response: Any, error: KafkaError | None
     ) -> None:
-        """The response to a request of the core, or why there is none; on the loop."""
         if self._is_over:
             return
         if error is None:
@@ -573,9 +538,6 @@ class AsyncShareMember:
     def _answered(self, node_id: int, request: Any, started: float, response: Any) -> None:
         now = now_ms()
         with self.lock:
-            if self.is_torn:
-                self._mend()
-                return  # it has dropped the connection that this has come from
             self.core.responded(node_id, response, now_ms=now)
         self.pump(now)
         self.wake()
@@ -583,7 +545,7 @@ class AsyncShareMember:
             self.metrics.fetched(response, time.monotonic() - started)
 
     def _no_answer(self, node_id: int, error: KafkaError) -> None:
-        with self.lock, self._whole:
+        with self.lock:
             self.core.failed(node_id, error, now_ms=now_ms())
         self._soon()
         self.wake()
@@ -602,7 +564,7 @@ class AsyncShareMember:
                 about=f"broker {node_id}",
             )
         is_old = connection.version_of(FETCH_API) < RENEW_VERSION
-        with self.lock, self._whole:
+        with self.lock:
             self.core.connected(node_id, is_old=is_old)
         if is_old and self.core.is_record_limited:
             raise error_for(
@@ -626,7 +588,7 @@ class AsyncShareMember:
         error = error_for(
             ErrorCode.NETWORK_EXCEPTION, "the broker closed the connection", about=f"broker {node_id}"
         )
-        with self.lock, self._whole:
+        with self.lock:
             is_news = self.core.disconnected(node_id, error, now_ms=now_ms())
         if is_news:
             self.pump()
@@ -640,15 +602,15 @@ class AsyncShareMember:
             node_id = await self._cluster.coordinator(group_id)
             response = await self._cluster.send(node_id, heartbeat.request)
         except KafkaError as error:
-            with self.lock, self._whole:
+            with self.lock:
                 self.core.heartbeat_failed(error, now_ms=now_ms())
         except asyncio.CancelledError:  # the loop ends: nobody will hear of this heartbeat
             ended = error_for(ErrorCode.NETWORK_EXCEPTION, "it was cancelled", about="the heartbeat")
-            with self.lock, self._whole:
+            with self.lock:
                 self.core.heartbeat_failed(ended, now_ms=now_ms())
             raise
         else:
-            with self.lock, self._whole:
+            with self.lock:
                 self.core.heartbeat_responded(response, now_ms=now_ms())
             self._learn_known()
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
@@ -661,7 +623,7 @@ class AsyncShareMember:
         try:
             await self._cluster.refresh(refresh.topics, topic_ids=refresh.topic_ids)
         except KafkaError:
-            with self.lock, self._whole:
+            with self.lock:
                 self.core.metadata_failed(now_ms=now_ms())
         else:
             self._learn()
@@ -696,7 +658,7 @@ class AsyncShareMember:
             if topic is not None:
                 leaders = {one.partition: one.leader_id for one in topic.partitions.values()}
                 views[topic_id] = TopicView(topic.name, leaders)
-        with self.lock, self._whole:
+        with self.lock:
             self.core.learn(views, now_ms=now_ms())
 
     async def _check_topics(self, topics: Collection[str]) -> None:
@@ -732,36 +694,18 @@ class AsyncShareMember:
             ) as error:  # SystemExit and the like: for the application's thread, not for this one
                 self._raised.append(error)
         if commands.settled:
-            self.tell_settled(commands.settled)
+            self.metrics.settled(commands.settled)
+            if self._on_settled is not None:
+                self._on_settled(commands.settled)
         if self._raised or self.core.has_error:
             self.wake()
         if commands.hints:
             self._take_hints(commands.hints)
 
-    def tell_settled(self, settled: Sequence[Settled]) -> None:
-        if self._on_settled is not None:
-            self._on_settled(settled)
-        self.metrics.settled(settled)
-
-    def _mend(self) -> None:
-        """Under the lock, on the loop: a change was broken off. Brokers release what a lost connection has acquired."""
-        error = error_for(
-            ErrorCode.NETWORK_EXCEPTION,
-            "an exception, perhaps from a signal handler, has interrupted the consumer in the middle of a request; "
-            "it has closed the connection, and what it held is delivered again",
-            about="this consumer",
-        )
-        self.core.mend(error, now_ms=now_ms())
-        self.is_torn = False
-        for connection in list(self._connections.values()):
-            connection.drop()
-        logger.info("share group %r: %s", self.settings.group_id, error)
-        asyncio.get_running_loop().call_soon(self.pump)
-
     def _give_up(self) -> None:
         """The time for closing is over: what is still unanswered is told to have failed."""
         error = error_for(ErrorCode.NETWORK_EXCEPTION, "the consumer was closed", about="acknowledgements")
-        with self.lock, self._whole:
+        with self.lock:
             for node_id in self.core.sessions:
                 self.core.failed(node_id, error, now_ms=now_ms())
         self.pump()

@@ -59,7 +59,7 @@ class Metrics:
         self._fetch_latency_ms.add(seconds * 1000)
         size = records = 0
         if isinstance(response, UsualFetch):
-            self._throttle_ms.count += 1
+            self._throttle_ms.add(0)
             self._fetch_bytes.add(len(response.records))
             self._fetch_records.add(response.last - response.first + 1)
             return

@@ -6,10 +6,8 @@
             send(delivery.value)                # accepted when the next records are polled
 
 The member runs on an event loop in a thread of its own, so heartbeats and renewals go on while your code is busy. A
-poll takes what has been fetched straight from the buffer and decodes it on the caller's thread. When the buffer is
-empty the caller borrows the connections, sends the fetch and waits for the response by itself (`direct.py`), open to
-Ctrl+C: in the steady state nothing is passed between threads. Connections with TLS or SASL stay on the loop's thread,
-and the caller waits on a lock.
+poll takes what that thread has fetched straight from the buffer and decodes it on the caller's thread: nothing is
+passed between threads for a single record. When the buffer is empty the caller waits on a lock, open to Ctrl+C.
 """
 
 import atexit
@@ -35,7 +33,6 @@ from headrace.client.consumption import (
 from headrace.client.core.acknowledgements import Commit
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.deserializing import Deserializer
-from headrace.client.direct import Bell, DirectIO
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
 from headrace.client.member import LEAVE_S, AsyncShareMember, now_ms, results_of
 from headrace.client.settings import ShareSettings
@@ -44,10 +41,26 @@ from headrace.wire.records import load_reader
 
 STOP_S = 5.0
 CLOSED = "this consumer is closed; make a new one"
-IN_A_CHANGE = (
-    "a signal handler has called this consumer in the middle of another call; of its methods a handler may call "
-    "wakeup and close at any time, and the others only while no call is in progress"
-)
+
+
+class _Bell:
+    """Ends the wait of a poll. When none waits, the next one looks twice."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def ring(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it rings already
+            self._lock.release()
+
+    def ring_for(self, _: object) -> None:
+        self.ring()
+
+    def wait(self, timeout_s: float) -> None:
+        self._lock.acquire(timeout=timeout_s)
 
 
 class ShareConsumer:
@@ -78,9 +91,8 @@ class ShareConsumer:
         self.settings = ShareSettings.parse(settings, **keywords)
         load_reader()
         # Nothing that runs refers to this object, only to these parts: when nobody has it any more, it is collected.
-        self._bell = bell = Bell()
+        self._bell = bell = _Bell()
         self._member = member = AsyncShareMember(self.settings, member_id=member_id, on_change=bell.ring)
-        self._direct = DirectIO(member, bell)
         self._consumption = consumption = Consumption(
             member.core,
             self.settings,
@@ -104,9 +116,8 @@ class ShareConsumer:
         self._closing: Future[None] | None = None
         self._close_s = 0.0
         self._starting: Future[None] | None = None
-        self._has_started = False
         self._background = background = BackgroundLoop()
-        self._finalizer = weakref.finalize(self, _dropped, member, consumption, background, bell)
+        self._finalizer = weakref.finalize(self, _dropped, member, consumption, background)
         self._finalizer.atexit = False
         _open.add(self)
 
@@ -142,8 +153,7 @@ class ShareConsumer:
         it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
         """
         timeout_s = seconds("poll", timeout)
-        if max_records is not None:
-            require_count(max_records)
+        require_count(max_records)
         is_outermost = self._admit()
         with self._use:
             try:
@@ -231,22 +241,17 @@ class ShareConsumer:
                 self._leave(is_outermost)
 
     def _commit(self, timeout_s: float) -> Commit:
-        """Waits as a poll does: the loop needs no task for it."""
-        direct = self._direct
-        until = time.monotonic() + timeout_s
+        """Waits for the bell, as a poll does: the loop needs no task for it."""
         begun: list[Commit] = []
-        commit = direct.commit()
-        if commit is None:
-            self._background.call_soon(_begin_commit, self._member, direct, self._bell, begun)
-        while commit is None or not commit.is_done:
+        self._background.call_soon(_begin_commit, self._member, self._bell, begun)
+        until = time.monotonic() + timeout_s
+        while not begun or not begun[0].is_done:
             self._raise_wakeup()
             left = until - time.monotonic()
             if left <= 0:
                 raise self._member.late_commit(timeout_s)
-            direct.wait(min(left, WAKE_S))
-            if commit is None and begun:
-                commit = begun[0]
-        return commit
+            self._bell.wait(min(left, WAKE_S))
+        return begun[0]
 
     def commit_async(self) -> None:
         """Sends what is acknowledged; the callback hears of the answers."""
@@ -255,10 +260,7 @@ class ShareConsumer:
             try:
                 self._enter()
                 self._consumption.accept_seen()
-                with self._member.lock:
-                    self._member.core.send_answers()
-                if not self._direct.send():
-                    self._background.call_soon(self._member.send)
+                self._background.call_soon(self._member.send)
                 self._consumption.run_callbacks()
             finally:
                 self._leave(is_outermost)
@@ -332,7 +334,6 @@ class ShareConsumer:
             wait(closing, self._close_s)
         finally:
             self._background.close()
-            self._bell.close()
             self._consumption.forget()
         self._consumption.run_callbacks()
 
@@ -380,7 +381,6 @@ class ShareConsumer:
             raise IllegalStateError(NOT_SUBSCRIBED)
         if self._starting is None:
             self._start()
-        self._direct.receive()
         started = time.monotonic()
         now = int(started * 1000)
         with member.lock:
@@ -388,8 +388,7 @@ class ShareConsumer:
         if is_for_rows or consumption.is_ready:
             deliveries = take(now_ms=now, records_wanted=wanted)
             if deliveries:
-                if not self._direct.send():
-                    self._background.call_soon(self._direct.pump_and_lend)
+                self._background.call_soon(member.pump)
                 member.metrics.polled()
                 return deliveries
         return self._wait(started, timeout_s, wanted, take)
@@ -403,10 +402,8 @@ class ShareConsumer:
         with member.lock:
             core.poll_waits(until_ms, now_ms=int(started * 1000))
             is_busy = core.is_busy
-        direct = self._direct
-        # If every broker has a request already, the next response makes whoever reads it look around.
-        if not (is_busy and direct.is_lent) and not direct.send():
-            call(direct.pump_and_lend)
+        if not is_busy:  # else the next response makes the member look around: no need to wake it
+            call(member.pump)
         try:
             while True:
                 if consumption.is_ready:
@@ -415,12 +412,11 @@ class ShareConsumer:
                         return deliveries
                     with member.lock:  # there were gaps alone
                         core.poll_waits(until_ms, now_ms=now_ms())
-                    if not direct.send():
-                        call(direct.pump_and_lend)
+                    call(member.pump)
                 left = until - time.monotonic()
                 if left <= 0 or self._closing is not None:
                     return []
-                direct.wait(min(left, WAKE_S))
+                self._bell.wait(min(left, WAKE_S))
                 self._raise_trouble()
         finally:
             member.metrics.polled(time.monotonic() - started)
@@ -435,14 +431,10 @@ class ShareConsumer:
 
     def _raise_trouble(self) -> None:
         self._raise_wakeup()
-        starting = self._starting
-        if not self._has_started and starting is not None and starting.done():
-            if starting.exception() is not None:
-                self._starting = None  # it is said once, and the next poll tries again
-                starting.result()
-            self._has_started = True
-        if self._member.has_trouble:
-            self._member.raise_trouble()
+        if self._starting is not None and self._starting.done() and self._starting.exception() is not None:
+            failed, self._starting = self._starting, None  # it is said once, and the next poll tries again
+            failed.result()
+        self._member.raise_trouble()
 
     def _start(self) -> None:
         if self._starting is None:
@@ -455,18 +447,8 @@ class ShareConsumer:
 
     def _admit(self) -> bool:
         """Before a call. True: it is the outermost of this thread, not one of a signal handler within another call."""
-        is_nested = self._use._is_owned()  # type: ignore[attr-defined]
-        if (
-            self._user is None
-            and self._closing is None
-            and not is_nested
-            and not self._consumption.is_out_of_use
-        ):
-            return True  # most often
         self._require_usable()
-        if is_nested:
-            if self._member.lock._is_owned():  # type: ignore[attr-defined]
-                raise IllegalStateError(IN_A_CHANGE)
+        if self._use._is_owned():  # type: ignore[attr-defined]
             return False
         self._refuse_other_threads()
         return True
@@ -490,17 +472,11 @@ class ShareConsumer:
         self._user = threading.get_ident()
         if self._is_closed:  # by another thread, just now
             raise IllegalStateError(CLOSED)
-        if self._member.is_torn:  # the last call was broken off: the loop mends that first
-            mended: Future[None] = Future()
-            self._background.call_soon(_mend, self._member, mended)
-            wait(mended, None)
 
     def _leave(self, is_outermost: bool) -> None:
         """Last in a call. If a signal handler has closed the consumer meanwhile, that is completed."""
         if is_outermost:
             self._user = None
-            if self._member.is_torn:
-                self._member.pump_soon()
             if self._closing is not None and not self._is_closed:
                 self._finish_closing()
 
@@ -515,11 +491,11 @@ class ShareConsumer:
 # On the loop's thread. None of it knows the consumer.
 
 
-def _begin_commit(member: AsyncShareMember, direct: DirectIO, bell: Bell, begun: list[Commit]) -> None:
+def _begin_commit(member: AsyncShareMember, bell: _Bell, begun: list[Commit]) -> None:
     """Later changes ring by themselves."""
     begun.append(member.begin_commit())
-    direct.pump_and_lend()
-    bell.ring()
+    if begun[0].is_done:
+        bell.ring()
 
 
 def _end_poll(member: AsyncShareMember, until_ms: int) -> None:
@@ -528,24 +504,15 @@ def _end_poll(member: AsyncShareMember, until_ms: int) -> None:
         member.core.poll_ended(until_ms)
 
 
-def _mend(member: AsyncShareMember, mended: "Future[None]") -> None:
-    try:
-        member.pump()
-    except BaseException as error:
-        mended.set_exception(error)
-    else:
-        mended.set_result(None)
-
-
 async def _subscribe(member: AsyncShareMember, topics: frozenset[str]) -> None:
     member.subscribe(topics)
 
 
-def _start(member: AsyncShareMember, bell: Bell, started: "Future[None]") -> None:
+def _start(member: AsyncShareMember, bell: _Bell, started: "Future[None]") -> None:
     member.run_soon(_connect(member, bell, started))
 
 
-async def _connect(member: AsyncShareMember, bell: Bell, started: "Future[None]") -> None:
+async def _connect(member: AsyncShareMember, bell: _Bell, started: "Future[None]") -> None:
     try:
         await member.start()
     except BaseException as error:
@@ -565,9 +532,7 @@ async def _close(member: AsyncShareMember, consumption: Consumption, timeout_s: 
 _open: "weakref.WeakSet[ShareConsumer]" = weakref.WeakSet()
 
 
-def _dropped(
-    member: AsyncShareMember, consumption: Consumption, background: BackgroundLoop, bell: Bell
-) -> None:
+def _dropped(member: AsyncShareMember, consumption: Consumption, background: BackgroundLoop) -> None:
     """Leaves the group, on the background thread, and ends that: this may run within a garbage collection."""
     if not background.is_own_process:
         return
@@ -582,7 +547,6 @@ def _dropped(
 
         def closed(_: object) -> None:
             consumption.forget()
-            bell.close()
             background.stop()
 
         closing.add_done_callback(closed)

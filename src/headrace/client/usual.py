@@ -153,10 +153,8 @@ def read_fetch(frame: bytes) -> UsualFetch | None:
     end = position + size - 1
     if end < position or end + _ACQUIRED.size != len(frame):
         return None
-    acquired, first, last, delivery_count, tags, more_tags, last_tags, endpoints, end_tags = (
-        _ACQUIRED.unpack_from(frame, end)
-    )
-    if acquired != ONE or endpoints != NONE or first > last or tags or more_tags or last_tags or end_tags:
+    acquired, first, last, delivery_count, *tags, endpoints, end_tags = _ACQUIRED.unpack_from(frame, end)
+    if acquired != ONE or endpoints != NONE or end_tags or any(tags) or first > last:
         return None
     return UsualFetch(lock_ms, topic_id, partition, first, last, delivery_count, frame[position:end])
 

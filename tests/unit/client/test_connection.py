@@ -3,8 +3,6 @@
 import asyncio
 import socket
 import struct
-import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -170,44 +168,6 @@ def test_the_timer_of_an_answered_request_ends_no_other_one() -> None:
             await connection.close()
             with pytest.raises(ConnectionLost):
                 await other
-
-    run(scenario())
-
-
-def test_a_late_answer_to_a_borrower_closes_the_connection() -> None:
-    """Even if no timer was set when the connection was lent, and nobody gives it back."""
-
-    async def scenario() -> None:
-        async with ScriptedBroker({"share_fetch": lambda *_: None}) as broker:
-            connection = await open_to(broker.address, request_timeout_ms=100)
-            assert connection._timer is not None
-            connection._timer.cancel()
-            connection._check_late()  # as some time after the last answer
-            assert connection._timer is None
-            lock = threading.RLock()
-            assert connection.lend(lock, [ShareFetchRequest.API_KEY])
-            heard: asyncio.Future[object] = asyncio.get_running_loop().create_future()
-            with lock:
-                connection.write_directly(
-                    ShareFetchRequest(group_id="g", member_id="m"),
-                    lambda _, error: heard.set_result(error),
-                    time.monotonic(),
-                )
-            assert isinstance(await asyncio.wait_for(heard, 10), RequestTimeoutError)
-            assert not connection.is_open
-
-    run(scenario())
-
-
-def test_a_dropped_connection_leaves_nobody_waiting() -> None:
-    async def scenario() -> None:
-        async with ScriptedBroker({"metadata": lambda *_: None}) as broker:
-            connection = await open_to(broker.address)
-            asked = asyncio.create_task(connection.send(METADATA))
-            await asyncio.sleep(0)
-            connection.drop()
-            await asyncio.wait([asked], timeout=5)
-            assert asked.cancelled()
 
     run(scenario())
 

@@ -147,10 +147,6 @@ class Commit:
             self.add(ack.acquired, error)
             self._awaited.discard(ack.number)  # last: another thread may wait for this one
 
-    def abandon(self) -> None:
-        """Nobody will hear of what it still waits for."""
-        self._awaited.clear()
-
     def add(self, acquired: AcquiredRange, error: KafkaError | None) -> None:
         partition = (acquired.topic, acquired.partition)
         if error is not None or partition not in self.results:

@@ -15,11 +15,6 @@ released later is renewed until then; where that is not possible it is released 
 
 A poll can be broken off anywhere by an exception from a signal handler. `take` therefore notes what it takes before
 anything changes, and a `take` that finds such a note puts it back: `put_back` may itself be broken off and repeated.
-
-What goes to the brokers and comes from them cannot be repeated. Where that was broken off (`MemberCore.mend`), nothing
-is known for sure except the states of the ranges, and that what is in `_telling`, `_settled` and `_lost` has happened.
-So `mend` ends every range: what is on its way is told to have failed unless its result is in one of these lists, and
-the rest is lost. For this, `settle` notes the result before it changes the range.
 """
 
 from collections import defaultdict, deque
@@ -48,7 +43,6 @@ from headrace.wire.messages.share_fetch_response import PartitionData
 
 S, C = RangeState, RangeCause
 HANDED = bytes([S.HANDED])
-SENT = bytes([S.SENT])
 BUFFERED, LATE, RENEW = S.BUFFERED, S.LATE, S.RENEW  # reading an enum's member takes longer than a global
 TAKE, HAND_OUT, SEND, CONFIRM, REFUSE = C.TAKE, C.HAND_OUT, C.SEND, C.CONFIRM, C.REFUSE
 
@@ -78,15 +72,13 @@ class Arrival:
 class _Lane:
     """What is held of one broker."""
 
-    __slots__ = ("due_ms", "held", "in_flight", "settling", "waiting")
+    __slots__ = ("due_ms", "held", "in_flight", "waiting")
 
     def __init__(self) -> None:
         self.held: dict[Key, list[AcquiredRange]] = {}
         self.waiting: list[Ack] = []
         """For the next request."""
         self.in_flight: list[Ack] = []
-        self.settling: list[Ack] = []
-        """What the last request carried, whose response is being dealt with."""
         self.due_ms: int | None = None
         """When its locks have to be checked."""
 
@@ -119,8 +111,6 @@ class Holdings:
         self._number = 0
         self._commits: list[Commit] = []
         self._settled: list[Settled] = []
-        self._telling: list[Settled] = []
-        """What is being told to an application that may be interrupted in it."""
         self._lost: list[Lost] = []
 
     # Facts
@@ -143,29 +133,7 @@ class Holdings:
     @property
     def has_news(self) -> bool:
         """`told` has something to tell."""
-        return bool(self._settled or self._lost or self._telling)
-
-    @property
-    def has_lost(self) -> bool:
-        """There are losses to be told."""
-        return bool(self._lost)
-
-    @property
-    def is_usual(self) -> bool:
-        """Nothing is renewed by hand and no answer is late: every answer goes to its broker and is settled once."""
-        if self._renewed_by_hand:
-            return False
-        return not (self._answered and [one for one in self._answered if one.has(LATE) or one.has(RENEW)])
-
-    @property
-    def next_due_ms(self) -> int | None:
-        """When the locks of a broker's ranges have to be checked, of any broker."""
-        found_ms: int | None = None
-        for lane in self._lanes.values():
-            due_ms = lane.due_ms
-            if due_ms is not None and (found_ms is None or due_ms < found_ms):
-                found_ms = due_ms
-        return found_ms
+        return bool(self._settled or self._lost)
 
     @property
     def has_arrivals(self) -> bool:
@@ -211,11 +179,6 @@ class Holdings:
     def is_waiting(self, node_id: int) -> bool:
         return bool(self._lanes[node_id].waiting)
 
-    def is_renewed(self, node_id: int) -> bool:
-        """The request in flight to a broker carries renewals."""
-        acks = self._lanes[node_id].in_flight
-        return bool(acks) and bool([ack for ack in acks if ack.state == RENEW])
-
     def has_renewals(self, node_id: int) -> bool:
         waiting = self._lanes[node_id].waiting
         return bool(waiting) and any(ack.state == RENEW for ack in waiting)
@@ -225,20 +188,10 @@ class Holdings:
         return self._lanes[node_id].due_ms
 
     def told(self) -> tuple[list[Settled], list[Lost]]:
-        """What was settled and lost since the last call; what is being told comes first, again."""
-        settled = [*self._telling, *self._settled] if self._telling else self._settled
-        self._telling, self._settled = [], []
+        """What was settled and lost since the last call."""
+        settled, self._settled = self._settled, []
         lost, self._lost = self._lost, []
         return settled, lost
-
-    def telling(self) -> Sequence[Settled]:
-        """What was settled, for an application that may be interrupted while it listens. `all_told` follows."""
-        if not self._telling:
-            self._telling, self._settled = self._settled, []
-        return self._telling
-
-    def all_told(self) -> None:
-        self._telling = []
 
     def configure(self, *, auto_renew: bool | None = None) -> None:
         """`auto_renew` is to be switched off where the group refuses renewals: a refused one costs the lock."""
@@ -570,8 +523,8 @@ class Holdings:
     def responded(self, node_id: int) -> list[Ack]:
         """The request in flight is over: what it carried, for `settle` or `send_again`."""
         lane = self._lanes[node_id]
-        lane.settling, lane.in_flight = lane.in_flight, []
-        return lane.settling
+        acks, lane.in_flight = lane.in_flight, []
+        return acks
 
     def send_again(self, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
         """Refused without effect: it may be sent again as long as the lock lives."""
@@ -600,9 +553,9 @@ class Holdings:
             else:
                 self._not_renewed(ack, error)
             return
-        self._settled.append(Settled(acquired, first, last, ack.type, error))
         changed = acquired.apply(CONFIRM if error is None else REFUSE, first, last)
-        if ack.state == RENEW:
+        self._settled.append(Settled(acquired, first, last, ack.type, error))
+        if ack.is_renewal:
             if error is None:
                 self._extend(lane, acquired, sent_ms, first, last)
             else:
@@ -613,7 +566,7 @@ class Holdings:
         if self._commits:
             for commit in self._commits:
                 commit.settle(ack, error)
-            self._commits = [commit for commit in self._commits if commit._awaited]
+            self._commits = [commit for commit in self._commits if not commit.is_done]
         self._forget_finished(lane, acquired)
 
     def _lose_renewed(self, acquired: AcquiredRange, changed: Iterable[Span], error: KafkaError) -> None:
@@ -778,34 +731,6 @@ class Holdings:
         for ack in self.responded(node_id):
             self.settle(ack, error)
         self.fail_waiting(node_id, error)
-
-    def mend(self, error: KafkaError) -> None:
-        """A change was broken off in the middle: every range ends, and each is told once. See the module."""
-        told = {(one.acquired, one.first) for one in (*self._telling, *self._settled) if one.type != RENEW}
-        for lane in self._lanes.values():
-            acks = {
-                ack.number: ack for ack in (*lane.waiting, *lane.in_flight, *lane.settling) if not ack.is_own
-            }
-            lane.waiting, lane.in_flight, lane.settling, lane.due_ms = [], [], [], None
-            for ack in acks.values():
-                sent = ack.acquired.apply(REFUSE, ack.first, ack.last)
-                if sent and (ack.acquired, ack.first) not in told:
-                    self._settled.append(Settled(ack.acquired, ack.first, ack.last, ack.type, error))
-            for acquired in list(lane.acquired()):
-                acquired.is_renewing = False
-                for span in list(acquired.spans(of=SENT)):  # there is no acknowledgement: it was never sent
-                    acquired.apply(REFUSE, span.first, span.last)
-                    self._settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, error))
-                self._lose(acquired, error)
-            lane.held = {
-                key: left
-                for key, ranges in lane.held.items()
-                if (left := [one for one in ranges if not one.is_finished])
-            }
-        self._outstanding = 0
-        for commit in self._commits:
-            commit.abandon()
-        self._commits = []
 
     def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:
         for acquired in list(self._lanes[node_id].held.get(key, ())):

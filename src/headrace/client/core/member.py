@@ -237,8 +237,7 @@ class MemberCore:
     @property
     def is_busy(self) -> bool:
         """Every broker has a request of ours: nothing can be sent before a response comes."""
-        sessions = self._sessions.values()
-        return bool(sessions) and not [one for one in sessions if one._in_flight is None]
+        return bool(self._sessions) and all(one.in_flight is not None for one in self._sessions.values())
 
     @property
     def is_closing(self) -> bool:
@@ -288,14 +287,16 @@ class MemberCore:
         if self._taken_ms is not None:
             self._is_quick = now_ms - self._taken_ms < QUICK_POLL_MS
             self._taken_ms = None
+        self._polled(now_ms)
         self._sends_answers = True
-        if self._membership.polled(now_ms=now_ms):
-            self._is_calm = False
 
     def poll_waits(self, until_ms: int, *, now_ms: int) -> None:
         """Nothing is there: the poll waits until then."""
         self._asked_until_ms = until_ms
+        self._polled(now_ms)
         self._sends_answers = True
+
+    def _polled(self, now_ms: int) -> None:
         if self._membership.polled(now_ms=now_ms):
             self._is_calm = False
 
@@ -355,7 +356,16 @@ class MemberCore:
         if now_ms >= self._due_ms:
             self._tick(now_ms)
         holdings = self._holdings
-        sends = self.sends(now_ms=now_ms)
+        if self._sends_answers:
+            self._sends_answers = False
+            if holdings.has_answers:
+                holdings.send_answers()
+        sends: list[Send] = []
+        for session in self._sessions.values():
+            if session.in_flight is None and (self._is_closing or now_ms >= session.not_before_ms):
+                sent = self._next_request(session, now_ms)
+                if sent is not None:
+                    sends.append(Send(session.node_id, sent.request))
         heartbeat = refresh = None
         hints: Sequence[LeaderHint] = ()
         doubtful = NO_TOPICS
@@ -374,41 +384,6 @@ class MemberCore:
         elif is_calm and not sends:
             return NO_COMMANDS
         return Commands(sends, heartbeat, refresh, settled, lost, hints, doubtful)
-
-    def sends(self, *, now_ms: int) -> list[Send]:
-        """The requests for brokers among the commands. Where the member `is_usual` there is nothing else but news."""
-        if self._sends_answers:
-            self._sends_answers = False
-            if self._holdings.has_answers:
-                self._holdings.send_answers()
-        sends: list[Send] = []
-        for session in self._sessions.values():
-            if session._in_flight is None and (now_ms >= session._not_before_ms or self._is_closing):
-                sent = self._next_request(session, now_ms)
-                if sent is not None:
-                    sends.append(Send(session.node_id, sent.request))
-        return sends
-
-    def is_usual(self, *, now_ms: int) -> bool:
-        """Nothing but requests and usual responses is to be dealt with: no heartbeat, no lock, no metadata is due.
-
-        Then every change is one that `mend` can deal with if it is broken off.
-        """
-        return (
-            self._is_calm
-            and now_ms < self._due_ms
-            and now_ms < self._calm_until_ms
-            and not self._is_closing
-            and self._holdings.is_usual
-        )
-
-    def is_due(self, *, now_ms: int) -> bool:
-        """`commands` is to be called now: see `deadline_ms`."""
-        return now_ms >= self._due_ms or not self._is_calm
-
-    def is_usual_from(self, node_id: int) -> bool:
-        """A usual response of this broker changes nothing but what `mend` can deal with."""
-        return self._sessions[node_id].is_open and not self._holdings.is_renewed(node_id)
 
     def _tick(self, now_ms: int) -> None:
         if self._membership.tick(now_ms=now_ms):
@@ -449,8 +424,6 @@ class MemberCore:
                 return None
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms, is_last=True)
         is_waiting = holdings.is_waiting(node_id)
-        if not (is_waiting or self._is_ahead or session._was_full) and self._asked_until_ms is None:
-            return None  # most often, after a response: there is nothing to acknowledge, and nobody waits for records
         if is_waiting and session.is_open and holdings.has_renewals(node_id):
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
         wait_ms = self._fetch_wait_ms(session, now_ms)
@@ -528,9 +501,10 @@ class MemberCore:
             self._calm_until_ms = self._next_due_ms(now_ms)
             self._is_calm = not self._is_closing
         found_ms = self._calm_until_ms
-        due_ms = self._holdings.next_due_ms
-        if due_ms is not None and due_ms < found_ms:
-            found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
+        for node_id in self._sessions:
+            due_ms = self._holdings.due_ms(node_id)
+            if due_ms is not None and due_ms < found_ms:
+                found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
         self._due_ms = found_ms
         return None if found_ms == NEVER_MS else found_ms
 
@@ -650,15 +624,10 @@ class MemberCore:
         """`_accepted` for what has no errors: only locks and acknowledgements change, so what is calm stays so."""
         sent = session.accepted(now_ms=now_ms)
         session.went_well()
-        holdings, topic_id = self._holdings, response.topic_id
-        holdings.note_lock_ms(response.lock_ms)
+        holdings, lock_ms, key = self._holdings, response.lock_ms, (response.topic_id, response.partition)
+        holdings.note_lock_ms(lock_ms)
         if sent.has_acks:
-            acks = holdings.responded(session.node_id)
-            first = acks[0].acquired
-            if len(acks) == 1 and first.topic_id == topic_id and first.partition == response.partition:
-                holdings.settle(acks[0], None, sent_ms=sent.sent_ms)
-            else:
-                self._settle_some(session, sent, acks, {(topic_id, response.partition): FINE}, now_ms)
+            self._settle_acks(session, sent, {key: FINE}, now_ms)
         if isinstance(response, UsualAcknowledge):
             return
         if self._asked_until_ms is not None and not holdings.has_arrivals:
@@ -666,7 +635,7 @@ class MemberCore:
         count = holdings.arrive_one(
             session.node_id,
             response,
-            topic=self._placement.name_of(topic_id) or "",
+            topic=self._placement.name_of(response.topic_id) or "",
             sent_ms=sent.sent_ms,
             now_ms=now_ms,
         )
@@ -676,15 +645,6 @@ class MemberCore:
             session.fetched(sent, count, has_errors=False, now_ms=now_ms)
             if not count:
                 self._is_calm = False
-
-    def mend(self, error: KafkaError, *, now_ms: int) -> None:
-        """A change was broken off by an exception, in the middle of anything: every session and every range ends.
-
-        Whoever drives the core has dropped all connections, or is about to. This may be broken off and repeated.
-        """
-        self._holdings.mend(error)
-        for node_id in self._sessions:
-            self.failed(node_id, error, now_ms=now_ms)
 
     def failed(self, node_id: int, error: KafkaError, *, now_ms: int) -> None:
         """No response, or the connection has ended: the broker releases what was acquired over it."""
@@ -817,16 +777,10 @@ class MemberCore:
     def _settle_acks(
         self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
-        self._settle_some(session, sent, self._holdings.responded(session.node_id), codes, now_ms)
-
-    def _settle_some(
-        self,
-        session: Session,
-        sent: Sent,
-        acks: Sequence[Ack],
-        codes: Mapping[Key, tuple[int, str | None]],
-        now_ms: int,
-    ) -> None:
+        acks = self._holdings.responded(session.node_id)
+        if len(acks) == 1 and codes.get(acks[0].key) == FINE:
+            self._holdings.settle(acks[0], None, sent_ms=sent.sent_ms)
+            return
         failed: dict[Key, KafkaError] = {}
         for key in dict.fromkeys(ack.key for ack in acks):
             code, message = codes.get(key, (E.INVALID_RECORD_STATE, "The broker has not answered for it."))

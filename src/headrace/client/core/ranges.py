@@ -334,13 +334,10 @@ class AcquiredRange:
     def apply(self, cause: RangeCause, first: int | None = None, last: int | None = None) -> list[Span]:
         """Lets something happen to all offsets, or to some, for which it is legal; returns what changed, as it was."""
         table = LENIENT[cause]
-        low, high = self.first, self.last
-        if first is not None and first > low:
-            low = first
-        if last is not None and last < high:
-            high = last
         if self._states is not None:
             self._states = self._joined(self._states)
+        low = self.first if first is None or first < self.first else first
+        high = self.last if last is None or last > self.last else last
         if self._states is None and low == self.first and high == self.last:
             old = self._state
             self._state = table[old]

@@ -81,8 +81,6 @@ class Session:
         self._rest_until_ms = 0
         self._is_old = False
         self._early = 0
-        self._has_failed = False
-        """Since something last went well."""
         self._backoff = backoff
         self._group_id = group_id
         self._member_id = member_id
@@ -228,7 +226,7 @@ class Session:
 
     def accepted(self, *, now_ms: int) -> Sent:
         """The broker has responded without a top-level error."""
-        if self._epoch == OPENING:
+        if not self.is_open:
             self._opened_ms = now_ms
         sent, self._in_flight = self._in_flight, None
         assert sent is not None, "a response without a request"
@@ -244,16 +242,13 @@ class Session:
         return sent
 
     def back_off(self, *, now_ms: int) -> None:
-        self._has_failed = True
         self._not_before_ms = now_ms + self._backoff.after_failure()
 
     def throttle(self, until_ms: int) -> None:
         self._not_before_ms = max(self._not_before_ms, until_ms)
 
     def went_well(self) -> None:
-        if self._has_failed:
-            self._has_failed = False
-            self._backoff.reset()
+        self._backoff.reset()
 
     def went_wrong(self, *, now_ms: int) -> None:
         self._was_full = False
