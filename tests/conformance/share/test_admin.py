@@ -59,6 +59,8 @@ def test_whatever_is_not_known_has_no_offset_and_is_no_error(wire: WireClient, u
     new_queue(wire, unique)
     foreign = f"{unique}-foreign"
     foreign_id = new_topic(wire, foreign)
+    # Apache Kafka's group coordinator learns of a topic a moment after its leader.
+    wait_for(lambda: bytes(describe_offsets(wire, unique, foreign).topics[0].topic_id) == foreign_id)
     for topic, seen_id in [(foreign, foreign_id), (f"{unique}-not-there", bytes(16))]:
         (found,) = describe_offsets(wire, unique, topic).topics
         assert bytes(found.topic_id) == seen_id
