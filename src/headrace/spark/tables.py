@@ -159,7 +159,7 @@ def _client(rest: dict[str, str]) -> ShareSettings:
 
 
 class Range(NamedTuple):
-    """Neighbouring records of a share-partition that are alike. `delivery_count` is None where nobody wrote it down."""
+    """Neighboring records of a share-partition that are alike. `delivery_count` is None where nobody wrote it down."""
 
     first: int
     last: int

@@ -135,14 +135,19 @@ def test_groups_that_came_and_went_leave_nothing_after_an_hour(desk: Desk) -> No
     assert desk.size() < 2 * SLACK
 
 
-def test_the_loop_only_starts_new_segments(tmp_path: Path) -> None:
+def overgrown(folder: Path) -> tuple[Desk, WhenTold]:
+    """A journal that is about to be compacted: the worker waits to be told to sync it."""
     worker = WhenTold()
-    disk = MemoryDisk(is_simulated=True)
     settings = {"offsets.topic.num.partitions": 1, "headrace.flush": "os"}
-    desk = Desk(disk, tmp_path / "metadata.sqlite", worker, **settings)
+    desk = Desk(MemoryDisk(is_simulated=True), folder / "metadata.sqlite", worker, **settings)
     desk.core.topics.create("orders", partitions=1, configs={})
     while not worker.waiting:
         desk.commit("group", 0)
+    return desk, worker
+
+
+def test_the_loop_only_starts_new_segments(tmp_path: Path) -> None:
+    desk, worker = overgrown(tmp_path)
     before = desk.size()
     assert before > SLACK
     worker.step()  # the sync
@@ -153,13 +158,7 @@ def test_the_loop_only_starts_new_segments(tmp_path: Path) -> None:
 
 
 def test_a_clean_stop_in_the_middle_of_a_compaction_leaves_a_small_journal(tmp_path: Path) -> None:
-    worker = WhenTold()
-    disk = MemoryDisk(is_simulated=True)
-    settings = {"offsets.topic.num.partitions": 1, "headrace.flush": "os"}
-    desk = Desk(disk, tmp_path / "metadata.sqlite", worker, **settings)
-    desk.core.topics.create("orders", partitions=1, configs={})
-    while not worker.waiting:
-        desk.commit("group", 0)
+    desk, worker = overgrown(tmp_path)
     worker.step()  # the sync
     assert worker.waiting  # the compaction
     for number in range(100):
