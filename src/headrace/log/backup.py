@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from headrace.log.disk import Folder, OsDisk
+from headrace.log.disk import FILE_MODE, FOLDER_MODE, Folder, OsDisk
 from headrace.log.layout import (
     CLEAN_SHUTDOWN,
     CLEANER_OFFSETS,
@@ -159,7 +159,7 @@ class Copying:
                     path.unlink()
 
     def _all(self) -> Generator[None, None, None]:
-        self._target.mkdir(exist_ok=True)
+        self._target.mkdir(FOLDER_MODE, exist_ok=True)
         self._write(META, INCOMPLETE)
         for log in self._cut.logs:
             yield from self._copy_log(log)
@@ -170,6 +170,9 @@ class Copying:
             (CLEANER_OFFSETS, self._cut.cleaner_offsets),
         ):
             self._write(name, encode_checkpoint(offsets))
+        (self._target / METADATA).touch(
+            FILE_MODE
+        )  # it holds credentials, and the directory may be open to others
         with closing(sqlite3.connect(self._target / METADATA)) as database:
             self._cut.metadata.backup(database)
         self._cut.metadata.close()
@@ -187,7 +190,7 @@ class Copying:
         self._sync_directory(self._target.parent)
 
     def _copy_log(self, log: LogCut) -> Iterator[None]:
-        (self._target / log.directory).mkdir()
+        (self._target / log.directory).mkdir(FOLDER_MODE)
         folder = self._open(log)
         try:
             for at, (base, size) in enumerate(log.segments):
@@ -223,7 +226,7 @@ class Copying:
         try:
             end = source.size() if size is None else size
             path = self._target / log.directory / name
-            with path.open("xb", buffering=0) as file:
+            with os.fdopen(_create(path), "wb", buffering=0) as file:
                 position = 0
                 while position < end:
                     chunk = source.read(position, min(CHUNK, end - position))
@@ -238,7 +241,7 @@ class Copying:
             source.close()
 
     def _write(self, name: str, content: bytes) -> None:
-        with (self._target / name).open("wb") as file:
+        with os.fdopen(_create(self._target / name), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -250,3 +253,8 @@ class Copying:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _create(path: Path) -> int:
+    """A new file that only we can read, as in a data directory."""
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)

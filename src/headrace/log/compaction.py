@@ -137,17 +137,29 @@ class Compaction:
         try:
             if not self._is_done or self._is_cancelled or not is_current or log.is_deleted:
                 self._abandon()
-                self.cleaned_to = self._plan.dirty_from
-                return
-            log.aborted = [entry for entry in log.aborted if entry.last_offset not in self._dropped_markers]
-            for old, new, swap in self._outputs:
-                log.replace_segments(old, new, f"{log.directory}/{swap}")
-            log.next_horizon_ms = self._next_horizon_ms
+            elif self._swap_in():
+                log.next_horizon_ms = self._next_horizon_ms
+            else:
+                logger.warning("%s is not compacted: the disk is full. It is tried again later.", log.name)
+                self._abandon()
         finally:
             self._folder.close()
 
+    def _swap_in(self) -> bool:
+        """False if a full disk refuses one of them: what is left of `_outputs` stays as it is in the log."""
+        log, aborted = self.log, self.log.aborted
+        log.aborted = [entry for entry in aborted if entry.last_offset not in self._dropped_markers]
+        while self._outputs:
+            old, new, swap = self._outputs[0]
+            if not log.replace_segments(old, new, f"{log.directory}/{swap}"):
+                log.aborted = aborted
+                return False
+            self._outputs.pop(0)
+        return True
+
     def _abandon(self) -> None:
-        """Leaves nothing behind that a later start could take for unfinished work."""
+        """Leaves nothing behind that a later start could take for unfinished work, and the log to the next pass."""
+        self.cleaned_to = self._plan.dirty_from
         for _, _, swap in self._outputs:
             self._folder.remove(swap)
         for draft in self._drafts:

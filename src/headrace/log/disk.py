@@ -16,6 +16,8 @@ from typing import Protocol
 Buffer = bytes | bytearray | memoryview
 
 LOCK_NAME = ".lock"
+FOLDER_MODE, FILE_MODE = 0o700, 0o600
+"""Records and credentials are for the user that runs the broker."""
 
 
 class DirectoryLocked(Exception):
@@ -211,7 +213,7 @@ class OsFolder:
 
     def open(self, name: str, *, create: bool = False) -> OsFile:
         flags = os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(name, flags, 0o644, dir_fd=self._descriptor))
+        return OsFile(os.open(name, flags, FILE_MODE, dir_fd=self._descriptor))
 
     def read(self, name: str) -> bytes:
         file = self.open(name)
@@ -250,8 +252,8 @@ class OsDisk:
         return f"{self.name}/{path}" if path else self.name
 
     def lock(self) -> None:
-        os.makedirs(self.name, exist_ok=True)
-        self._lock(os.open(self._path(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+        os.makedirs(self.name, FOLDER_MODE, exist_ok=True)
+        self._lock(os.open(self._path(LOCK_NAME), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE))
 
     def _lock(self, descriptor: int) -> None:
         try:
@@ -286,7 +288,7 @@ class OsDisk:
     def open(self, path: str, *, create: bool = False) -> OsFile:
         access = os.O_RDONLY if self._is_read_only else os.O_RDWR
         flags = access | os.O_CLOEXEC | (os.O_CREAT if create else 0)
-        return OsFile(os.open(self._path(path), flags, 0o644))
+        return OsFile(os.open(self._path(path), flags, FILE_MODE))
 
     def read(self, path: str) -> bytes:
         with open(self._path(path), "rb") as file:
@@ -305,7 +307,7 @@ class OsDisk:
             return []
 
     def make_directory(self, path: str) -> None:
-        os.makedirs(self._path(path), exist_ok=True)
+        os.makedirs(self._path(path), FOLDER_MODE, exist_ok=True)
 
     def rename(self, source: str, target: str) -> None:
         os.replace(self._path(source), self._path(target))

@@ -13,7 +13,9 @@ from collections.abc import Iterable
 from functools import partial
 
 from headrace.log.disk import Disk, sync_file, write_file
+from headrace.log.errors import REFUSALS
 from headrace.log.layout import (
+    DELETED,
     INDEXES,
     LOG,
     PARTITION_METADATA,
@@ -156,22 +158,32 @@ class LogFiles:
             segment.close()
         return dropped
 
-    def swap_in(self, old: list[Segment], new: Segment, swap: str) -> None:
+    def swap_in(self, old: list[Segment], new: Segment, swap: str) -> bool:
         """Puts a compacted segment, which waits under the name `swap`, in the place of its sources.
 
-        A full disk may refuse the rename, and then it is too late to leave the sources as they are: compaction frees
-        space, so the reserve is given up for it. If that is not enough, the next start finishes the work.
+        False if a full disk refuses it although the reserve was given up: then nothing has changed. So the first
+        source is set aside by a rename before anything is removed; from then on only the way forward is left, which
+        takes no more room, and which the next start goes, too, if it finds the swap file.
         """
-        disk = self.store.disk
+        disk, aside = self.store.disk, old[0].path + DELETED
+        old[0].close()
+        try:
+            self.store.reserve.with_room(partial(disk.rename, old[0].path, aside))
+        except OSError as error:
+            if error.errno not in REFUSALS:
+                raise
+            return False
         for segment in old[1:]:
             segment.remove_files()
-        old[0].close()
         for suffix in INDEXES:
             disk.remove(old[0].path_of(suffix))
         self.store.reserve.with_room(partial(disk.rename, swap, new.path))
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [new]
         self.bases[at : at + len(old)] = [new.base_offset]
+        with contextlib.suppress(OSError):  # a recovery removes it
+            disk.remove(aside)
+        return True
 
     def snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT)}"

@@ -29,15 +29,19 @@ class OffsetIndex:
         self.offsets.append(relative_offset)
         self.positions.append(position)
 
-    def position_before(self, relative_offset: int) -> int:
-        """Where to start looking for an offset: at a batch that is not after it."""
-        at = bisect_right(self.offsets, relative_offset)
-        return self.positions[at - 1] if at else 0
+    def entry_before(self, relative_offset: int) -> tuple[int, int]:
+        """Where to start looking for an offset: position and last offset of a batch that is not after it.
 
-    def boundary_before(self, position: int) -> int:
-        """The last known start of a batch at or before `position`."""
-        at = bisect_right(self.positions, position)
-        return self.positions[at - 1] if at else 0
+        (0, -1) before the first entry.
+        """
+        return self._entry(bisect_right(self.offsets, relative_offset) - 1)
+
+    def boundary_before(self, position: int) -> tuple[int, int]:
+        """Position and last offset of the last known batch that starts at or before `position`; (0, -1) if none."""
+        return self._entry(bisect_right(self.positions, position) - 1)
+
+    def _entry(self, at: int) -> tuple[int, int]:
+        return (self.positions[at], self.offsets[at]) if at >= 0 else (0, -1)
 
     def encode(self) -> bytes:
         pairs = array("i", [0]) * (2 * len(self.offsets))
@@ -76,10 +80,10 @@ class TimeIndex:
             self.times.append(timestamp)
             self.offsets.append(relative_offset)
 
-    def offset_before(self, timestamp: int) -> int:
-        """A relative offset before which every record is older than `timestamp`."""
+    def entry_before(self, timestamp: int) -> tuple[int, int] | None:
+        """The last entry that is older than `timestamp`: so is every record before the batch that it names."""
         at = bisect_left(self.times, timestamp)
-        return self.offsets[at - 1] if at else 0
+        return (self.times[at - 1], self.offsets[at - 1]) if at else None
 
     def encode(self) -> bytes:
         return b"".join(map(_TIME_ENTRY.pack, self.times, self.offsets))

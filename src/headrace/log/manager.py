@@ -68,7 +68,7 @@ class UnknownFormat(Exception):
     """
 
 
-class Doomed(NamedTuple):
+class PendingRemoval(NamedTuple):
     """Files that are out of use: a directory that was discarded, or a segment that a log has dropped."""
 
     due_ms: int
@@ -91,7 +91,7 @@ class LogManager:
         disk = self.disk
         self.logs: dict[Partition, PartitionLog] = {}
         self._now_ms = now_ms
-        self._doomed: list[Doomed] = []
+        self._doomed: list[PendingRemoval] = []
         self._compactions: dict[PartitionLog, Compaction] = {}
         """Those under way."""
         self._stuck: set[Key] = set()
@@ -115,7 +115,7 @@ class LogManager:
         self._load_checkpoints(names, is_new=is_new)
         for name in sorted(names):
             if name.endswith(DELETED_DIRECTORY):
-                self._doomed.append(Doomed(now_ms, name))
+                self._doomed.append(PendingRemoval(now_ms, name))
 
     @property
     def root(self) -> Durable:
@@ -368,7 +368,7 @@ class LogManager:
         """By a name that no other topic's directory can have, and that fits in 255 bytes."""
         name = f"{log.topic[:180]}-{log.partition}.{topic_id.hex()}{DELETED_DIRECTORY}"
         self.disk.rename(log.directory, name)
-        self._doomed.append(Doomed(due_ms, name))
+        self._doomed.append(PendingRemoval(due_ms, name))
 
     def set_aside_strays(
         self,
@@ -468,7 +468,7 @@ class LogManager:
             lambda: self.store.reserve.with_room(partial(drop_expired, log, now_ms=now_ms)),
         )
         due_ms = now_ms + log.config.file_delete_delay_ms
-        self._doomed += [Doomed(due_ms, log=log, segment=segment) for segment in dropped or ()]
+        self._doomed += [PendingRemoval(due_ms, log=log, segment=segment) for segment in dropped or ()]
 
     def _attempt(self, log: PartitionLog, what: str, work: Callable[[], T]) -> T | None:
         """One log that cannot be read or written must not keep the others from what is due."""
@@ -482,9 +482,9 @@ class LogManager:
         self._stuck.discard(log.key)
         return result
 
-    def _removal(self, due: list[Doomed]) -> Work:
+    def _removal(self, due: list[PendingRemoval]) -> Work:
         """A full disk has no room for the offsets either: then the files stay, and it is tried again."""
-        left: list[Doomed] = []
+        left: list[PendingRemoval] = []
 
         def run() -> None:
             try:
@@ -505,10 +505,10 @@ class LogManager:
         self.store.start_offsets.sync()
         self.store.cleaner_offsets.sync()
 
-    def _remove(self, doomed: Iterable[Doomed]) -> list[Doomed]:
+    def _remove(self, doomed: Iterable[PendingRemoval]) -> list[PendingRemoval]:
         """Once the offsets are saved. What replaces the files must be safe, too, before they go. What is left to do."""
         left = []
-        dropped: dict[PartitionLog, list[Doomed]] = {}
+        dropped: dict[PartitionLog, list[PendingRemoval]] = {}
         for one in doomed:
             if one.directory:
                 try:
@@ -529,7 +529,7 @@ class LogManager:
                 left += ones
         return left
 
-    def _remove_segments(self, log: PartitionLog, doomed: Iterable[Doomed]) -> None:
+    def _remove_segments(self, log: PartitionLog, doomed: Iterable[PendingRemoval]) -> None:
         """From the log's own directory: one of its name may by now be another topic's."""
         try:
             folder = self.disk.open_folder(log.directory)

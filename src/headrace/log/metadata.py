@@ -1,4 +1,4 @@
-"""The metadata store: topics, their ids and settings, altered broker and group settings, ids handed out.
+"""The metadata store: topics, their ids and settings, altered broker and group settings, ACLs, ids handed out.
 
 Theory of operation. One SQLite database in the data directory, in WAL mode. A method that changes something runs on
 the event loop and only writes to the operating system: when it returns, the change survives the end of the process;
@@ -20,12 +20,13 @@ import os
 import sqlite3
 import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from headrace.log.disk import File, OsDisk
+from headrace.wire.acls import Acl, acl_of
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 
@@ -34,6 +35,7 @@ MEMORY = ":memory:"
 WAL_BYTES_MAX = 4 * 1024 * 1024
 """A larger WAL is due for a checkpoint."""
 
+_LOGIN_SECRET = "login_secret"
 _SCHEMA = """
 CREATE TABLE facts (name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 CREATE TABLE topics (
@@ -47,6 +49,16 @@ CREATE TABLE configs (
     PRIMARY KEY (kind, resource, name)
 ) WITHOUT ROWID;
 """
+_ADDED = (
+    """CREATE TABLE IF NOT EXISTS acls (
+    resource_type INTEGER NOT NULL, resource_name TEXT NOT NULL, pattern_type INTEGER NOT NULL,
+    principal TEXT NOT NULL, host TEXT NOT NULL, operation INTEGER NOT NULL, permission INTEGER NOT NULL,
+    PRIMARY KEY (resource_type, resource_name, pattern_type, principal, host, operation, permission)
+) WITHOUT ROWID""",
+    f"INSERT OR IGNORE INTO facts (name, value) VALUES ('{_LOGIN_SECRET}', hex(randomblob(32)))",
+)
+"""What came later: a store that was made without it gets it when it is opened."""
+_ACL_COLUMNS = "resource_type, resource_name, pattern_type, principal, host, operation, permission"
 _TOUCH = """
 INSERT INTO facts (name, value) VALUES ('checkpoints', '1') ON CONFLICT (name) DO UPDATE SET value = value + 1
 """
@@ -58,7 +70,7 @@ class MetadataError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicRow:
+class StoredTopic:
     name: str
     id: bytes
     partitions: int
@@ -125,6 +137,8 @@ class MetadataStore:
             self._database.close()
             raise
         self.cluster_id = self._fact("cluster_id")
+        self.login_secret = bytes.fromhex(self._fact(_LOGIN_SECRET))
+        """Random, the same for the life of the store, and shown to nobody."""
 
     def _begin(self) -> None:
         """Makes everything found or made so far durable; from here on commits of this connection do not sync."""
@@ -153,6 +167,15 @@ class MetadataStore:
                 self._set_fact("next_producer_id", "0")
                 self._set_fact("changes", "0")
                 self._database.execute(f"PRAGMA user_version={FORMAT_VERSION}")
+        if self._missing():
+            with self.transaction():
+                for statement in _ADDED:
+                    self._database.execute(statement)
+
+    def _missing(self) -> bool:
+        rows = self._database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")
+        has_acls = "acls" in {name for (name,) in rows}
+        return not has_acls or not self._has_fact(_LOGIN_SECRET)
 
     @contextmanager
     def transaction(self) -> Iterator[None]:
@@ -243,12 +266,12 @@ class MetadataStore:
         self._database.close()
         self._wal.close()
 
-    def topics(self) -> list[TopicRow]:
+    def topics(self) -> list[StoredTopic]:
         configs = self.configs("topic")
         rows = self._database.execute("SELECT name, id, partitions FROM topics ORDER BY name")
-        return [TopicRow(name, id, partitions, configs.get(name, {})) for name, id, partitions in rows]
+        return [StoredTopic(name, id, partitions, configs.get(name, {})) for name, id, partitions in rows]
 
-    def add_topic(self, topic: TopicRow) -> None:
+    def add_topic(self, topic: StoredTopic) -> None:
         with self.transaction():
             self._database.execute(
                 "INSERT INTO topics (name, id, partitions) VALUES (?, ?, ?)",
@@ -270,10 +293,10 @@ class MetadataStore:
             self._database.execute("DELETE FROM topics WHERE name = ?", (name,))
             self.set_configs("topic", name, {})
 
-    def deleted_topics(self) -> list[TopicRow]:
+    def deleted_topics(self) -> list[StoredTopic]:
         """Topics whose directories may still be there."""
         rows = self._database.execute("SELECT name, id, partitions FROM deleted_topics ORDER BY name")
-        return [TopicRow(*row) for row in rows]
+        return [StoredTopic(*row) for row in rows]
 
     def forget_deleted(self, *topic_ids: bytes) -> None:
         with self.transaction():
@@ -298,6 +321,21 @@ class MetadataStore:
                 [(kind, name, key, value) for key, value in configs.items()],
             )
 
+    def acls(self) -> list[Acl]:
+        rows = self._database.execute(f"SELECT {_ACL_COLUMNS} FROM acls")
+        return [acl_of(*row) for row in rows]
+
+    def change_acls(self, *, add: Iterable[Acl] = (), remove: Iterable[Acl] = ()) -> None:
+        places = ", ".join("?" * len(Acl._fields))
+        with self.transaction():
+            self._database.executemany(
+                f"DELETE FROM acls WHERE ({_ACL_COLUMNS}) = ({places})", [tuple(acl) for acl in remove]
+            )
+            self._database.executemany(
+                f"INSERT OR IGNORE INTO acls ({_ACL_COLUMNS}) VALUES ({places})",
+                [tuple(acl) for acl in add],
+            )
+
     def allocate_producer_ids(self, count: int) -> range:
         """Producer ids that no one has had and no one will have again, even after a crash."""
         assert count > 0
@@ -305,6 +343,9 @@ class MetadataStore:
             first = int(self._fact("next_producer_id"))
             self._set_fact("next_producer_id", str(first + count))
         return range(first, first + count)
+
+    def _has_fact(self, name: str) -> bool:
+        return self._database.execute("SELECT 1 FROM facts WHERE name = ?", (name,)).fetchone() is not None
 
     def _fact(self, name: str) -> str:
         row = self._database.execute("SELECT value FROM facts WHERE name = ?", (name,)).fetchone()

@@ -42,7 +42,7 @@ from headrace.log.store import Store
 from headrace.log.times import find_max_timestamp, find_time
 from headrace.log.trust import Trust
 from headrace.log.validation import Checked, Prepared, prepare
-from headrace.wire.batches import FRAME_SIZE, place, read_header, split, stamp_append_time
+from headrace.wire.batches import FRAME_SIZE, HEADER_SIZE, place, read_header, split, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import build_marker
 
@@ -385,10 +385,14 @@ class PartitionLog:
         self._positions.forget()
         return dropped
 
-    def replace_segments(self, old: list[Segment], new: Segment, swap: str) -> None:
-        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources."""
+    def replace_segments(self, old: list[Segment], new: Segment, swap: str) -> bool:
+        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources.
+
+        False if a full disk refuses it: the log is as it was.
+        """
         self.is_as_left = False
-        self.files.swap_in(old, new, swap)
+        if not self.files.swap_in(old, new, swap):
+            return False
         self._positions.forget()
         new.is_closed = True
         self.files.note_written()
@@ -396,6 +400,7 @@ class PartitionLog:
             OSError
         ):  # indexes are made again when needed, and no aborted records are left
             self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
+        return True
 
     def save_aborted(self, segment: Segment) -> list[str]:
         """The aborted transactions whose markers are in this segment: a file only if there are any."""
@@ -520,6 +525,22 @@ class PartitionLog:
             )
         except OSError as error:
             raise self._storage_error("cannot be read", error) from error
+
+    def batch_timestamp(self, offset: int) -> int | None:
+        """The timestamp of the batch that holds `offset`, or of the next one; reads nothing but its header.
+
+        None where the log has no such batch, or where it cannot be read now.
+        """
+        if self.is_deleted or not self.start_offset <= offset < self.end_offset:
+            return None
+        try:
+            found = self._positions.locate(offset)
+            if found is None:
+                return None
+            segment, position = found
+            return read_header(segment.read(position, HEADER_SIZE)).record_timestamp
+        except (KafkaError, OSError):
+            return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
         """(timestamp, offset) of the record with the largest timestamp, the first of several."""

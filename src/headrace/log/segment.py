@@ -2,12 +2,15 @@
 
 Segments know bytes and batch headers, nothing of producers or transactions. The indexes live in memory while a
 segment grows, are written when it closes, and are made again from the batches when they are missing or do not fit
-them. The open files of all segments share one bounded pool.
+them. An entry is compared with its batch whenever it is used: a damaged index file misleads nobody. The open files of
+all segments share one bounded pool.
 """
 
+import logging
 import struct
 from collections import deque
 from collections.abc import Iterator
+from typing import Any
 
 from headrace.log.disk import Disk, File, FileClosed, sync_file, write_file
 from headrace.log.index import OffsetIndex, TimeIndex
@@ -15,10 +18,18 @@ from headrace.log.layout import INDEX, INDEXES, LOG, TIME_INDEX, file_name
 from headrace.wire.batches import FRAME_SIZE, HEADER_SIZE, LENGTH_MIN, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 
+logger = logging.getLogger("headrace.log")
+
 OPEN_FILES_MAX = 400
 _EXTENT = struct.Struct(">qi11xi")
 """Base offset, length, last offset delta: enough to walk from batch to batch."""
 _CHUNK = 4096
+
+_NOTES = (
+    "_are_indexes_read", "_index", "_time_index", "_unindexed",
+    "first_timestamp", "max_timestamp", "max_timestamp_offset",
+)  # fmt: skip
+"""What `rebuild` finds in the batches."""
 
 Placed = tuple[int, int, int]
 """Size, last offset and largest timestamp of a batch that is about to be written."""
@@ -54,6 +65,7 @@ class OpenFiles:
 
 class Segment:
     __slots__ = (
+        "_are_indexes_read",
         "_file",
         "_index",
         "_open_files",
@@ -104,6 +116,8 @@ class Segment:
         self._file: File | None = None
         self._index: OffsetIndex | None = None if size else OffsetIndex()
         self._time_index: TimeIndex | None = None if size else TimeIndex()
+        self._are_indexes_read = False
+        """They come from files, which may be damaged."""
         self._unindexed = 0
 
     def __repr__(self) -> str:
@@ -256,7 +270,7 @@ class Segment:
         if index is None or time_index is None or not self._fits(index, time_index):
             self.rebuild(interval)
             return
-        self._index, self._time_index = index, time_index
+        self._index, self._time_index, self._are_indexes_read = index, time_index, True
         self.max_timestamp = time_index.times[-1]
         self.max_timestamp_offset = time_index.offsets[-1] + self.base_offset
         self._unindexed = self.size - (index.positions[-1] if index.positions else 0)
@@ -274,21 +288,57 @@ class Segment:
         is_there: bool = base_offset + delta - self.base_offset == index.offsets[-1]
         if not is_there or not LENGTH_MIN <= length <= self.size - position - FRAME_SIZE:
             return False
-        newest = self._first_ending_at(index, self.base_offset + time_index.offsets[-1])
-        if newest is None:
+        try:
+            self._position_of(index, time_index.times[-1], time_index.offsets[-1])
+        except KafkaError:
             return False
-        header = read_header(self.file().read(newest[0], HEADER_SIZE))
-        return header.max_timestamp == time_index.times[-1]
+        return True
+
+    def _position_of(self, index: OffsetIndex, timestamp: int, relative_offset: int) -> int:
+        """Of the batch that an entry of the time index names; KafkaError if there is none."""
+        found = self._first_ending_at(index, self.base_offset + relative_offset)
+        if found is not None:
+            header = read_header(self.read(found[0], HEADER_SIZE))
+            if (header.max_timestamp, header.last_offset - self.base_offset) == (timestamp, relative_offset):
+                return found[0]
+        raise self.damaged(0, f"no batch ends at offset {self.base_offset + relative_offset}, {timestamp}")
+
+    def _remake_indexes(self) -> bool:
+        """After an error on the way from an index to its batches: whether it was the index's, which is mended now."""
+        if not self._are_indexes_read:
+            return False
+        before = self._notes()
+        try:
+            self.rebuild(_CHUNK)
+        except KafkaError:  # the batches are damaged: the files know more than can be read
+            self._put_notes(before)
+            self._are_indexes_read = False
+            return False
+        logger.warning("the indexes of %s did not fit its batches and were made again", self.path)
+        return True
 
     def rebuild(self, interval: int) -> None:
         """Indexes and times from the batches themselves."""
+        before = self._notes()
         self.reset_notes()
-        for position, header in self.headers():
-            self.note(position, header.size, header.last_offset, header.max_timestamp, interval)
+        try:
+            for position, header in self.headers():
+                self.note(position, header.size, header.last_offset, header.max_timestamp, interval)
+        except OSError:  # retention must not take the newest time so far for the newest of all
+            self._put_notes(before)
+            raise
+
+    def _notes(self) -> list[Any]:
+        return [getattr(self, name) for name in _NOTES]
+
+    def _put_notes(self, notes: list[Any]) -> None:
+        for name, value in zip(_NOTES, notes, strict=True):
+            setattr(self, name, value)
 
     def reset_notes(self) -> None:
         self._index, self._time_index, self._unindexed = OffsetIndex(), TimeIndex(), 0
         self.first_timestamp = self.max_timestamp = self.max_timestamp_offset = -1
+        self._are_indexes_read = False
 
     def read(self, position: int, size: int) -> bytes:
         if position + size > self.size:  # a damaged length must not ask for memory
@@ -313,8 +363,11 @@ class Segment:
             yield position, header
             position += header.length + FRAME_SIZE
 
-    def _extents(self, position: int) -> Iterator[tuple[int, int, int, int]]:
-        """Position, end, base offset and next offset of every batch from a batch's start on."""
+    def _extents(self, position: int, relative_offset: int = -1) -> Iterator[tuple[int, int, int, int]]:
+        """Position, end, base offset and next offset of every batch from a batch's start on.
+
+        With an index's entry: KafkaError unless the first one ends at this relative offset.
+        """
         file, size = self.file(), self.size
         chunk, chunk_start, chunk_end = b"", 0, 0
         while position < size:
@@ -326,32 +379,63 @@ class Segment:
             base_offset, length, delta = _EXTENT.unpack_from(chunk, position - chunk_start)
             if length < LENGTH_MIN:
                 raise self.damaged(position, f"a batch of length {length}")
+            if relative_offset >= 0:
+                if base_offset + delta != self.base_offset + relative_offset:
+                    raise self.damaged(position, "no batch starts where the index has one")
+                relative_offset = -1
             end = position + length + FRAME_SIZE
             yield position, end, base_offset, base_offset + delta + 1
             position = end
 
     def find(self, offset: int) -> tuple[int, int] | None:
         """Position and base offset of the first batch that ends at or after `offset`."""
-        index, _ = self.indexes()
-        return self._first_ending_at(index, offset)
+        try:
+            return self._first_ending_at(self.indexes()[0], offset)
+        except KafkaError:
+            if not self._remake_indexes():
+                raise
+        return self._first_ending_at(self.indexes()[0], offset)
 
     def _first_ending_at(self, index: OffsetIndex, offset: int) -> tuple[int, int] | None:
         for position, _, base_offset, next_offset in self._extents(
-            index.position_before(offset - self.base_offset)
+            *index.entry_before(offset - self.base_offset)
         ):
             if next_offset > offset:
                 return position, base_offset
         return None
+
+    def position_before_time(self, timestamp: int) -> int:
+        """Where to start looking for a timestamp: at a batch before which every record is older."""
+        try:
+            return self._position_before_time(timestamp)
+        except KafkaError:
+            if not self._remake_indexes():
+                raise
+        return self._position_before_time(timestamp)
+
+    def _position_before_time(self, timestamp: int) -> int:
+        index, time_index = self.indexes()
+        entry = time_index.entry_before(timestamp)
+        return 0 if entry is None else self._position_of(index, *entry)
 
     def extent(self, start: int, limit: int) -> tuple[int, int]:
         """How far whole batches go from `start` without passing `limit`, and the offset that follows them.
 
         If not even the first one fits: its end and what follows it; the caller sees that it is past `limit`.
         """
+        try:
+            return self._extent(start, limit)
+        except KafkaError:
+            if not self._remake_indexes():
+                raise
+        return self._extent(start, limit)
+
+    def _extent(self, start: int, limit: int) -> tuple[int, int]:
         index, _ = self.indexes()
+        boundary = index.boundary_before(limit)
         reached, reached_offset = start, -1
         for position, end, base_offset, next_offset in self._extents(
-            max(start, index.boundary_before(limit))
+            *(boundary if boundary[0] > start else (start,))
         ):
             if end > limit and position > start:
                 return position, reached_offset if reached_offset >= 0 else base_offset

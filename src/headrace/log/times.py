@@ -22,7 +22,7 @@ def find_time(
         segment.indexes()  # a closed segment learns its largest timestamp there
         if segment.max_timestamp < timestamp_ms:
             continue
-        for position, header in segment.headers(_start_position(segment, timestamp_ms)):
+        for position, header in segment.headers(segment.position_before_time(timestamp_ms)):
             if header.base_offset >= end_offset:
                 return None
             if header.max_timestamp < timestamp_ms or header.last_offset < start_offset:
@@ -34,11 +34,6 @@ def find_time(
             except TooLarge:
                 return header.max_timestamp, max(header.base_offset, start_offset)
     return None
-
-
-def _start_position(segment: Segment, timestamp_ms: int) -> int:
-    index, time_index = segment.indexes()
-    return index.position_before(time_index.offset_before(timestamp_ms))
 
 
 def find_max_timestamp(segments: Sequence[Segment], *, start_offset: int) -> tuple[int, int] | None:

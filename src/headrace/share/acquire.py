@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from operator import itemgetter
 
-from headrace.share.changes import AcquiredRange, Acquisition, Change, Span
+from headrace.share.changes import AcquiredRecords, Acquisition, Change, Span
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode, cut_new
 from headrace.share.offsets import OffsetRange
@@ -79,7 +79,7 @@ def _archive_missing(window: Window, changes: list[Change], first: int, last: in
 
 def _take_again(window: Window, taking: "_Taking", base: int, last: int, limits: Limits) -> bool:
     """Takes records of the window that are AVAILABLE or unread. False when nothing may follow them."""
-    is_anyone_tired = any(count >= limits.isolation_count for count in window.ranges.available_counts)
+    any_needs_isolation = any(count >= limits.isolation_count for count in window.ranges.available_counts)
     entries = window.ranges.available_over(base, last)
     batch: Span | None = None
     for entry in entries if window.gap_offset is None else _with_unread(window, entries, base, last):
@@ -90,7 +90,7 @@ def _take_again(window: Window, taking: "_Taking", base: int, last: int, limits:
             if entry.delivery_count == UNREAD:
                 taking.take_new(entry.first, entry.last)
                 continue
-            if is_anyone_tired and _is_tired(window, batch, max(base, entry.first), last, limits):
+            if any_needs_isolation and _needs_isolation(window, batch, max(base, entry.first), last, limits):
                 if not taking.has_taken:
                     _take_isolated(window, taking, batch, max(base, entry.first), last, limits)
                 return False
@@ -113,7 +113,7 @@ def _with_unread(
         entry = next(available, None)
 
 
-def _is_tired(window: Window, batch: Span, first: int, last: int, limits: Limits) -> bool:
+def _needs_isolation(window: Window, batch: Span, first: int, last: int, limits: Limits) -> bool:
     """Whether a record of this batch, among those that could be acquired now, came back too often."""
     for entry in window.ranges.available_over(first, min(last, batch[1])):
         if entry.delivery_count >= limits.isolation_count:
@@ -184,7 +184,7 @@ class _Taking:
         self._aborted = aborted
         self.has_taken = False
         self.changes: list[Change] = []
-        self.acquired: list[AcquiredRange] = []
+        self.acquired: list[AcquiredRecords] = []
 
     def take(self, first: int, last: int, count: int, batch: Span) -> int:
         """Takes records that have been delivered `count` times; the last one that was taken, if there is a limit."""
@@ -220,4 +220,4 @@ class _Taking:
         self.changes.append(
             Change(first, last, TAKEN, count, Cause.ACQUIRE, self._member, self._deadline_ms, batch)
         )
-        self.acquired.append(AcquiredRange(first, last, count))
+        self.acquired.append(AcquiredRecords(first, last, count))

@@ -36,7 +36,7 @@ class StartMoved(NamedTuple):
 AnyChange: TypeAlias = Change | StartMoved
 
 
-class AcquiredRange(NamedTuple):
+class AcquiredRecords(NamedTuple):
     """Records handed to a member, as AcquiredRecords in the response."""
 
     first: int
@@ -46,7 +46,7 @@ class AcquiredRange(NamedTuple):
 
 class Acquisition(NamedTuple):
     changes: list[Change]
-    acquired: list[AcquiredRange]
+    acquired: list[AcquiredRecords]
 
     @property
     def record_count(self) -> int:
@@ -90,7 +90,10 @@ class StateWrite(NamedTuple):
 
 
 def state_batches(changes: Iterable[AnyChange], *, start_offset: int = 0) -> list[StateBatch]:
-    """The part of a decision that is persisted: nothing acquired, nothing below `start_offset`, neighbours joined."""
+    """The part of a decision that is persisted: nothing acquired, nothing below `start_offset`, neighbors joined.
+
+    Runs for every acknowledgement, where one loop takes half the time of `base.ranges.joined` over new tuples.
+    """
     batches: list[StateBatch] = []
     for change in changes:
         if not isinstance(change, Change) or change.cause in UNWRITTEN or change.last < start_offset:

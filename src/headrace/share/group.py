@@ -50,7 +50,7 @@ SMALL_GROUP_PARTITIONS = 1_000
 """Up to these a group is small: to compute its assignment costs less than a millisecond or two."""
 
 
-class ShareGroup:
+class ShareGroupRules:
     def __init__(self, group_id: str, *, fingerprint: Fingerprint) -> None:
         self.group_id = group_id
         self.epoch = 1

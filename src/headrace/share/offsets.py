@@ -83,6 +83,14 @@ class RangeMap:
     def first_available(self) -> OffsetRange | None:
         return self._available.first()
 
+    def available_records(self, count_min: int) -> int:
+        """How many AVAILABLE records were delivered at least so often. Costs nothing while there is none."""
+        if all(count < count_min for count in self.available_counts):
+            return 0
+        return sum(
+            entry.last - entry.first + 1 for entry in self._available if entry.delivery_count >= count_min
+        )
+
     def put(
         self, first: int, last: int, state: RecordState, delivery_count: int, lock: Lock | None, batch: Span
     ) -> None:

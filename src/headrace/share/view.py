@@ -6,8 +6,10 @@ and for how long.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from headrace.base.ranges import joined
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.share.window import RangeView
@@ -24,10 +26,21 @@ class StateRun:
     holder: str | None = None
     """The id of the member that has acquired them; only in the live view."""
     lock_ms_left: int | None = None
+    held_ms: int | None = field(default=None, compare=False)
+    """How long the holder has had them, renewals included; only in the live view."""
+    renewals: int | None = field(default=None, compare=False)
 
     @property
     def count(self) -> int:
         return self.last - self.first + 1
+
+
+class WindowPiece(NamedTuple):
+    """A run, cut to the window; or a hole in it, of which nothing is known."""
+
+    first: int
+    last: int
+    run: StateRun | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +67,8 @@ class SharePartitionState:
     """As it is in the serving broker's memory, not as last written to `__share_group_state`."""
     window_max: int | None = None
     """`share.partition.max.record.locks`; only in the live view."""
+    full_since: int | None = None
+    """When the window became full, in milliseconds since 1970; only in the live view."""
 
     @property
     def in_flight(self) -> int:
@@ -62,44 +77,42 @@ class SharePartitionState:
             return 0
         return self.next_offset - self.start_offset
 
+    @property
+    def lag(self) -> int | None:
+        """Records of the log that are not settled; None where the view does not tell."""
+        if self.start_offset is None or self.delivery_complete_count is None:
+            return None
+        return max(0, self.log_end_offset - self.start_offset - self.delivery_complete_count)
+
+    def pieces(self, end: int | None) -> Iterator[WindowPiece]:
+        """From the start offset to before `end`, in order and without holes."""
+        if self.start_offset is None or end is None:
+            return
+        due = self.start_offset
+        for run in self.runs:
+            if run.last < due:
+                continue
+            if run.first > due:
+                yield WindowPiece(due, run.first - 1, None)
+            yield WindowPiece(max(run.first, due), run.last, run)
+            due = run.last + 1
+        if due < end:
+            yield WindowPiece(due, end - 1, None)
+
     def count_of(self, state: RecordState) -> int:
         return sum(run.count for run in self.runs if run.state is state)
 
 
 def live_runs(ranges: Iterable[RangeView], *, now_ms: int) -> tuple[StateRun, ...]:
     """The engine's ranges, without the borders of batches."""
-    return tuple(
-        _joined(
-            StateRun(
-                entry.first,
-                entry.last,
-                entry.state,
-                entry.delivery_count,
-                entry.holder,
-                None if entry.deadline_ms is None else max(0, entry.deadline_ms - now_ms),
-            )
-            for entry in ranges
-        )
-    )
+
+    def kind(entry: RangeView) -> tuple[RecordState, int, str | None, int | None]:
+        ms_left = None if entry.deadline_ms is None else max(0, entry.deadline_ms - now_ms)
+        return entry.state, entry.delivery_count, entry.holder, ms_left
+
+    return tuple(StateRun(each.first, each.last, *kind(each)) for each in joined(ranges, kind))
 
 
 def written_runs(batches: Iterable[StateBatch]) -> tuple[StateRun, ...]:
     """State batches as `merge` leaves them."""
     return tuple(StateRun(*batch) for batch in batches)
-
-
-def _joined(runs: Iterable[StateRun]) -> Iterator[StateRun]:
-    before: StateRun | None = None
-    for run in runs:
-        if before is not None and before.last + 1 == run.first and _kind(before) == _kind(run):
-            before = StateRun(before.first, run.last, *_kind(run))
-            continue
-        if before is not None:
-            yield before
-        before = run
-    if before is not None:
-        yield before
-
-
-def _kind(run: StateRun) -> tuple[RecordState, int, str | None, int | None]:
-    return run.state, run.delivery_count, run.holder, run.lock_ms_left

@@ -2,9 +2,9 @@
 
 import struct
 from collections.abc import Iterable
-from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.wire.codec import MalformedMessage, read_uvarint, reader, writer
 from headrace.wire.message import Message
@@ -82,33 +82,30 @@ NAMES: dict[int, str] = {
 _HEADER = struct.Struct(">hhih")
 _INT = struct.Struct(">i")
 _HEADER_SIZE_MIN = 10
-_classes: dict[tuple[int, str], type[Message]] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class RequestHeader:
+class RequestHeader(NamedTuple):
     api_key: int
     api_version: int
     correlation_id: int
     client_id: str | None
 
 
+@cache
 def request_class(api_key: int) -> type[Message]:
     return _load(api_key, "request")
 
 
+@cache
 def response_class(api_key: int) -> type[Message]:
     return _load(api_key, "response")
 
 
 def _load(api_key: int, kind: str) -> type[Message]:
-    found = _classes.get((api_key, kind))
-    if found is None:
-        module = f"{NAMES[api_key]}_{kind}"
-        name = "".join(word.capitalize() for word in module.split("_"))
-        loaded: Any = getattr(import_module(f"headrace.wire.messages.{module}"), name)
-        found = _classes[api_key, kind] = loaded
-    return found
+    module = f"{NAMES[api_key]}_{kind}"
+    name = "".join(word.capitalize() for word in module.split("_"))
+    loaded: Any = getattr(import_module(f"headrace.wire.messages.{module}"), name)
+    return loaded  # type: ignore[no-any-return]
 
 
 def prepare(api_keys: Iterable[int]) -> None:
@@ -170,6 +167,7 @@ def write_request_header(out: bytearray, header: RequestHeader) -> None:
         out.append(0)
 
 
+@cache
 def response_header_has_tags(api_key: int, api_version: int) -> bool:
     """ApiVersions answers with the old header in every version: its client may not know yet what we speak."""
     return api_key != API_VERSIONS and api_version >= response_class(api_key).FLEXIBLE_FROM

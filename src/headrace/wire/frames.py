@@ -10,11 +10,11 @@ _LENGTH = struct.Struct(">i")
 class FrameBuffer:
     """Feed it what the socket gives, take whole frames out. It never holds more than one unfinished frame."""
 
-    __slots__ = ("_buffer", "_size_max")
+    __slots__ = ("_buffer", "size_max")
 
     def __init__(self, size_max: int) -> None:
         self._buffer = bytearray()
-        self._size_max = size_max
+        self.size_max = size_max
 
     def feed(self, data: bytes) -> list[bytes]:
         if self._buffer:
@@ -37,8 +37,8 @@ class FrameBuffer:
 
     def _length(self, data: bytes | bytearray, position: int) -> int:
         (length,) = _LENGTH.unpack_from(data, position)
-        if not 0 <= length <= self._size_max:
-            raise MalformedMessage(f"a frame of {length} bytes; allowed are 0 to {self._size_max}")
+        if not 0 <= length <= self.size_max:
+            raise MalformedMessage(f"a frame of {length} bytes; allowed are 0 to {self.size_max}")
         return int(length)
 
     def __len__(self) -> int:

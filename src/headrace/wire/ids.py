@@ -1,8 +1,11 @@
-"""How Kafka writes ids as text, and which partition of an internal topic an id lives in."""
+"""The keys of partitions, how Kafka writes ids as text, and which partition of an internal topic an id lives in."""
 
 import base64
 import struct
 
+TopicAndPartition = tuple[str, int]
+"""A topic's name and a partition of it. The client's `TopicPartition` is equal to such a pair."""
+TopicIdPartition = tuple[bytes, int]
 INT32_MIN = -(1 << 31)
 _UNITS_AT_ONCE = 64
 """Wrapping the sum after each one takes longer than letting it grow a little."""

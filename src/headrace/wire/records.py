@@ -19,7 +19,6 @@ from headrace.wire.batches import (
     CONTROL,
     DELETE_HORIZON,
     HEADER_SIZE,
-    MAGIC,
     NO_PRODUCER_ID,
     NO_SEQUENCE,
     NO_TIMESTAMP,
@@ -27,6 +26,7 @@ from headrace.wire.batches import (
     BatchHeader,
     Buffer,
     Compression,
+    new_batch,
     read_header,
     with_header,
 )
@@ -98,49 +98,20 @@ def build_batch(
             base_timestamp = max_timestamp = timestamp
         max_timestamp = max(max_timestamp, timestamp)
         encoded.append(encode_record(len(encoded), timestamp - base_timestamp, key, value, headers))
-    header = new_header(
+    payload = b"".join(encoded)
+    if not encoded:
+        compression = Compression.NONE
+    return new_batch(
         len(encoded),
         base_timestamp,
         max_timestamp,
-        compression=compression if encoded else Compression.NONE,
+        compress(compression, payload) if compression else payload,
+        attributes=compression | TRANSACTIONAL if is_transactional else compression,
         producer_id=producer_id,
         producer_epoch=producer_epoch,
         base_sequence=base_sequence,
-        is_transactional=is_transactional,
         base_offset=base_offset,
         leader_epoch=leader_epoch,
-    )
-    return with_header(header, compress(header.compression, b"".join(encoded)))
-
-
-def new_header(
-    count: int,
-    base_timestamp: int,
-    max_timestamp: int,
-    *,
-    compression: int = Compression.NONE,
-    producer_id: int = NO_PRODUCER_ID,
-    producer_epoch: int = -1,
-    base_sequence: int = NO_SEQUENCE,
-    is_transactional: bool = False,
-    base_offset: int = 0,
-    leader_epoch: int = -1,
-) -> BatchHeader:
-    """The header of a new batch of `count` records, for `with_header`, which sets its length and checksum."""
-    return BatchHeader(
-        base_offset=base_offset,
-        length=0,
-        leader_epoch=leader_epoch,
-        magic=MAGIC,
-        crc=0,
-        attributes=compression | (TRANSACTIONAL if is_transactional else 0),
-        last_offset_delta=count - 1,
-        base_timestamp=base_timestamp,
-        max_timestamp=max_timestamp,
-        producer_id=producer_id,
-        producer_epoch=producer_epoch,
-        base_sequence=base_sequence,
-        record_count=count,
     )
 
 

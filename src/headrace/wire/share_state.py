@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
-from headrace.wire.codec import MalformedMessage, encode, read_message
+from headrace.wire.codec import MalformedMessage, encode, read_message, write_uvarint
 from headrace.wire.ids import java_hash, partition_of_hash, uuid_text
 from headrace.wire.messages.share_snapshot_key import ShareSnapshotKey
 from headrace.wire.messages.share_snapshot_value import ShareSnapshotValue
@@ -26,6 +26,12 @@ _SHORT = struct.Struct(">h")
 _VERSION = _SHORT.pack(0)
 _SNAPSHOT = _SHORT.pack(ShareSnapshotKey.API_KEY)
 _UPDATE = _SHORT.pack(ShareUpdateKey.API_KEY)
+_UPDATE_HEAD = struct.Struct(">hiiq")
+"""Version, snapshot epoch, leader epoch, start offset."""
+_UPDATE_BATCH = struct.Struct(">qqbhx")
+"""A state batch, and no tagged fields."""
+_UPDATE_COUNT = struct.Struct(">bbbi")
+"""One tagged field: its tag, its size, the number of settled records."""
 
 
 class ShareKey(NamedTuple):
@@ -106,19 +112,14 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 
 def encode_update(update: Update) -> bytes:
-    return _VERSION + encode(
-        ShareUpdateValue(
-            snapshot_epoch=update.snapshot_epoch,
-            leader_epoch=update.leader_epoch,
-            start_offset=update.start_offset,
-            delivery_complete_count=update.complete_count,
-            state_batches=[
-                UpdateBatch(first_offset=first, last_offset=last, delivery_state=state, delivery_count=count)
-                for first, last, state, count in update.batches
-            ],
-        ),
-        0,
-    )
+    """What `encode` makes of a ShareUpdateValue, for a third of the time: every acknowledgement writes one."""
+    snapshot_epoch, leader_epoch, start_offset, complete_count, batches = update
+    out = bytearray(_UPDATE_HEAD.pack(0, snapshot_epoch, leader_epoch, start_offset))
+    write_uvarint(out, len(batches) + 1)
+    for batch in batches:
+        out += _UPDATE_BATCH.pack(*batch)
+    out += b"\0" if complete_count == -1 else _UPDATE_COUNT.pack(1, 0, 4, complete_count)
+    return bytes(out)
 
 
 def decode(key: bytes, value: bytes | None) -> tuple[ShareKey, Snapshot | Update | None] | None:

@@ -7,13 +7,17 @@ class ApiVersionsRequest(Message):
     __slots__ = (
         "client_software_name",
         "client_software_version",
+        "cluster_id",
+        "node_id",
     )
     API_KEY = 18
-    VERSIONS = (0, 4)
+    VERSIONS = (0, 5)
     FLEXIBLE_FROM = 3
     SCHEMA = (
         F("client_software_name", "string", (3, 32767), ignorable=True, default=""),
         F("client_software_version", "string", (3, 32767), ignorable=True, default=""),
+        F("cluster_id", "string", (5, 32767), nullable=(5, 32767), ignorable=True, default=None),
+        F("node_id", "int32", (5, 32767), ignorable=True, default=-1),
     )
 
     def __init__(
@@ -21,6 +25,10 @@ class ApiVersionsRequest(Message):
         *,
         client_software_name: str = "",
         client_software_version: str = "",
+        cluster_id: str | None = None,
+        node_id: int = -1,
     ) -> None:
         self.client_software_name = client_software_name
         self.client_software_version = client_software_version
+        self.cluster_id = cluster_id
+        self.node_id = node_id

@@ -88,7 +88,7 @@ class ApiVersionsResponse(Message):
         "zk_migration_ready",
     )
     API_KEY = 18
-    VERSIONS = (0, 4)
+    VERSIONS = (0, 5)
     FLEXIBLE_FROM = 3
     SCHEMA = (
         F("error_code", "int16", (0, 32767), default=0),

@@ -8,7 +8,7 @@ from headrace.wire.message import F, Message
 class DeleteGroupsRequest(Message):
     __slots__ = ("groups_names",)
     API_KEY = 42
-    VERSIONS = (0, 2)
+    VERSIONS = (0, 3)
     FLEXIBLE_FROM = 2
     SCHEMA = (F("groups_names", "[]string", (0, 32767)),)
 

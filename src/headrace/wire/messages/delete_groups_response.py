@@ -9,10 +9,12 @@ class DeletableGroupResult(Message):
     __slots__ = (
         "group_id",
         "error_code",
+        "error_message",
     )
     SCHEMA = (
         F("group_id", "string", (0, 32767), default=""),
         F("error_code", "int16", (0, 32767), default=0),
+        F("error_message", "string", (3, 32767), nullable=(3, 32767), ignorable=True, default=None),
     )
 
     def __init__(
@@ -20,9 +22,11 @@ class DeletableGroupResult(Message):
         *,
         group_id: str = "",
         error_code: int = 0,
+        error_message: str | None = None,
     ) -> None:
         self.group_id = group_id
         self.error_code = error_code
+        self.error_message = error_message
 
 
 class DeleteGroupsResponse(Message):
@@ -31,7 +35,7 @@ class DeleteGroupsResponse(Message):
         "results",
     )
     API_KEY = 42
-    VERSIONS = (0, 2)
+    VERSIONS = (0, 3)
     FLEXIBLE_FROM = 2
     SCHEMA = (
         F("throttle_time_ms", "int32", (0, 32767), default=0),

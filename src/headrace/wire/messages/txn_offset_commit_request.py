@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.wire.message import F, Message
+from headrace.wire.message import F, Message, ZERO_UUID
 
 
 class TxnOffsetCommitRequestPartition(Message):
@@ -36,10 +36,12 @@ class TxnOffsetCommitRequestPartition(Message):
 class TxnOffsetCommitRequestTopic(Message):
     __slots__ = (
         "name",
+        "topic_id",
         "partitions",
     )
     SCHEMA = (
-        F("name", "string", (0, 32767), default=""),
+        F("name", "string", (0, 5), ignorable=True, default=""),
+        F("topic_id", "uuid", (6, 32767), ignorable=True, default=ZERO_UUID),
         F("partitions", "[]struct", (0, 32767), struct=TxnOffsetCommitRequestPartition),
     )
 
@@ -47,9 +49,11 @@ class TxnOffsetCommitRequestTopic(Message):
         self,
         *,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: Sequence[TxnOffsetCommitRequestPartition] = (),
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = partitions
 
 
@@ -59,20 +63,20 @@ class TxnOffsetCommitRequest(Message):
         "group_id",
         "producer_id",
         "producer_epoch",
-        "generation_id",
+        "generation_id_or_member_epoch",
         "member_id",
         "group_instance_id",
         "topics",
     )
     API_KEY = 28
-    VERSIONS = (0, 5)
+    VERSIONS = (0, 6)
     FLEXIBLE_FROM = 3
     SCHEMA = (
         F("transactional_id", "string", (0, 32767), default=""),
         F("group_id", "string", (0, 32767), default=""),
         F("producer_id", "int64", (0, 32767), default=0),
         F("producer_epoch", "int16", (0, 32767), default=0),
-        F("generation_id", "int32", (3, 32767), default=-1),
+        F("generation_id_or_member_epoch", "int32", (3, 32767), default=-1),
         F("member_id", "string", (3, 32767), default=""),
         F("group_instance_id", "string", (3, 32767), nullable=(3, 32767), default=None),
         F("topics", "[]struct", (0, 32767), struct=TxnOffsetCommitRequestTopic),
@@ -85,7 +89,7 @@ class TxnOffsetCommitRequest(Message):
         group_id: str = "",
         producer_id: int = 0,
         producer_epoch: int = 0,
-        generation_id: int = -1,
+        generation_id_or_member_epoch: int = -1,
         member_id: str = "",
         group_instance_id: str | None = None,
         topics: Sequence[TxnOffsetCommitRequestTopic] = (),
@@ -94,7 +98,7 @@ class TxnOffsetCommitRequest(Message):
         self.group_id = group_id
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
-        self.generation_id = generation_id
+        self.generation_id_or_member_epoch = generation_id_or_member_epoch
         self.member_id = member_id
         self.group_instance_id = group_instance_id
         self.topics = topics

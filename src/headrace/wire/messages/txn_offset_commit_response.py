@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headrace.wire.message import F, Message
+from headrace.wire.message import F, Message, ZERO_UUID
 
 
 class TxnOffsetCommitResponsePartition(Message):
@@ -28,10 +28,12 @@ class TxnOffsetCommitResponsePartition(Message):
 class TxnOffsetCommitResponseTopic(Message):
     __slots__ = (
         "name",
+        "topic_id",
         "partitions",
     )
     SCHEMA = (
-        F("name", "string", (0, 32767), default=""),
+        F("name", "string", (0, 5), ignorable=True, default=""),
+        F("topic_id", "uuid", (6, 32767), ignorable=True, default=ZERO_UUID),
         F("partitions", "[]struct", (0, 32767), struct=TxnOffsetCommitResponsePartition),
     )
 
@@ -39,9 +41,11 @@ class TxnOffsetCommitResponseTopic(Message):
         self,
         *,
         name: str = "",
+        topic_id: bytes = ZERO_UUID,
         partitions: Sequence[TxnOffsetCommitResponsePartition] = (),
     ) -> None:
         self.name = name
+        self.topic_id = topic_id
         self.partitions = partitions
 
 
@@ -51,7 +55,7 @@ class TxnOffsetCommitResponse(Message):
         "topics",
     )
     API_KEY = 28
-    VERSIONS = (0, 5)
+    VERSIONS = (0, 6)
     FLEXIBLE_FROM = 3
     SCHEMA = (
         F("throttle_time_ms", "int32", (0, 32767), default=0),
