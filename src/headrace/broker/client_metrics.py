@@ -6,9 +6,11 @@ does not serve the telemetry APIs, and clients push nothing.
 
 import re
 from collections.abc import Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.settings import Scope, Setting, SettingError, Type
+from headrace.base.settings import ConfigType, SettingError
+from headrace.broker.settings.setting import Scope, row
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -26,18 +28,14 @@ SELECTORS = frozenset(
     }
 )
 _KIND = "client-metrics"
-
-
-def _setting(name: str, kind: Type, default: int | tuple[str, ...], doc: str) -> Setting:
-    return Setting(name=name, scope=Scope.BROKER, type=kind, default=default, doc=doc, is_dynamic=True)
-
+_setting = partial(row, Scope.BROKER, is_dynamic=True)
 
 SETTINGS = {
     setting.name: setting
     for setting in (
-        _setting("interval.ms", Type.INT, 300_000, "How often clients push their metrics."),
-        _setting("match", Type.LIST, (), "Which clients push, by what they say of themselves."),
-        _setting("metrics", Type.LIST, (), "What clients push: names, or how they begin."),
+        _setting("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics."),
+        _setting("match", ConfigType.LIST, (), "Which clients push, by what they say of themselves."),
+        _setting("metrics", ConfigType.LIST, (), "What clients push: names, or how they begin."),
     )
 }
 

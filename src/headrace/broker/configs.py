@@ -10,25 +10,26 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
+from headrace.base.settings import ConfigType
 from headrace.broker import client_metrics, loggers
 from headrace.broker.settings import (
     BY_NAME,
+    InvalidSettings,
     Scope,
-    Setting,
+    ScopedSetting,
     SettingError,
     SettingOrigin,
     Settings,
-    Source,
-    Type,
 )
-from headrace.broker.settings.foreign import FOREIGN, ONLY_BY_LISTENER
-from headrace.broker.settings.table import remark_on_unknown
-from headrace.broker.settings.values import CLUSTER_WIDE, NEEDS_SHARE_VERSION_2, PINNED
+from headrace.broker.settings.foreign import FOREIGN
+from headrace.broker.settings.security_table import ONLY_BY_LISTENER
+from headrace.broker.settings.table import broker_setting, remark_on_unknown
+from headrace.broker.settings.values import CLUSTER_WIDE, PINNED
 from headrace.broker.topics import check_name
+from headrace.wire.enums import AlterOperation, ConfigResourceType, ConfigSource
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -39,25 +40,10 @@ logger = logging.getLogger("headrace.settings")
 VALUE_BYTES_MAX = 32767
 
 
-class ResourceType(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    BROKER_LOGGER = 8
-    CLIENT_METRICS = 16
-    GROUP = 32
-
-
-class AlterOperation(IntEnum):
-    SET = 0
-    DELETE = 1
-    APPEND = 2
-    SUBTRACT = 3
-
-
 _SCOPES = {
-    ResourceType.TOPIC: Scope.TOPIC,
-    ResourceType.BROKER: Scope.BROKER,
-    ResourceType.GROUP: Scope.GROUP,
+    ConfigResourceType.TOPIC: Scope.TOPIC,
+    ConfigResourceType.BROKER: Scope.BROKER,
+    ConfigResourceType.GROUP: Scope.GROUP,
 }
 # Broker settings that stand for one another (hours, minutes and milliseconds), the strongest first.
 _FAMILIES = {
@@ -73,7 +59,7 @@ class ConfigSynonym:
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +68,7 @@ class DescribedConfig:
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     type: int = 0
     is_read_only: bool = False
     is_sensitive: bool = False
@@ -93,31 +79,31 @@ class DescribedConfig:
 def describe(core: "BrokerCore", kind: int, name: str) -> list[DescribedConfig]:
     """Everything a resource has, in the order of names; KafkaError when there is no such resource."""
     match kind:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             check_name(name)
             topic = core.topics.get(name)
             if topic is None:
                 raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
             return describe_topic(core.settings, topic.configs)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             if name:
                 _require_this_node(core, name, "Broker", " or empty string,")
             return _describe_broker(core.settings, is_cluster_wide=not name)
-        case ResourceType.BROKER_LOGGER:
+        case ConfigResourceType.BROKER_LOGGER:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Broker id must not be empty")
             _require_this_node(core, name, "Broker", "")
             return [
-                DescribedConfig(logger, level, Source.DYNAMIC_BROKER_LOGGER)
+                DescribedConfig(logger, level, ConfigSource.DYNAMIC_BROKER_LOGGER)
                 for logger, level in loggers.levels().items()
             ]
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             if not name:
                 raise KafkaError(
                     ErrorCode.INVALID_REQUEST, "Client metrics subscription name must not be empty"
                 )
             return _describe_client_metrics(core, name)
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             if not name:
                 raise KafkaError(ErrorCode.INVALID_REQUEST, "Group name must not be empty")
             return _describe_group(core.settings, name)
@@ -129,11 +115,11 @@ def describe(core: "BrokerCore", kind: int, name: str) -> list[DescribedConfig]:
 
 def describe_topic(settings: Settings, overrides: Mapping[str, str]) -> list[DescribedConfig]:
     entries = []
-    for setting in _visible(settings, Scope.TOPIC, overrides):
+    for setting in _visible(Scope.TOPIC, overrides):
         value = settings.topic_value(setting.name, overrides)
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
-            layers.insert(0, SettingOrigin(setting.name, value, Source.TOPIC))
+            layers.insert(0, SettingOrigin(setting.name, value, ConfigSource.DYNAMIC_TOPIC))
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
@@ -144,12 +130,14 @@ def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[D
     Unlike DescribeConfigs, Kafka follows all synonyms here: `log.retention.hours` given at start is a static source.
     """
     entries = []
-    for setting in _visible(settings, Scope.TOPIC, overrides):
+    for setting in _visible(Scope.TOPIC, overrides):
         if setting.name in overrides:
-            entries.append(DescribedConfig(setting.name, overrides[setting.name], Source.TOPIC))
+            entries.append(DescribedConfig(setting.name, overrides[setting.name], ConfigSource.DYNAMIC_TOPIC))
             continue
         names = [synonym.name for synonym in setting.synonyms]
-        source = next((layer.source for name in names for layer in settings.origins(name)), Source.DEFAULT)
+        source = next(
+            (layer.source for name in names for layer in settings.origins(name)), ConfigSource.DEFAULT
+        )
         entries.append(
             DescribedConfig(setting.name, setting.render(settings.broker_default(setting)), source)
         )
@@ -157,31 +145,38 @@ def creation_entries(settings: Settings, overrides: Mapping[str, str]) -> list[D
 
 
 def _describe_broker(settings: Settings, *, is_cluster_wide: bool) -> list[DescribedConfig]:
-    table = BY_NAME[Scope.BROKER]
     if is_cluster_wide:
         altered = settings.dynamic(is_cluster_wide=True)
-        visible = [table[name] for name in sorted(altered)]
+        visible = [_broker_setting(name) for name in sorted(altered)]
     else:
-        visible = _visible(settings, Scope.BROKER, {name for name in table if settings.is_given(name)})
+        given = settings.given()
+        visible = _visible(Scope.BROKER, given)
+        visible += [_broker_setting(name) for name in sorted(given - BY_NAME[Scope.BROKER].keys())]
     entries = []
     for setting in visible:
         layers = _layers(settings, setting.name)
         value = settings.value(setting.name)
         if is_cluster_wide:
-            layers = [layer for layer in layers if layer.source is Source.DYNAMIC_DEFAULT_BROKER]
+            layers = [layer for layer in layers if layer.source is ConfigSource.DYNAMIC_DEFAULT_BROKER]
             value = altered[setting.name]
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
 
+def _broker_setting(name: str) -> ScopedSetting:
+    setting = broker_setting(name)
+    assert setting is not None
+    return setting
+
+
 def _describe_group(settings: Settings, group_id: str) -> list[DescribedConfig]:
     overrides = settings.group_overrides(group_id)
     entries = []
-    for setting in _visible(settings, Scope.GROUP, overrides):
+    for setting in _visible(Scope.GROUP, overrides):
         value = overrides.get(setting.name, settings.broker_default(setting))
         layers = _broker_layers(settings, setting)
         if setting.name in overrides:
-            layers.insert(0, SettingOrigin(setting.name, value, Source.GROUP))
+            layers.insert(0, SettingOrigin(setting.name, value, ConfigSource.GROUP))
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
@@ -193,29 +188,25 @@ def _describe_client_metrics(core: "BrokerCore", name: str) -> list[DescribedCon
         value, layers = setting.default, []
         if setting.name in overrides:
             value = setting.parse(overrides[setting.name])
-            layers = [SettingOrigin(setting.name, value, Source.CLIENT_METRICS)]
+            layers = [SettingOrigin(setting.name, value, ConfigSource.CLIENT_METRICS)]
         entries.append(_entry(setting, setting.render(value), layers))
     return entries
 
 
-def _visible(settings: Settings, scope: Scope, given: Iterable[str]) -> list[Setting]:
-    """What is shown: settings that are internal, or not yet known, only where somebody has set them."""
+def _visible(scope: Scope, given: Iterable[str]) -> list[ScopedSetting]:
+    """What is shown: internal settings only where somebody has set them."""
     shown = set(given)
     table = BY_NAME[scope]
-    return [
-        table[name]
-        for name in sorted(table)
-        if name in shown or (settings.knows(table[name]) and not table[name].is_internal)
-    ]
+    return [table[name] for name in sorted(table) if name in shown or not table[name].is_internal]
 
 
-def _broker_layers(settings: Settings, setting: Setting) -> list[SettingOrigin]:
+def _broker_layers(settings: Settings, setting: ScopedSetting) -> list[SettingOrigin]:
     if setting.synonyms:
         return _layers(settings, setting.synonyms[0].name)
     return (
         []
         if setting.default is None or setting.scope is Scope.TOPIC
-        else [SettingOrigin(setting.name, setting.default, Source.DEFAULT)]
+        else [SettingOrigin(setting.name, setting.default, ConfigSource.DEFAULT)]
     )
 
 
@@ -225,12 +216,12 @@ def _layers(settings: Settings, name: str) -> list[SettingOrigin]:
     return list(dropwhile(lambda layer: layer.name != name, found))
 
 
-def _entry(setting: Setting, value: str | None, layers: list[SettingOrigin]) -> DescribedConfig:
+def _entry(setting: ScopedSetting, value: str | None, layers: list[SettingOrigin]) -> DescribedConfig:
     is_sensitive = setting.is_sensitive
     return DescribedConfig(
         name=setting.name,
         value=None if is_sensitive else value,
-        source=layers[0].source if layers else Source.DEFAULT,
+        source=layers[0].source if layers else ConfigSource.DEFAULT,
         type=setting.type,
         is_read_only=not setting.is_dynamic,
         is_sensitive=is_sensitive,
@@ -244,19 +235,22 @@ def _entry(setting: Setting, value: str | None, layers: list[SettingOrigin]) -> 
 
 def overrides_of(core: "BrokerCore", kind: int, name: str) -> dict[str, str]:
     """What has been set on the resource itself, as text; empty where it does not exist."""
-    if kind == ResourceType.TOPIC:
+    if kind == ConfigResourceType.TOPIC:
         topic = core.topics.get(name)
         return dict(topic.configs) if topic is not None else {}
-    if kind == ResourceType.CLIENT_METRICS:
+    if kind == ConfigResourceType.CLIENT_METRICS:
         return client_metrics.overrides(core, name)
-    if kind == ResourceType.GROUP:
+    if kind == ConfigResourceType.GROUP:
         return _texts(Scope.GROUP, core.settings.group_overrides(name))
     return _texts(Scope.BROKER, core.settings.dynamic(is_cluster_wide=name == CLUSTER_WIDE))
 
 
 def _texts(scope: Scope, values: Mapping[str, object]) -> dict[str, str]:
     table = BY_NAME[scope]
-    return {name: table[name].render(value) or "" for name, value in values.items()}  # type: ignore[arg-type]
+    return {
+        name: (table.get(name) or _broker_setting(name)).render(value) or ""  # type: ignore[arg-type]
+        for name, value in values.items()
+    }
 
 
 def repeated(keys: Iterable[tuple[int, str]]) -> set[tuple[int, str]]:
@@ -296,9 +290,11 @@ def altered(
 
 def _altered_list(kind: int, name: str, current: str | None, operation: AlterOperation, value: str) -> str:
     # Of client metrics Kafka knows no types here.
-    setting = BY_NAME[_SCOPES[ResourceType(kind)]].get(name) if kind in _SCOPES else None
-    if setting is None or setting.type is not Type.LIST:
-        if kind == ResourceType.BROKER:
+    setting = BY_NAME[_SCOPES[ConfigResourceType(kind)]].get(name) if kind in _SCOPES else None
+    if kind == ConfigResourceType.BROKER:
+        setting = broker_setting(name)
+    if setting is None or setting.type is not ConfigType.LIST:
+        if kind == ConfigResourceType.BROKER:
             text = f"Config value {operation.name.lower()} is not allowed for config key: {name}"
         else:
             text = f"Can't {operation.name} to key {name} because its type is not LIST."
@@ -325,13 +321,13 @@ def alter(
             f"{VALUE_BYTES_MAX} bytes.",
         )
     match kind:
-        case ResourceType.TOPIC:
+        case ConfigResourceType.TOPIC:
             _alter_topic(core, name, texts, validate_only)
-        case ResourceType.BROKER:
+        case ConfigResourceType.BROKER:
             _alter_broker(core, name, texts, validate_only)
-        case ResourceType.GROUP:
+        case ConfigResourceType.GROUP:
             _alter_group(core, name, texts, validate_only)
-        case ResourceType.CLIENT_METRICS:
+        case ConfigResourceType.CLIENT_METRICS:
             client_metrics.check(name, texts)
             if not validate_only:
                 client_metrics.replace(core, name, texts)
@@ -353,27 +349,22 @@ def _alter_topic(core: "BrokerCore", name: str, texts: Mapping[str, str], valida
 def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], validate_only: bool) -> None:
     if name:
         _require_this_node(core, name, "Node", ",")
-    table = BY_NAME[Scope.BROKER]
-    fixed = [
-        key
-        for key in texts
-        if key not in table or not table[key].is_dynamic or not core.settings.knows(table[key])
-    ]
+    rows = {key: broker_setting(key) for key in texts}
+    fixed = [key for key, row in rows.items() if row is None or not row.is_dynamic]
     by_listener = [key for key in fixed if key in ONLY_BY_LISTENER]
     if by_listener:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            f"[{', '.join(by_listener)}]; {remark_on_unknown(by_listener[0])}",
+            f"[{', '.join(by_listener)}]; use listener.name.LISTENER.{by_listener[0]}",
         )
     if fixed:
-        remarks = [remark_on_unknown(key) for key in fixed if key not in table]
-        remarks += [NEEDS_SHARE_VERSION_2 for key in fixed if key in table and table[key].is_dynamic]
+        remarks = [remark_on_unknown(key) for key in fixed if rows[key] is None]
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join([text, *remarks]))
     for key, value in texts.items():
         try:
-            table[key].parse(value)
+            _broker_setting(key).parse(value)
         except SettingError as error:
             raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if name and PINNED in texts:
@@ -384,6 +375,10 @@ def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], valid
         raise KafkaError(
             ErrorCode.INVALID_CONFIG, f"Cluster-level {PINNED} cannot be removed while ELR is enabled."
         )
+    try:
+        core.settings.check_dynamic(texts, is_cluster_wide=not name)
+    except InvalidSettings as error:
+        raise KafkaError(ErrorCode.INVALID_REQUEST, str(error)) from None
     if not validate_only:
         before = core.settings.dynamic(is_cluster_wide=not name)
         for key in texts.keys() & FOREIGN.keys() - before.keys():
@@ -403,9 +398,8 @@ def check_group(settings: Settings, texts: Mapping[str, str]) -> None:
     """Raises INVALID_CONFIG with Kafka's text when a group cannot have these settings."""
     table = BY_NAME[Scope.GROUP]
     for key in texts:
-        refusal = settings.refusal_of_name(Scope.GROUP, key)
-        if refusal is not None:
-            raise KafkaError(ErrorCode.INVALID_CONFIG, refusal)
+        if key not in table:
+            raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown group config name: {key}")
     values = {}
     for key, text in texts.items():
         try:
@@ -428,9 +422,9 @@ def check_group(settings: Settings, texts: Mapping[str, str]) -> None:
 
 def _check_bounds(settings: Settings, name: str, value: int, bounds: tuple[str, str]) -> None:
     lowest, highest = bounds
-    if value < settings.int(lowest):
+    if value < settings.get_int(lowest):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be greater than or equal to {lowest}")
-    if value > settings.int(highest):
+    if value > settings.get_int(highest):
         raise KafkaError(ErrorCode.INVALID_CONFIG, f"{name} must be less than or equal to {highest}")
 
 

@@ -10,11 +10,12 @@ loop leave in one write: for a small one the system call costs more than all els
 import asyncio
 import logging
 import struct
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
-from headrace.broker.call import Call, CloseConnection
+from headrace.broker.call import ANONYMOUS, Call, CloseConnection
 from headrace.broker.handlers import served_versions
 from headrace.broker.later import Later
 from headrace.wire.apis import (
@@ -62,11 +63,13 @@ class Slot:
 
 
 class Connection(asyncio.Protocol):
-    def __init__(self, server: "Server", connection_id: int) -> None:
+    def __init__(self, server: "Server", connection_id: int, listener: str = "PLAINTEXT") -> None:
         self._server = server
         self._core = server.core
         self.id = connection_id
-        self._frames = FrameBuffer(server.core.settings.int("socket.request.max.bytes"))
+        self.listener = listener
+        self.principal = ANONYMOUS
+        self._frames = FrameBuffer(server.core.settings.get_int("socket.request.max.bytes"))
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._slots: deque[Slot] = deque()
@@ -78,6 +81,12 @@ class Connection(asyncio.Protocol):
         self._is_pumping = False
         self.address = ""
         self.last_active_s = 0.0
+        self.is_counted = False
+        """Whether the limits on connections know of it already: they do if it came through a TLS handshake."""
+        self.certificate_principal: Callable[[bytes | None], str] | None = None
+        """Who a client with this certificate is. Behind TLS only."""
+        self.known_by_s: float | None = None
+        """A client that has not logged in by then is cut off."""
         self.on_close: list[Callable[[], None]] = []
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -86,6 +95,23 @@ class Connection(asyncio.Protocol):
         self.address = peer[0] if peer else "local"
         self.last_active_s = self._server.loop.time()
         self._server.opened(self)
+        if self.certificate_principal is not None:
+            self._know_by_certificate(self.certificate_principal)
+
+    def wait_for_turn(self, wait_s: float) -> None:
+        """Nothing is read for so long: connections come faster than they may."""
+        self._transport.pause_reading()
+        self._is_reading = False
+        if self.known_by_s is not None:
+            self.known_by_s += wait_s
+        self._server.loop.call_later(wait_s, self._steer_reading)
+
+    def _know_by_certificate(self, principal_of: Callable[[bytes | None], str]) -> None:
+        try:
+            certificate = self._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
+            self.principal = principal_of(certificate)
+        except Exception as error:  # nobody has vouched for what is in it
+            self._refuse(f"the client's certificate is of no use: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._core.outgoing.relieved(self.id)
@@ -103,6 +129,9 @@ class Connection(asyncio.Protocol):
     def close(self) -> None:
         self.write_outgoing()
         self._transport.close()
+
+    def abort(self) -> None:
+        self._transport.abort()
 
     def close_or_abort(self) -> None:
         """Closing waits until the client has read what it was sent. Who does not even do that is cut off."""
@@ -201,6 +230,7 @@ class Connection(asyncio.Protocol):
                 self._transport.pause_reading()
 
     def _start(self, frame: bytes) -> None:
+        began_s = time.perf_counter()
         try:
             header, position = read_request_header(frame)
             versions = served_versions(header.api_key)
@@ -211,31 +241,31 @@ class Connection(asyncio.Protocol):
         except MalformedMessage as error:
             self._refuse(str(error))
             return
-        call = Call(
-            api_version=header.api_version,
-            correlation_id=header.correlation_id,
-            client_id=header.client_id,
-            client_host="/" + self.address,
-            connection_id=self.id,
-        )
+        _, api_version, correlation_id, client_id = header
+        host = "/" + self.address
+        call = Call(api_version, correlation_id, client_id, host, self.id, self.principal, self.listener)
         try:
             result = self._core.handle(request, call)
         except CloseConnection as reason:
             self._refuse(str(reason))
             return
-        if result is None:
-            return
         if isinstance(result, Later):
-            self._wait(result, header, request, call)
-        else:
+            self._wait(result, header, request, call, began_s)
+            return
+        self._core.request_metrics.answered(header.api_key, result, began_s)
+        if result is not None:
             self._respond(self._encode(header, result))
 
-    def _wait(self, later: Later[Any], header: RequestHeader, request: Message, call: Call) -> None:
+    def _wait(
+        self, later: Later[Any], header: RequestHeader, request: Message, call: Call, began_s: float
+    ) -> None:
+        answered = self._core.request_metrics.answered
         if later.is_done:
             try:
                 response = later.value
             except Exception as error:
                 response = self._core.failed(request, call, error)
+            answered(header.api_key, response, began_s)
             if response is not None:
                 self._respond(self._encode(header, response))
             return
@@ -246,6 +276,7 @@ class Connection(asyncio.Protocol):
         self._slots.append(slot)
 
         def done(response: Message | None) -> None:
+            answered(header.api_key, response, began_s)
             try:
                 slot.data = bytearray() if response is None else self._encode(header, response)
             except Exception:

@@ -9,6 +9,7 @@ import asyncio
 import json
 import logging
 import os
+import socket
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -35,8 +36,8 @@ class ControlSocket:
         path = data / CONTROL
         try:
             path.unlink(missing_ok=True)  # of a broker that was killed; the directory is locked by this one
-            listener = await server.loop.create_unix_server(lambda: _Control(server), str(path))
-            os.chmod(path, 0o600)
+            accepting = _bind(path)
+            listener = await server.loop.create_unix_server(lambda: _Control(server), sock=accepting)
         except OSError as error:
             logger.warning("%s cannot be opened, so `headrace backup` will not work: %s", path, error)
             return None
@@ -46,6 +47,18 @@ class ControlSocket:
         self._listener.close()
         with suppress(OSError):
             self._path.unlink()
+
+
+def _bind(path: Path) -> socket.socket:
+    """Private before anybody can connect: until it listens, it refuses."""
+    made = socket.socket(socket.AF_UNIX)
+    try:
+        made.bind(str(path))
+        os.chmod(path, 0o600)
+    except OSError:
+        made.close()
+        raise
+    return made
 
 
 class _Control(asyncio.Protocol):

@@ -15,10 +15,11 @@ from typing import Any
 from headrace.broker.backups import Backups
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.clock import Clock, StampingClock
+from headrace.broker.features import FinalizedFeatures
 from headrace.broker.fetch_sessions import FetchSessions
 from headrace.broker.group_commit import GroupCommit, sync_each
 from headrace.broker.groups.coordinator import GroupCoordinator
-from headrace.broker.handlers import handler_of
+from headrace.broker.handlers import error_response, handler_of
 from headrace.broker.housekeeping import Housekeeping
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later
@@ -27,7 +28,11 @@ from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.progress import Progress
+from headrace.broker.request_metrics import RequestMetrics
 from headrace.broker.runner import OneAtATime, Runner
+from headrace.broker.security.acls import AccessControl
+from headrace.broker.security.needs import authorized
+from headrace.broker.security.users import Users
 from headrace.broker.settings import Settings
 from headrace.broker.share.dead_letters import DeadLetters
 from headrace.broker.share.leader import ShareLeader
@@ -42,7 +47,6 @@ from headrace.log.errors import cure_of
 from headrace.log.manager import LogManager
 from headrace.log.metadata import MetadataStore
 from headrace.log.producers import AppendOrigin
-from headrace.wire.apis import NAMES
 from headrace.wire.batches import NO_PRODUCER_ID
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
@@ -51,9 +55,12 @@ from headrace.wire.records import NewRecord, build_batch
 logger = logging.getLogger("headrace.broker")
 
 LOUD_INTERVAL_MS = 5000
-CHANGE_METADATA = frozenset({19, 20, 22, 33, 37, 44})
-"""CreateTopics, DeleteTopics, InitProducerId, AlterConfigs, CreatePartitions, IncrementalAlterConfigs: what they did,
-or found done already, survives a power cut when they are answered."""
+NOWHERE = ("", 0)
+"""The address before the broker listens."""
+CHANGE_METADATA = frozenset({19, 20, 22, 30, 31, 33, 37, 44, 51, 57})
+"""CreateTopics, DeleteTopics, InitProducerId, CreateAcls, DeleteAcls, AlterConfigs, CreatePartitions,
+IncrementalAlterConfigs, AlterUserScramCredentials, UpdateFeatures: what they did, or found done already, survives a
+power cut when they are answered."""
 FAILURES = {
     0: "FailedProduceRequestsPerSec",
     1: "FailedFetchRequestsPerSec",
@@ -81,20 +88,21 @@ class BrokerCore:
         self.timers = Timers()
         self.parked = Parked()
         self.slices = Slices()
-        self.outgoing = Outgoing(settings.int("headrace.unread.response.bytes"))
+        self.outgoing = Outgoing(settings.get_int("headrace.unread.response.bytes"))
         self.metrics = MetricsRegistry()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
-        self._requests: dict[int, Counter] = {}
+        self.request_metrics = RequestMetrics(self.metrics)
+        self._fetched: dict[str, Counter] = {}
         self._produced: dict[str, tuple[Counter, Counter]] = {}
-        self.host = ""
-        self.port = 0
-        self.node_id = settings.int("node.id")
+        self.addresses: dict[str, tuple[str, int]] = {}
+        """What clients are told to connect to, by the listener's name."""
+        self.node_id = settings.get_int("node.id")
         rack = settings.value("broker.rack")
         self.rack = str(rack) if rack is not None else None
         self.failure: Exception | None = None
         self._on_failure = on_failure
         self._loud_again_ms = 0
-        reserve_bytes = 0 if disk.is_volatile else settings.int("headrace.disk.reserve.bytes")
+        reserve_bytes = 0 if disk.is_volatile else settings.get_int("headrace.disk.reserve.bytes")
         self.logs = LogManager(disk, now_ms=self.clock.wall_ms(), reserve_bytes=reserve_bytes)
         try:
             self.metadata = MetadataStore(metadata_path or ":memory:")
@@ -112,13 +120,20 @@ class BrokerCore:
     def _load(self, runner: Runner) -> None:
         settings, clock, disk = self.settings, self.clock, self.logs.disk
         settings.attach(self.metadata)
+        self.access = (
+            AccessControl(self.metadata, settings) if settings.get_str("authorizer.class.name") else None
+        )
+        """None: everybody may do everything."""
         self.cluster_id = self.metadata.cluster_id
+        self.features = FinalizedFeatures(self.metadata)
+        self.users = Users(self.metadata)
         self.group_commit = GroupCommit(
             sync_each,
             None if disk.is_volatile else runner.run,
             self.fail,
-            waits=settings.str("headrace.flush") == "fsync",
+            waits=settings.get_str("headrace.flush") == "fsync",
             now_ms=clock.monotonic_ms,
+            synced=self.metrics.histogram("LogFlushRateAndTimeMs").observe,
         )
         self._runner = runner
         self.opening = OneAtATime(runner.run)
@@ -138,7 +153,7 @@ class BrokerCore:
         self.topics.on_deleted.append(self._forget_topic)
         if not self.logs.was_clean:
             self.topics.recover()
-        self.fetch_sessions = FetchSessions(settings.int("max.incremental.fetch.session.cache.slots"))
+        self.fetch_sessions = FetchSessions(settings.get_int("max.incremental.fetch.session.cache.slots"))
         self.on_disconnect: list[Callable[[int], None]] = []
         self.journals = Journals(self)
         self.share_state = ShareStateStore(self)
@@ -152,12 +167,21 @@ class BrokerCore:
         self.housekeeping = Housekeeping(self, runner)
         self.backups = Backups(self)
 
+    def address_of(self, listener: str) -> tuple[str, int]:
+        """Host and port that clients of a listener are told."""
+        return self.addresses.get(listener, NOWHERE)
+
     def handle(self, request: Message, call: Call) -> Message | Later[Message] | None:
         """The response, a Later of it, or None where the client asked for no answer (produce with acks=0)."""
         handler = handler_of(request.API_KEY)
-        self._count_request(request.API_KEY)
+        self.request_metrics.arrived(request.API_KEY)
         try:
-            result: Message | Later[Message] | None = handler.handle(self, request, call)
+            if self.access is None:
+                result: Message | Later[Message] | None = handler.handle(self, request, call)
+            else:
+                result = authorized(
+                    self, self.access, request, call, lambda left: handler.handle(self, left, call)
+                )
         except CloseConnection:
             raise
         except Exception as error:
@@ -166,13 +190,6 @@ class BrokerCore:
             response = result
             return self.durable(()).map(lambda _: response)
         return result
-
-    def _count_request(self, api_key: int) -> None:
-        counter = self._requests.get(api_key)
-        if counter is None:
-            name = "".join(word.capitalize() for word in NAMES[api_key].split("_"))
-            counter = self._requests[api_key] = self.metrics.counter("RequestsPerSec", request=name)
-        counter.value += 1
 
     def count_produced(self, topic: str, records: int, size: int) -> None:
         counters = self._produced.get(topic)
@@ -184,7 +201,14 @@ class BrokerCore:
         counters[0].value += records
         counters[1].value += size
 
+    def count_fetched(self, topic: str, size: int) -> None:
+        counter = self._fetched.get(topic)
+        if counter is None:
+            counter = self._fetched[topic] = self.metrics.counter("BytesOutPerSec", topic=topic)
+        counter.value += size
+
     def _forget_topic(self, topic: Any) -> None:
+        self._fetched.pop(topic.name, None)
         self._produced.pop(topic.name, None)
         self.metrics.forget(topic=topic.name)
 
@@ -199,8 +223,7 @@ class BrokerCore:
             code, text = error.code, error.message
         else:
             logger.error("%s v%d failed", type(request).__name__, call.api_version, exc_info=error)
-        response: Message = handler_of(request.API_KEY).error_response(request, code, text, call)
-        return response
+        return error_response(request, code, text, call)
 
     def durable(self, things: Iterable[Durable]) -> Later[None]:
         """Resolves once all that these logs (or other things) hold now would survive a power cut.

@@ -10,20 +10,27 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, InvalidStateError
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headrace.base.loops import new_event_loop
 from headrace.broker.clock import ManualClock
 from headrace.broker.control import ControlSocket
 from headrace.broker.core import BrokerCore
+from headrace.broker.loop_lag import LoopLag
+from headrace.broker.security.announcing import announce
+from headrace.broker.security.listeners import BrokerListener, plain_listener, read_listeners
+from headrace.broker.security.sasl.logins import check_logins
+from headrace.broker.security.tls import make_context
+from headrace.broker.security.users import NewScramUser, both_mechanisms
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.broker.share.intervene import release_record
 from headrace.broker.share.view import group_view
-from headrace.log.disk import Disk, OsDisk
+from headrace.log.disk import FILE_MODE, Disk, OsDisk
 from headrace.log.layout import INCOMPLETE, META, parse_directory_name
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.metadata import MetadataError
@@ -37,6 +44,10 @@ STOP_S_MAX = 60.0
 MEMORY = ":memory:"
 
 
+class NotRunningError(RuntimeError):
+    """The broker was not started, or it has stopped."""
+
+
 class Broker:
     def __init__(
         self,
@@ -45,25 +56,47 @@ class Broker:
         host: str = "127.0.0.1",
         port: int = 0,
         settings: Mapping[str, Any] | None = None,
+        users: Mapping[str, str] | Iterable[NewScramUser] = (),
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
+        """`users` (names and passwords) are added for SCRAM if they do not exist yet."""
         self._data_dir = None if data_dir is None or str(data_dir) == MEMORY else Path(data_dir)
-        self._host = host
-        self._port = port
         address = {"listeners": f"PLAINTEXT://{host}:{port}"} if port else {}
-        self._settings = Settings({**address, **(settings or {})})
+        given = {**address, **(settings or {})}
+        self._settings = Settings(given)
+        self._listeners = read_listeners(self._settings)
+        if "listeners" not in given:
+            self._listeners = [plain_listener(host, port, self._listeners[0].advertised)]
+        for listener in self._listeners:
+            check_logins(self._settings, listener)
+            if listener.protocol.has_tls:
+                make_context(self._settings, listener)
+        self._users = both_mechanisms(users) if isinstance(users, Mapping) else [*users]
         self._on_failure = on_failure
         self._clock = ManualClock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._server: Server | None = None
         self._stopping: Server | None = None
+        self._is_ending = self._has_ended = False
+        self._calls: set[Future[Any]] = set()
+        """Calls of `submit` without a result. A loop that stops drops the calls that it has not begun."""
         self.failure: Exception | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        core = self._running().core
-        return f"{core.host}:{core.port}"
+        """The address that clients of the first listener are told."""
+        return self.address_of(self._running().listeners[0].name)
+
+    @property
+    def listeners(self) -> list[BrokerListener]:
+        """With the ports and addresses in use."""
+        return [*self._running().listeners]
+
+    def address_of(self, listener: str) -> str:
+        """The address that clients of this listener are told, as HOST:PORT."""
+        host, port = self._running().core.address_of(listener.upper())
+        return f"{host}:{port}"
 
     @property
     def core(self) -> BrokerCore:
@@ -112,9 +145,15 @@ class Broker:
         return self._stopping.progress if self._stopping is not None else 0
 
     def _ask_to_stop(self) -> None:
-        if self._loop is not None and self._stopping is None:  # twice would break off the stop under way
+        if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # it has just closed by itself
-                self._loop.call_soon_threadsafe(self._loop.stop)
+                self._loop.call_soon_threadsafe(self._end_loop)
+
+    def _end_loop(self) -> None:
+        """Runs on the loop, once: a second request would break off the clean stop that follows."""
+        if self._loop is not None and not self._is_ending:
+            self._is_ending = True
+            self._loop.stop()
 
     def advance(self, seconds: float) -> None:
         """Moves the broker's clock forward; everything that became due has been done when this returns."""
@@ -145,19 +184,31 @@ class Broker:
         return self.submit(function).result()
 
     def submit(self, function: Callable[[], T]) -> "Future[T]":
-        """`call` without waiting. A broker that is stopping may leave the Future without an answer."""
+        """`call` without waiting. The Future fails with NotRunningError if the broker stops before the call."""
         server = self._running()
         result: Future[T] = Future()
 
         def run() -> None:
+            if not result.set_running_or_notify_cancel():
+                return
             try:
                 result.set_result(function())
             except BaseException as error:
                 result.set_exception(error)
             server.settle()
 
-        server.loop.call_soon_threadsafe(run)
+        self._calls.add(result)
+        result.add_done_callback(self._calls.discard)
+        with contextlib.suppress(RuntimeError):  # the loop has just been closed
+            server.loop.call_soon_threadsafe(run)
+        if self._has_ended:
+            self._fail_calls()
         return result
+
+    def _fail_calls(self) -> None:
+        for call in tuple(self._calls):
+            with contextlib.suppress(InvalidStateError):  # it was failed on the other thread in this moment
+                call.set_exception(self._not_running())
 
     def __enter__(self) -> Self:
         if self._thread is not None and self._server is not None:
@@ -170,18 +221,22 @@ class Broker:
         self.stop()
 
     def _running(self) -> Server:
-        if self._server is None or self._loop is None:
-            if self._thread is None:
-                raise RuntimeError("the broker is not running; use `with Broker() as broker:` or start()")
-            if self.failure is not None:
-                raise RuntimeError(
-                    f"the broker is not running: it has stopped after a failure: {self.failure}"
-                )
-            raise RuntimeError("the broker is not running: it was stopped; make a new one to start again")
-        return self._server
+        server = self._server
+        if server is None:
+            raise self._not_running()
+        return server
+
+    def _not_running(self) -> NotRunningError:
+        if self._thread is None:
+            return NotRunningError("the broker is not running; use `with Broker() as broker:` or start()")
+        if self.failure is not None:
+            return NotRunningError(
+                f"the broker is not running: it has stopped after a failure: {self.failure}"
+            )
+        return NotRunningError("the broker is not running: it was stopped; make a new one to start again")
 
     def _run(self, started: "Future[None]") -> None:
-        loop = _new_loop()
+        loop = new_event_loop()
         asyncio.set_event_loop(loop)
         server = Server(loop)
         try:
@@ -192,7 +247,7 @@ class Broker:
             started.set_exception(error)
             return
         try:
-            loop.run_until_complete(server.listen(core, self._host, self._port))
+            loop.run_until_complete(server.listen(core, self._listeners))
         except BaseException as error:
             loop.run_until_complete(server.stop())
             loop.close()
@@ -202,12 +257,15 @@ class Broker:
         if self._data_dir is not None:
             control = loop.run_until_complete(ControlSocket.open(server, self._data_dir))
         self._loop, self._server = loop, server
+        lag = LoopLag(loop, core.metrics.histogram("headrace_event_loop_lag_ms"))
+        lag.start()
         self._announce(core)
         started.set_result(None)
         try:
             loop.run_forever()
         finally:
             self._server, self._stopping = None, server
+            lag.stop()
             if control is not None:
                 control.close()
             try:
@@ -218,6 +276,8 @@ class Broker:
                     "the data directory could not be left clean; the next start checks it: %s", error
                 )
             loop.close()
+            self._has_ended = True
+            self._fail_calls()
             logger.info("stopped clean=%s", str(self.failure is None).lower())
 
     def _open(self, server: Server) -> BrokerCore:
@@ -228,7 +288,7 @@ class Broker:
             disk = OsDisk(self._data_dir)
             metadata_path = self._data_dir / "metadata.sqlite"
             _require_metadata(disk, metadata_path)
-        return BrokerCore(
+        core = BrokerCore(
             self._settings,
             disk=disk,
             metadata_path=metadata_path,
@@ -236,33 +296,42 @@ class Broker:
             runner=server,
             on_failure=self._failed,
         )
+        if metadata_path is not None:
+            _make_private(metadata_path)
+        try:
+            core.users.add_missing(self._users)
+        except BaseException:
+            core.close()
+            raise
+        return core
 
     def _failed(self, error: Exception) -> None:
         self.failure = error
         if self._on_failure is not None:
             self._on_failure(error)
-        if self._loop is not None and self._stopping is None:
-            self._loop.call_soon(self._loop.stop)
+        if self._loop is not None:
+            self._loop.call_soon(self._end_loop)
 
     def _announce(self, core: BrokerCore) -> None:
+        assert self._server is not None
         logger.info(
-            "started version=%s data=%s flush=%s listen=%s:%d node=%d cluster=%s",
+            "started version=%s data=%s flush=%s listen=%s node=%d cluster=%s",
             __version__,
             self._data_dir or MEMORY,
-            self._settings.str("headrace.flush") if self._data_dir is not None else "none",
-            core.host,
-            core.port,
+            self._settings.get_str("headrace.flush") if self._data_dir is not None else "none",
+            self.bootstrap_servers,
             core.node_id,
             core.cluster_id,
         )
+        for listener in self._server.listeners:
+            announce(self._settings, listener)
 
 
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
+def _make_private(path: Path) -> None:
+    """The files with the users' credentials, in a directory that may be older than they are."""
+    for each in path.parent.glob(f"{path.name}*"):
+        with contextlib.suppress(OSError):  # another user's, with rights for us; or gone by now
+            each.chmod(FILE_MODE)
 
 
 def _require_metadata(disk: OsDisk, path: Path) -> None:

@@ -12,6 +12,7 @@ A failed sync is final: nobody knows which bytes the kernel dropped, so the brok
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from time import perf_counter
 
 from headrace.broker.later import Later, resolved
 from headrace.broker.runner import Run
@@ -72,14 +73,19 @@ class GroupCommit:
         waits: bool = True,
         syncs_max: int = SYNCS_MAX,
         now_ms: Callable[[], int] = lambda: 0,
+        synced: Callable[[float], None] = lambda took_ms: None,
     ) -> None:
-        """Without a runner nothing is synced: memory has to do. Without `waits`, only what `saved` is asked for."""
+        """Without a runner nothing is synced: memory has to do. Without `waits`, only what `saved` is asked for.
+
+        `synced` is told how many milliseconds each sync took.
+        """
         self._sync = sync
         self._run = run
         self._on_failure = on_failure
         self._waits = waits
         self._syncs_max = syncs_max
         self._now_ms = now_ms
+        self._synced = synced
         self._sync_ms = 0.0
         """How long a sync takes, on average."""
         self._things: dict[Durable, _Thing] = {}
@@ -152,16 +158,19 @@ class GroupCommit:
         served, thing.waiting = thing.waiting, []
         rest: list[Durable] = []
         took_ms = 0
+        exact_ms = 0.0
 
         def work() -> None:
-            nonlocal took_ms
-            began_ms = self._now_ms()
+            nonlocal took_ms, exact_ms
+            began_ms, began_s = self._now_ms(), perf_counter()
             rest.extend(self._sync([thing.durable]) or ())
             took_ms = self._now_ms() - began_ms
+            exact_ms = (perf_counter() - began_s) * 1000
 
         def done(error: Exception | None) -> None:
             self._running -= 1
             self._sync_ms += (took_ms - self._sync_ms) / AVERAGE_OVER
+            self._synced(exact_ms)
             thing.is_running = False
             if error is not None and not isinstance(error, KafkaError):
                 self._has_failed = True

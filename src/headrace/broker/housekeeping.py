@@ -41,12 +41,12 @@ class Housekeeping:
     def _arm(self) -> None:
         settings = self._core.settings
         interval_ms = min(
-            settings.int("log.cleaner.backoff.ms"), settings.int("log.retention.check.interval.ms")
+            settings.get_int("log.cleaner.backoff.ms"), settings.get_int("log.retention.check.interval.ms")
         )
         self._core.timers.at(self._core.clock.monotonic_ms() + max(1, interval_ms), self._round)
 
     def _arm_expiry(self) -> None:
-        interval_ms = self._core.settings.int("producer.id.expiration.check.interval.ms")
+        interval_ms = self._core.settings.get_int("producer.id.expiration.check.interval.ms")
         self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._forget_producers)
 
     def _forget_producers(self) -> None:

@@ -10,6 +10,8 @@ An index from each label to its series makes forgetting cost what is forgotten, 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import NamedTuple
 
 Labels = tuple[tuple[str, str], ...]
 Key = tuple[str, Labels]
@@ -45,8 +47,7 @@ class Histogram:
         return sum(self.counts)
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(NamedTuple):  # cheap to make: there are thousands of them
     """One series at the moment of the snapshot. Of a histogram `value` is the sum of its observations."""
 
     name: str
@@ -117,16 +118,17 @@ class MetricsRegistry:
         """Every series, in the order of names and labels."""
         samples = [
             *(
-                Sample(name, "counter", dict(labels), counter.value)
-                for (name, labels), counter in self._counters.items()
+                (key, Sample(key[0], "counter", dict(key[1]), one.value))
+                for key, one in self._counters.items()
             ),
-            *(Sample(name, "gauge", dict(labels), value()) for (name, labels), value in self._gauges.items()),
+            *((key, Sample(key[0], "gauge", dict(key[1]), value())) for key, value in self._gauges.items()),
             *(
-                Sample(name, "histogram", dict(labels), seen.total, tuple(seen.counts), seen.highest)
-                for (name, labels), seen in self._histograms.items()
+                (key, Sample(key[0], "histogram", dict(key[1]), one.total, tuple(one.counts), one.highest))
+                for key, one in self._histograms.items()
             ),
         ]
-        return sorted(samples, key=lambda sample: (sample.name, sorted(sample.labels.items())))
+        samples.sort(key=itemgetter(0))
+        return [sample for _, sample in samples]
 
 
 def _labels(labels: Mapping[str, object]) -> Labels:

@@ -140,7 +140,7 @@ class Parked:
         return bool(self._due or self._woken)
 
     def run_woken(self) -> None:
-        left = ATTEMPTS_PER_TURN
+        left = ATTEMPTS_PER_TURN if self._due or self._woken else 0
         while left > 0:
             woken, self._woken = self._woken, {}
             for key in woken:

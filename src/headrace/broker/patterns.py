@@ -6,9 +6,13 @@ would stop everybody. So the structure of a pattern (alternatives, groups, repet
 small program, and all its threads walk through the text together, one character at a time. Single characters
 and classes are left to Python's `re`, which cannot lose its way in one character. Like RE2 this refuses what
 needs memory of the text: back-references, look-around.
+
+Where the threads are is remembered with where each character leads them, so that an ordinary pattern soon costs one
+look-up for each character. A pattern that keeps leading them to new places is refused once it has taken WORK_MAX steps.
 """
 
 import re
+from array import array
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -18,7 +22,13 @@ PATTERN_MAX = 4096
 REPEAT_MAX = 1000
 PROGRAM_MAX = 20_000
 DEPTH_MAX = 100
+WORK_MAX = 200_000
+"""Steps of one pattern that were not taken before, over all texts: about half a second."""
 
+Threads = bytes
+"""The places in the program that are reached at some place in the text: in order, each a number of 16 bits."""
+END = b"\0\0"
+"""Place 0, which comes first."""
 Test = Callable[[str], bool]
 Claim = Callable[[str, str], bool]
 """What must hold between two characters; "" stands for the text's edges."""
@@ -75,32 +85,52 @@ class Pattern:
         compiler = _Compiler(text)
         self._start = compiler.compile()
         self._steps = compiler.steps
+        self._looks_ahead = any(step.claim is not None for step in self._steps)
+        self._moves: dict[tuple[Threads | None, str, str], Threads] = {}
+        """Where the threads are after a character, and before the next, which claims look at. None: at the start."""
+        self._known: dict[Threads, Threads] = {}
+        self._work = 0
 
     def matches(self, text: str) -> bool:
-        """Whether the whole text matches."""
-        threads = self._reach([self._start], "", text[:1])
+        """Whether the whole text matches; KafkaError as above if that takes too long."""
+        threads = self._move(None, "", text[:1])
         for index, character in enumerate(text):
-            after = text[index + 1 : index + 2]
-            steps = (self._steps[place] for place in threads)
-            taken = [step.next for step in steps if step.take is not None and step.take(character)]
-            threads = self._reach(taken, character, after)
+            threads = self._move(threads, character, text[index + 1 : index + 2])
             if not threads:
                 return False
-        return 0 in threads
+        return threads.startswith(END)
 
-    def _reach(self, places: list[int], before: str, after: str) -> dict[int, None]:
+    def _move(self, threads: Threads | None, character: str, after: str) -> Threads:
+        key = (threads, character, after if self._looks_ahead else "")
+        found = self._moves.get(key)
+        if found is None:
+            taken = [self._start] if threads is None else self._take(threads, character)
+            found = self._reach(taken, character, after)
+            found = self._moves[key] = self._known.setdefault(found, found)
+            self._work += (len(threads or b"") + len(found)) // 2
+            if self._work > WORK_MAX:
+                self._moves.clear()
+                self._known.clear()
+                raise _invalid(self.text, "it takes too many steps to match")
+        return found
+
+    def _take(self, threads: Threads, character: str) -> list[int]:
+        steps = (self._steps[place] for place in memoryview(threads).cast("H"))
+        return [step.next for step in steps if step.take is not None and step.take(character)]
+
+    def _reach(self, places: list[int], before: str, after: str) -> Threads:
         """All places that are reached without taking a character."""
-        reached: dict[int, None] = {}
-        todo = places[::-1]
+        reached: set[int] = set()
+        todo = places
         while todo:
             place = todo.pop()
             if place in reached:
                 continue
-            reached[place] = None
+            reached.add(place)
             step = self._steps[place]
             if step.take is None and (step.claim is None or step.claim(before, after)):
                 todo += [each for each in (step.other, step.next) if each >= 0]
-        return reached
+        return array("H", sorted(reached)).tobytes()
 
 
 class _Compiler:
@@ -238,8 +268,9 @@ class _Compiler:
             loop = self.add(Step(goal))
             self.steps[loop] = Step(part(loop), other=goal)
             goal = loop
+        end = goal  # who leaves out one leaves out all that follow
         for _ in range((high or low) - low):
-            goal = self.add(Step(part(goal), other=goal))
+            goal = self.add(Step(part(goal), other=end))
         for _ in range(low):
             goal = part(goal)
         return goal

@@ -19,6 +19,7 @@ Steps = Iterator[None]
 Failed = Callable[[Exception], None]
 T = TypeVar("T")
 U = TypeVar("U")
+_END = object()
 
 
 class Slices:
@@ -71,13 +72,10 @@ class Slices:
 def _step(steps: Steps, failed: Failed | None) -> bool:
     """True when there is more to do."""
     try:
-        next(steps)
-    except StopIteration:
-        return False
+        return next(steps, _END) is not _END
     except Exception as error:  # it is one work's trouble; the turn belongs to others too
         if failed is not None:
             failed(error)
         else:
             logger.exception("a piece of longer work failed; the rest of it is not done")
         return False
-    return True

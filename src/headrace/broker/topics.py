@@ -28,7 +28,7 @@ from headrace.log.durable import Durable
 from headrace.log.files import read_topic_id
 from headrace.log.layout import directory_name, parse_directory_name
 from headrace.log.manager import LogManager
-from headrace.log.metadata import MetadataStore, TopicRow, new_uuid
+from headrace.log.metadata import MetadataStore, StoredTopic, new_uuid
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.errors import ErrorCode, KafkaError
 
@@ -142,7 +142,7 @@ class Topics:
         self._in_order: list[Topic] | None = None
         self._deleting: dict[str, _Deletion] = {}
         """Deleted topics whose names are not free yet."""
-        self._left_over: dict[str, TopicRow] = {}
+        self._left_over: dict[str, StoredTopic] = {}
         """Deleted topics whose directories could not be moved."""
         self.on_hidden: list[Listener] = []
         """A topic is not found any more; a power cut may still bring it back."""
@@ -222,7 +222,7 @@ class Topics:
         """New topics, which were checked before, in one transaction: all of them, or KafkaError and none."""
         for one in wanted:
             self._finish_deletion(one.name)
-        rows = [TopicRow(one.name, new_uuid(), one.partitions, dict(one.configs)) for one in wanted]
+        rows = [StoredTopic(one.name, new_uuid(), one.partitions, dict(one.configs)) for one in wanted]
         with self._metadata.transaction():
             for row in rows:
                 self._metadata.add_topic(row)
@@ -313,7 +313,7 @@ class Topics:
                 logger.error(
                     "topic %s is deleted, but its files could not be removed yet: %s", topic.name, error
                 )
-                self._left_over[topic.name] = TopicRow(topic.name, topic.id, len(topic.partitions))
+                self._left_over[topic.name] = StoredTopic(topic.name, topic.id, len(topic.partitions))
             partitions += len(topic.partitions)
             if partitions >= PARTITIONS_PER_STEP:
                 partitions = 0
@@ -373,9 +373,8 @@ class Topics:
         """Raises INVALID_CONFIG with Kafka's text when a topic cannot have these overrides."""
         table = BY_NAME[Scope.TOPIC]
         for name, text in configs.items():
-            refusal = self._settings.refusal_of_name(Scope.TOPIC, name)
-            if refusal is not None:
-                raise KafkaError(ErrorCode.INVALID_CONFIG, refusal)
+            if name not in table:
+                raise KafkaError(ErrorCode.INVALID_CONFIG, f"Unknown topic config name: {name}")
             try:
                 table[name].parse(text)
             except SettingError as error:
@@ -393,7 +392,7 @@ class Topics:
         other = self._by_unified.get(unified(name))
         return other if other != name else None
 
-    def _register(self, row: TopicRow) -> Topic:
+    def _register(self, row: StoredTopic) -> Topic:
         topic = Topic(row.name, row.id, row.configs)
         self._by_name[row.name] = topic
         self._by_id[row.id] = topic
@@ -440,7 +439,7 @@ class Topics:
         del self._left_over[name]
         self._durable([self._logs.root]).then(lambda _: self._forget_deleted([row.id]))
 
-    def _move_left_over(self, row: TopicRow, *, is_name_in_use: bool, sync: bool) -> None:
+    def _move_left_over(self, row: StoredTopic, *, is_name_in_use: bool, sync: bool) -> None:
         """A directory of the same name may belong to a topic that was made since: its id tells them apart."""
         for index in range(row.partitions):
             directory = directory_name(row.name, index)
@@ -450,7 +449,7 @@ class Topics:
                     self._logs.claim(row.name, index, self._settings.log_config({}), row.id)
         self._logs.delete_topic(row.name, now_ms=self._clock.wall_ms(), partitions=row.partitions, sync=sync)
 
-    def _set_aside_strays(self, rows: list[TopicRow]) -> None:
+    def _set_aside_strays(self, rows: list[StoredTopic]) -> None:
         """Looks into directories only where there is one that no topic can have: reading all would slow the start."""
         expected = {directory_name(row.name, index) for row in rows for index in range(row.partitions)}
         found = {name for name in self._logs.disk.list() if parse_directory_name(name) is not None}
@@ -523,25 +522,25 @@ def _check_together(settings: Settings, configs: Mapping[str, str]) -> None:
 def internal_shape(name: str, settings: Settings) -> tuple[int, dict[str, str]]:
     """Partitions and settings of one of the broker's own topics, as Kafka makes it."""
     if name == CONSUMER_OFFSETS:
-        return settings.int("offsets.topic.num.partitions"), {
+        return settings.get_int("offsets.topic.num.partitions"), {
             "cleanup.policy": "compact",
             "compression.type": "producer",
-            "segment.bytes": str(settings.int("offsets.topic.segment.bytes")),
+            "segment.bytes": str(settings.get_int("offsets.topic.segment.bytes")),
         }
     if name == TRANSACTION_STATE:
-        return settings.int("transaction.state.log.num.partitions"), {
+        return settings.get_int("transaction.state.log.num.partitions"), {
             "cleanup.policy": "compact",
             "compression.type": "uncompressed",
-            "min.insync.replicas": str(settings.int("transaction.state.log.min.isr")),
-            "segment.bytes": str(settings.int("transaction.state.log.segment.bytes")),
+            "min.insync.replicas": str(settings.get_int("transaction.state.log.min.isr")),
+            "segment.bytes": str(settings.get_int("transaction.state.log.segment.bytes")),
             "unclean.leader.election.enable": "false",
         }
     if name == SHARE_GROUP_STATE:
-        return settings.int("share.coordinator.state.topic.num.partitions"), {
+        return settings.get_int("share.coordinator.state.topic.num.partitions"), {
             "cleanup.policy": "delete",
             "compression.type": "producer",
-            "min.insync.replicas": str(settings.int("share.coordinator.state.topic.min.isr")),
+            "min.insync.replicas": str(settings.get_int("share.coordinator.state.topic.min.isr")),
             "retention.ms": "-1",
-            "segment.bytes": str(settings.int("share.coordinator.state.topic.segment.bytes")),
+            "segment.bytes": str(settings.get_int("share.coordinator.state.topic.segment.bytes")),
         }
     raise KafkaError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is not an internal topic")

@@ -8,9 +8,9 @@ import heapq
 from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 
-from headrace.broker.groups.records import TopicPartition
+from headrace.wire.ids import TopicIdPartition
 
-Assignment = dict[str, frozenset[TopicPartition]]
+Assignment = dict[str, frozenset[TopicIdPartition]]
 """Partitions by member id; every member is in it."""
 
 
@@ -18,7 +18,7 @@ Assignment = dict[str, frozenset[TopicPartition]]
 class MemberSpec:
     topic_ids: Set[bytes]
     """What it is subscribed to, among the topics that exist."""
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicIdPartition] = frozenset()
     """What it was to read before."""
     instance_id: str | None = None
 
@@ -36,7 +36,7 @@ def assign_range(members: Members, topics: Topics) -> Assignment:
     one member, which is what joins of co-partitioned topics need. Static members come first, by instance id, and so
     keep their ranges when they come back under another member id.
     """
-    assigned: dict[str, set[TopicPartition]] = {member_id: set() for member_id in members}
+    assigned: dict[str, set[TopicIdPartition]] = {member_id: set() for member_id in members}
     in_order = sorted(members, key=lambda member_id: _range_order(member_id, members[member_id]))
     for topic_id, partitions in topics.items():
         subscribers = [member_id for member_id in in_order if topic_id in members[member_id].topic_ids]
@@ -74,7 +74,7 @@ class _Uniform:
         self._topics = topics
         self._held: dict[str, dict[bytes, list[int]]] = {member_id: {} for member_id in members}
         self._loads = dict.fromkeys(members, 0)
-        self._taken: set[TopicPartition] = set()
+        self._taken: set[TopicIdPartition] = set()
         subscribers: dict[bytes, list[str]] = {topic_id: [] for topic_id in topics}
         for member_id in sorted(members):
             for topic_id in members[member_id].topic_ids & topics.keys():

@@ -7,15 +7,14 @@ from headrace.broker.groups import records
 from headrace.broker.groups.classic_members import ClassicMember, Members
 from headrace.broker.groups.classic_rebalance import (
     CONSUMER_PROTOCOL,
-    ClassicGroupState,
     ClassicLimits,
     Rebalance,
 )
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.groups.records import JournalEntry
-from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
+from headrace.broker.groups.registry import CommitCheck, Now, Registry, Write, require_group_id
+from headrace.wire.enums import GroupState, GroupType
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.describe_groups_response import DescribedGroup, DescribedGroupMember
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 
 
@@ -39,7 +38,7 @@ class ClassicGroup:
 
     @property
     def is_empty(self) -> bool:
-        return self.rebalance.state is ClassicGroupState.EMPTY
+        return self.rebalance.state is GroupState.EMPTY
 
     @property
     def is_simple(self) -> bool:
@@ -49,7 +48,7 @@ class ClassicGroup:
     def check_offset_commit(
         self, *, member_id: str, instance_id: str | None, epoch: int, version: int, is_transactional: bool
     ) -> CommitCheck | None:
-        if epoch < 0 and self.rebalance.state is ClassicGroupState.EMPTY:
+        if epoch < 0 and self.rebalance.state is GroupState.EMPTY:
             return None  # an administrator, or a consumer that assigns partitions to itself
         if epoch >= 0 or member_id or instance_id is not None:
             self.rebalance.members.require(member_id, instance_id)
@@ -57,15 +56,15 @@ class ClassicGroup:
                 raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
         elif not is_transactional:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
-        if not is_transactional and self.rebalance.state is ClassicGroupState.COMPLETING:
+        if not is_transactional and self.rebalance.state is GroupState.COMPLETING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         return None
 
     def note_offset_commit(self, member_id: str, now: Now) -> None:
         member = self.rebalance.members.get(member_id)
         if member is not None and self.rebalance.state in (
-            ClassicGroupState.STABLE,
-            ClassicGroupState.PREPARING,
+            GroupState.STABLE,
+            GroupState.PREPARING_REBALANCE,
         ):
             self.rebalance.touch(member, now)
 
@@ -73,14 +72,11 @@ class ClassicGroup:
         """Classic members do not say who they are when they fetch."""
 
     def check_offset_delete(self) -> None:
-        if (
-            self.rebalance.state is not ClassicGroupState.EMPTY
-            and self.rebalance.protocol_type != CONSUMER_PROTOCOL
-        ):
+        if self.rebalance.state is not GroupState.EMPTY and self.rebalance.protocol_type != CONSUMER_PROTOCOL:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def check_delete(self) -> None:
-        if self.rebalance.state is not ClassicGroupState.EMPTY:
+        if self.rebalance.state is not GroupState.EMPTY:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
@@ -88,37 +84,17 @@ class ClassicGroup:
             return self.rebalance.protocol_type == CONSUMER_PROTOCOL
         return topic in self.rebalance.subscribed_topics
 
-    def offsets_idle_since(self, committed: CommittedOffset) -> int | None:
+    def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         rebalance = self.rebalance
         if rebalance.protocol_type is None:
             return committed.committed_ms
-        if rebalance.state is ClassicGroupState.EMPTY:
+        if rebalance.state is GroupState.EMPTY:
             return rebalance.state_since_ms if rebalance.state_since_ms != -1 else committed.committed_ms
         is_known = rebalance.protocol_type == CONSUMER_PROTOCOL and rebalance.subscribed_topics is not None
-        return committed.committed_ms if is_known and rebalance.state is ClassicGroupState.STABLE else None
+        return committed.committed_ms if is_known and rebalance.state is GroupState.STABLE else None
 
     def forget_topic(self, topic: str) -> None:
         """The leader watches topics itself, and joins again when they change."""
-
-    def describe(self) -> DescribedGroup:
-        is_stable = self.rebalance.state is ClassicGroupState.STABLE
-        return DescribedGroup(
-            group_id=self.group_id,
-            group_state=self.state_name,
-            protocol_type=self.protocol_type_name,
-            protocol_data=(self.rebalance.protocol_name or "") if is_stable else "",
-            members=[
-                DescribedGroupMember(
-                    member_id=member.member_id,
-                    group_instance_id=member.instance_id,
-                    client_id=member.client_id,
-                    client_host=member.client_host,
-                    member_metadata=member.metadata(self.rebalance.protocol_name) if is_stable else b"",
-                    member_assignment=member.assignment,
-                )
-                for member in self.rebalance.members
-            ],
-        )
 
     def deadline_ms(self) -> int | None:
         return self.rebalance.deadline_ms()
@@ -158,7 +134,7 @@ class ClassicGroup:
             for member in value.members
         ]
         rebalance = group.rebalance
-        rebalance.state = ClassicGroupState.STABLE if members else ClassicGroupState.EMPTY
+        rebalance.state = GroupState.STABLE if members else GroupState.EMPTY
         rebalance.generation = value.generation
         rebalance.protocol_type = value.protocol_type or None
         rebalance.protocol_name = value.protocol
@@ -182,3 +158,12 @@ class ClassicGroup:
             rebalance.subscribed_topics,
             members,
         )
+
+
+def require_classic(registry: Registry, group_id: str) -> ClassicGroup:
+    """The group of a member that says it has joined."""
+    require_group_id(group_id)
+    group = registry.get(group_id)
+    if not isinstance(group, ClassicGroup):
+        raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID, f"Group {group_id} not found.")
+    return group

@@ -13,13 +13,13 @@ the members find their old generation, or join again.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from enum import Enum
 
 from headrace.broker.groups import records
 from headrace.broker.groups.classic_members import ClassicMember, Members, Protocols, reborn
 from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Now, Write
 from headrace.broker.later import Later
+from headrace.wire.enums import GroupState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue
 from headrace.wire.messages.join_group_request import JoinGroupRequest
@@ -36,20 +36,13 @@ MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 
 
-class ClassicGroupState(Enum):
-    EMPTY = "Empty"
-    PREPARING = "PreparingRebalance"
-    COMPLETING = "CompletingRebalance"
-    STABLE = "Stable"
-
-
 TRANSITIONS = {
-    (ClassicGroupState.EMPTY, ClassicGroupState.PREPARING),
-    (ClassicGroupState.STABLE, ClassicGroupState.PREPARING),
-    (ClassicGroupState.COMPLETING, ClassicGroupState.PREPARING),
-    (ClassicGroupState.PREPARING, ClassicGroupState.COMPLETING),
-    (ClassicGroupState.PREPARING, ClassicGroupState.EMPTY),
-    (ClassicGroupState.COMPLETING, ClassicGroupState.STABLE),
+    (GroupState.EMPTY, GroupState.PREPARING_REBALANCE),
+    (GroupState.STABLE, GroupState.PREPARING_REBALANCE),
+    (GroupState.COMPLETING_REBALANCE, GroupState.PREPARING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, GroupState.COMPLETING_REBALANCE),
+    (GroupState.PREPARING_REBALANCE, GroupState.EMPTY),
+    (GroupState.COMPLETING_REBALANCE, GroupState.STABLE),
 }
 
 
@@ -93,7 +86,7 @@ class Rebalance:
     def __init__(self, group_id: str, limits: ClassicLimits, *, wall_ms: int = -1) -> None:
         self.group_id = group_id
         self.limits = limits
-        self.state = ClassicGroupState.EMPTY
+        self.state = GroupState.EMPTY
         self.state_since_ms = wall_ms
         self.generation = 0
         self.protocol_type: str | None = None
@@ -136,14 +129,14 @@ class Rebalance:
         if request.member_id in self.pending_joins:
             return self._add(joining, request.member_id, now)
         member = self.members.require(request.member_id, request.group_instance_id)
-        if self.state is ClassicGroupState.EMPTY:
+        if self.state is GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         is_leader = self.members.leader_id == member.member_id
         is_unchanged = member.protocols == joining.protocols
         # A leader that joins a stable group again wants a rebalance: it saw a change that we cannot see.
         if is_unchanged and (
-            self.state is ClassicGroupState.COMPLETING
-            or (self.state is ClassicGroupState.STABLE and not is_leader)
+            self.state is GroupState.COMPLETING_REBALANCE
+            or (self.state is GroupState.STABLE and not is_leader)
         ):
             joining.answer.resolve(
                 self._welcome(member, leader_id=self.members.leader_id, with_members=is_leader)
@@ -189,12 +182,12 @@ class Rebalance:
         def refuse(code: ErrorCode) -> None:
             joining.answer.resolve(JoinGroupResponse(error_code=code, generation_id=self.generation))
 
-        if self.state is ClassicGroupState.STABLE and members.select_protocol() == self.protocol_name:
+        if self.state is GroupState.STABLE and members.select_protocol() == self.protocol_name:
             assignments = {one.member_id: one.assignment for one in members}
             return Write([self._as_entry(members, assignments)], welcome, refuse)
         take_over()
         member.joining = joining.answer
-        if self.state is ClassicGroupState.PREPARING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             return self._complete_if_joined(now)
         return self._prepare_rebalance(now)
 
@@ -206,10 +199,10 @@ class Rebalance:
             request.protocol_name, self.protocol_name
         ):
             raise KafkaError(ErrorCode.INCONSISTENT_GROUP_PROTOCOL)
-        if self.state is ClassicGroupState.PREPARING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
         self._note_synced(member.member_id)
-        if self.state is ClassicGroupState.STABLE:
+        if self.state is GroupState.STABLE:
             answer.resolve(self._assigned(member))
             return None
         member.syncing = answer
@@ -221,7 +214,7 @@ class Rebalance:
         def assign() -> None:
             for one in self.members:
                 one.assignment = assignments[one.member_id]
-            self._move_to(ClassicGroupState.STABLE, now)
+            self._move_to(GroupState.STABLE, now)
             self._answer_syncs(ErrorCode.NONE, now)
 
         def start_over(code: ErrorCode) -> None:
@@ -235,10 +228,10 @@ class Rebalance:
         member = self.members.require(member_id, instance_id)
         if generation != self.generation:
             raise KafkaError(ErrorCode.ILLEGAL_GENERATION)
-        if self.state is ClassicGroupState.EMPTY:
+        if self.state is GroupState.EMPTY:
             raise KafkaError(ErrorCode.UNKNOWN_MEMBER_ID)
         self.touch(member, now)
-        if self.state is ClassicGroupState.PREPARING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             raise KafkaError(ErrorCode.REBALANCE_IN_PROGRESS)
 
     def leave(self, leaving: Sequence[MemberIdentity], now: Now) -> tuple[list[MemberResponse], Write | None]:
@@ -259,7 +252,7 @@ class Rebalance:
             )
         if (
             all(response.error_code != ErrorCode.NONE for response in responses)
-            or self.state is ClassicGroupState.EMPTY
+            or self.state is GroupState.EMPTY
         ):
             return responses, None
         return responses, self._rebalance_or_complete(now)
@@ -291,7 +284,7 @@ class Rebalance:
                 member.deadline_ms = None
                 if not member.is_excused:
                     self._expel(member)
-                    if self.state is ClassicGroupState.PREPARING:
+                    if self.state is GroupState.PREPARING_REBALANCE:
                         return self._complete_join(now) if self._is_complete else None
                     return self._rebalance_or_complete(now)
         return None
@@ -325,7 +318,7 @@ class Rebalance:
     @property
     def _is_complete(self) -> bool:
         """Every member has joined, and nobody who was given an id is still to come."""
-        is_preparing = self.state is ClassicGroupState.PREPARING
+        is_preparing = self.state is GroupState.PREPARING_REBALANCE
         return is_preparing and self.members.joined_count == len(self.members) and not self.pending_joins
 
     def _add(self, joining: Joining, member_id: str, now: Now) -> Write | None:
@@ -344,7 +337,7 @@ class Rebalance:
         )
         if not len(self.members):
             self.protocol_type = request.protocol_type
-        if self.state is ClassicGroupState.PREPARING and self._came_from_empty:
+        if self.state is GroupState.PREPARING_REBALANCE and self._came_from_empty:
             self._has_new_member = True
         self.pending_joins.pop(member_id, None)
         self.members.add(member)
@@ -353,17 +346,17 @@ class Rebalance:
     def _rebalance_or_complete(self, now: Now) -> Write | None:
         return (
             self._complete_if_joined(now)
-            if self.state is ClassicGroupState.PREPARING
+            if self.state is GroupState.PREPARING_REBALANCE
             else self._prepare_rebalance(now)
         )
 
     def _prepare_rebalance(self, now: Now) -> Write | None:
-        if self.state is ClassicGroupState.COMPLETING:
+        if self.state is GroupState.COMPLETING_REBALANCE:
             self._reset_assignments(ErrorCode.REBALANCE_IN_PROGRESS, now)
         self.pending_syncs.clear()
         self._sync_deadline_ms = None
-        is_first = self.state is ClassicGroupState.EMPTY
-        self._move_to(ClassicGroupState.PREPARING, now)
+        is_first = self.state is GroupState.EMPTY
+        self._move_to(GroupState.PREPARING_REBALANCE, now)
         self._came_from_empty = is_first
         if is_first:
             delay_ms = self.limits.initial_delay_ms
@@ -393,9 +386,9 @@ class Rebalance:
         self.protocol_name = self.members.select_protocol() if len(self.members) else None
         self.note_subscriptions()
         if not len(self.members):
-            self._move_to(ClassicGroupState.EMPTY, now)
+            self._move_to(GroupState.EMPTY, now)
             return Write([self._as_entry(self.members, {})], _done)
-        self._move_to(ClassicGroupState.COMPLETING, now)
+        self._move_to(GroupState.COMPLETING_REBALANCE, now)
         for member in self.members:
             self.touch(member, now)
             member.is_new = False
@@ -442,7 +435,7 @@ class Rebalance:
         self.pending_joins.pop(member_id, None)
         self.pending_syncs.discard(member_id)
 
-    def _move_to(self, state: ClassicGroupState, now: Now) -> None:
+    def _move_to(self, state: GroupState, now: Now) -> None:
         assert (self.state, state) in TRANSITIONS, f"{self.group_id}: {self.state.value} to {state.value}"
         self.state = state
         self.state_since_ms = now.wall_ms
@@ -450,10 +443,10 @@ class Rebalance:
 
     def _accepts(self, member_id: str) -> bool:
         """Is there room for one more? Whoever is in stays in; a rebalance counts those who have come back."""
-        if self.state is ClassicGroupState.EMPTY:
+        if self.state is GroupState.EMPTY:
             return True
         member = self.members.get(member_id)
-        if self.state is ClassicGroupState.PREPARING:
+        if self.state is GroupState.PREPARING_REBALANCE:
             is_waiting = member is not None and member.joining is not None
             return is_waiting or self.members.joined_count < self.limits.size_max
         return member is not None or len(self.members) < self.limits.size_max
@@ -461,7 +454,7 @@ class Rebalance:
     def check_protocols(self, joining: Joining) -> None:
         """A newcomer must be of the group's type and support a protocol that all members do. Raises KafkaError."""
         protocol_type, names = joining.request.protocol_type, {name for name, _ in joining.protocols}
-        if self.state is ClassicGroupState.EMPTY:
+        if self.state is GroupState.EMPTY:
             is_supported = bool(protocol_type and names)
         else:
             # A group whose members have all left has no common protocols to hold a newcomer to.

@@ -13,23 +13,19 @@ from collections.abc import Iterable
 
 from headrace.broker.groups import records
 from headrace.broker.groups.consumer_member import ConsumerMember, HeldPartitions, MemberState
-from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.records import JournalEntry, TopicPartition
-from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
+from headrace.broker.groups.offsets import OffsetAndMetadata
+from headrace.broker.groups.records import JournalEntry
+from headrace.broker.groups.registry import CommitCheck, Now, Write
 from headrace.broker.groups.subscriptions import TopicsView, fingerprint, subscribed_names, topic_ids
+from headrace.wire.enums import GroupState, GroupType
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicIdPartition
 from headrace.wire.message import Message
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
 from headrace.wire.messages.consumer_group_current_member_assignment_value import (
     ConsumerGroupCurrentMemberAssignmentValue,
-)
-from headrace.wire.messages.consumer_group_describe_response import (
-    Assignment,
-    DescribedGroup,
-    Member,
-    TopicPartitions,
 )
 from headrace.wire.messages.consumer_group_member_metadata_key import ConsumerGroupMemberMetadataKey
 from headrace.wire.messages.consumer_group_member_metadata_value import ConsumerGroupMemberMetadataValue
@@ -52,7 +48,6 @@ from headrace.wire.messages.consumer_group_target_assignment_metadata_value impo
 )
 
 OFFSET_COMMIT_WITH_EPOCH_SINCE = 9
-USES_CONSUMER_PROTOCOL = 1
 KEYS = (
     ConsumerGroupMetadataKey,
     ConsumerGroupPartitionMetadataKey,
@@ -82,25 +77,25 @@ class ConsumerGroup:
         self._assigned_at_ms: int | None = None
         """The same by the monotonic clock; None: not since the start. Intervals go by this one."""
         self.members: dict[str, ConsumerMember] = {}
-        self.targets: dict[str, frozenset[TopicPartition]] = {}
+        self.targets: dict[str, frozenset[TopicIdPartition]] = {}
         self.resolved: dict[str, frozenset[str]] = {}
         """The topics that each pattern of a member stands for."""
         self.is_stale = True
         """Topics have changed since the last heartbeat: the next one looks whether that matters."""
         self._static: dict[str, str] = {}
-        self._holders: Counter[TopicPartition] = Counter()
+        self._holders: Counter[TopicIdPartition] = Counter()
         self._sessions: dict[str, int] = {}
         self._revocations: dict[str, tuple[int, int]] = {}
 
     @property
     def state_name(self) -> str:
         if not self.members:
-            return "Empty"
+            return GroupState.EMPTY
         if self.epoch > self.assignment_epoch:
-            return "Assigning"
+            return GroupState.ASSIGNING
         if any(not member.is_reconciled_to(self.assignment_epoch) for member in self.members.values()):
-            return "Reconciling"
-        return "Stable"
+            return GroupState.RECONCILING
+        return GroupState.STABLE
 
     @property
     def is_empty(self) -> bool:
@@ -117,7 +112,7 @@ class ConsumerGroup:
             )
         return member
 
-    def is_held(self, partition: TopicPartition) -> bool:
+    def is_held(self, partition: TopicIdPartition) -> bool:
         return partition in self._holders
 
     def names_of(self, member: ConsumerMember) -> frozenset[str]:
@@ -330,43 +325,8 @@ class ConsumerGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in self.names_of(member) for member in self.members.values())
 
-    def offsets_idle_since(self, committed: CommittedOffset) -> int | None:
+    def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         return committed.committed_ms
-
-    def describe(self, default_assignor: str) -> DescribedGroup:
-        return DescribedGroup(
-            group_id=self.group_id,
-            group_state=self.state_name,
-            group_epoch=self.epoch,
-            assignment_epoch=self.assignment_epoch,
-            assignor_name=self.preferred_assignor(self.members.values()) or default_assignor,
-            members=[self._describe_member(member) for member in self.members.values()],
-        )
-
-    def _describe_member(self, member: ConsumerMember) -> Member:
-        return Member(
-            member_id=member.member_id,
-            instance_id=member.instance_id,
-            rack_id=member.rack_id,
-            member_epoch=member.epoch,
-            client_id=member.client_id,
-            client_host=member.client_host,
-            subscribed_topic_names=sorted(member.topic_names),
-            subscribed_topic_regex=member.pattern,
-            assignment=self._describe_partitions([*member.held, *member.revoking]),
-            target_assignment=self._describe_partitions(self.targets.get(member.member_id, ())),
-            member_type=USES_CONSUMER_PROTOCOL,
-        )
-
-    def _describe_partitions(self, partitions: Iterable[TopicPartition]) -> Assignment:
-        described = []
-        for topic_id, indexes in records.by_topic(partitions).items():
-            topic = self.topics.by_id(topic_id)
-            if topic is not None:
-                described.append(
-                    TopicPartitions(topic_id=topic_id, topic_name=topic.name, partitions=indexes)
-                )
-        return Assignment(topic_partitions=described)
 
     def subscribed_topic_ids(self, member: ConsumerMember) -> frozenset[bytes]:
         return topic_ids(self.names_of(member), self.topics)

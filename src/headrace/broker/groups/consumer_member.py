@@ -6,7 +6,8 @@ from enum import IntEnum
 from types import MappingProxyType
 
 from headrace.broker.groups import records
-from headrace.broker.groups.records import JournalEntry, TopicPartition
+from headrace.broker.groups.records import JournalEntry
+from headrace.wire.ids import TopicIdPartition
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
 )
@@ -22,7 +23,7 @@ LEAVING = -1
 LEAVING_FOR_A_WHILE = -2
 """The epochs by which members say that they come or go; the last is a static member's that means to come back."""
 
-HeldPartitions = Mapping[TopicPartition, int]
+HeldPartitions = Mapping[TopicIdPartition, int]
 """Partitions with the epochs at which the member got them."""
 NOTHING: HeldPartitions = MappingProxyType({})
 
@@ -126,7 +127,7 @@ class ConsumerMember:
 
 
 def _held(topics: Iterable[TopicPartitions], member_epoch: int) -> HeldPartitions:
-    held: dict[TopicPartition, int] = {}
+    held: dict[TopicIdPartition, int] = {}
     for topic in topics:
         epochs: Sequence[int] = topic.assignment_epochs or ()
         if len(epochs) != len(topic.partitions):

@@ -16,32 +16,27 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from headrace.broker.call import Call
+from headrace.broker.errors import journal_error
 from headrace.broker.groups import records
-from headrace.broker.groups.admin_requests import AdminRequests
 from headrace.broker.groups.classic_rebalance import ClassicLimits
-from headrace.broker.groups.classic_requests import ClassicRequests
 from headrace.broker.groups.consumer import ConsumerGroup
-from headrace.broker.groups.consumer_requests import ConsumerRequests
+from headrace.broker.groups.heartbeats import consumer_limits
 from headrace.broker.groups.mending import ENTRIES_MAX, OffsetMending
-from headrace.broker.groups.offset_requests import OffsetRequests
 from headrace.broker.groups.offsets import Transaction
 from headrace.broker.groups.records import JournalEntry
-from headrace.broker.groups.registry import Group, GroupType, Now, Write
+from headrace.broker.groups.registry import Group, Now, Write
 from headrace.broker.groups.share import ShareGroup
-from headrace.broker.groups.share_offset_requests import ShareOffsetRequests
-from headrace.broker.groups.share_requests import ShareRequests
-from headrace.broker.groups.state import GroupState
+from headrace.broker.groups.share_groups import ShareGroups
+from headrace.broker.groups.state import CoordinatorState
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.timers import Timer
 from headrace.wire.batches import read_header
 from headrace.wire.codec import MalformedMessage
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.enums import GroupState, GroupType
+from headrace.wire.errors import KafkaError
 from headrace.wire.ids import partition_for
-from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-from headrace.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from headrace.wire.records import Record, read_marker, read_records
 
 if TYPE_CHECKING:
@@ -54,31 +49,19 @@ logger = logging.getLogger("headrace.groups")
 OFFSETS_TOPIC = "__consumer_offsets"
 RETRY_MS = 1000
 """When the journal refused what time demanded: how long until it is tried again."""
-# What a member is told when the journal refuses: the errors after which clients look for the coordinator again.
-JOURNAL_ERRORS = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.REQUEST_TIMED_OUT: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-    ErrorCode.RECORD_LIST_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
 
 
 class GroupCoordinator:
     def __init__(self, core: "BrokerCore") -> None:
         self.core = core
         limits = ClassicLimits(
-            size_max=core.settings.int("group.max.size"),
-            initial_delay_ms=core.settings.int("group.initial.rebalance.delay.ms"),
+            size_max=core.settings.get_int("group.max.size"),
+            initial_delay_ms=core.settings.get_int("group.initial.rebalance.delay.ms"),
         )
-        self.state = GroupState(core.topics, limits)
-        self.state.registry.check = partial(core.journals.require, OFFSETS_TOPIC)
-        self.classic = ClassicRequests(self)
-        self.consumer = ConsumerRequests(self)
-        self.offsets = OffsetRequests(self)
-        self.share = ShareRequests(self)
-        self.share_offsets = ShareOffsetRequests(self)
-        self.admin = AdminRequests(self)
+        self.state = CoordinatorState(core.topics, limits)
+        self.registry = self.state.registry
+        self.registry.check = partial(core.journals.require, OFFSETS_TOPIC)
+        self.share = ShareGroups(self)
         self._timers: dict[str, Timer] = {}
         core.topics.on_changed.append(self._note_topic_changed)
         core.topics.on_deleted.append(self._note_topic_deleted)
@@ -103,9 +86,9 @@ class GroupCoordinator:
         self.replay()
         OffsetMending(self).mend()
         now = self.now()
-        for group in self.state.registry:
+        for group in self.registry:
             if isinstance(group, ConsumerGroup):
-                group.session_ms = self.consumer.limits(group.group_id).session_ms
+                group.session_ms = consumer_limits(self.core.settings, group.group_id).session_ms
             if isinstance(group, ShareGroup):
                 group.session_ms = self.share.settings(group.group_id).session_ms
                 self.share.mend(group)
@@ -164,7 +147,7 @@ class GroupCoordinator:
                 producer=producer,
             )
         except KafkaError as error:
-            raise KafkaError(JOURNAL_ERRORS.get(error.code, error.code), error.message) from error
+            raise journal_error(error) from error
 
     def journal(
         self,
@@ -216,7 +199,7 @@ class GroupCoordinator:
     def _expire(self, group_id: str) -> None:
         del self._timers[group_id]
         now = self.now()
-        while (group := self.state.registry.get(group_id)) is not None:
+        while (group := self.registry.get(group_id)) is not None:
             deadline_ms = group.deadline_ms()
             if deadline_ms is None or deadline_ms > now.ms:
                 self.watch(group)
@@ -230,14 +213,14 @@ class GroupCoordinator:
                 return
 
     def _arm_retention(self, now: Now) -> None:
-        interval_ms = self.core.settings.int("offsets.retention.check.interval.ms")
+        interval_ms = self.core.settings.get_int("offsets.retention.check.interval.ms")
         self.core.timers.at(now.ms + interval_ms, self._expire_offsets)
 
     def _expire_offsets(self) -> None:
         now = self.now()
         self._arm_retention(now)
-        retention_ms = self.core.settings.int("offsets.retention.minutes") * 60_000
-        for group in self.state.registry:
+        retention_ms = self.core.settings.get_int("offsets.retention.minutes") * 60_000
+        for group in self.registry:
             # A share group has no offsets that could expire, and stays until somebody deletes it.
             is_kept = group.type is GroupType.SHARE
             entries = [] if is_kept else self._expired(group, retention_ms)
@@ -263,13 +246,13 @@ class GroupCoordinator:
             logger.warning("group %s: the journal refused a change: %s", group_id, error)
 
     def _note_topic_changed(self, topic: "Topic") -> None:
-        for group in self.state.registry:
+        for group in self.registry:
             group.forget_topic(topic.name)
 
     def _note_topic_deleted(self, topic: "Topic") -> "list[PartitionLog]":
         """The journal of offsets without a topic id must be durable before a topic of that name can be made again."""
         self._note_topic_changed(topic)
-        for group in self.state.registry:
+        for group in self.registry:
             if isinstance(group, ShareGroup):
                 self.share.forget_topic(group, topic.id)
         unidentified: dict[int, None] = {}
@@ -286,20 +269,14 @@ class GroupCoordinator:
 
     def _show_metrics(self) -> None:
         def count(kind: GroupType, state: str | None = None) -> int:
-            groups = [group for group in self.state.registry if group.type is kind]
+            groups = [group for group in self.registry if group.type is kind]
             return len([group for group in groups if state is None or group.state_name == state])
 
-        for kind in GroupType:
+        for kind in (GroupType.CLASSIC, GroupType.CONSUMER, GroupType.SHARE):
             self.core.metrics.gauge("group-count", partial(count, kind), protocol=kind.value)
-        for state in ("Empty", "Stable", "Dead"):
+        for state in (GroupState.EMPTY, GroupState.STABLE, GroupState.DEAD):
             show = partial(count, GroupType.SHARE, state)
             self.core.metrics.gauge("share-group-count", show, state=state)
-
-    def add_transaction_offsets(
-        self, request: TxnOffsetCommitRequest, call: Call
-    ) -> Later[TxnOffsetCommitResponse]:
-        """Offsets that count once the producer's transaction commits."""
-        return self.offsets.commit_in_transaction(request, call)
 
     def complete_transaction(self, producer_id: int, partition_of_offsets_topic: int, commit: bool) -> None:
         """The transaction's marker is in that partition of `__consumer_offsets`."""

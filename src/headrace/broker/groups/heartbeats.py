@@ -5,7 +5,7 @@ target to be computed; what is its own next step. Each change is a journal entry
 `HeartbeatDecision` carries them with the answer, and what `accept` then notes about time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from headrace.broker.groups import records
@@ -13,7 +13,7 @@ from headrace.broker.groups.assignors import ASSIGNORS, MemberSpec
 from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_member import JOINING, LEAVING_FOR_A_WHILE, NOTHING, ConsumerMember
 from headrace.broker.groups.reconcile import Goal, reconcile
-from headrace.broker.groups.records import JournalEntry, TopicPartition
+from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Now
 from headrace.broker.groups.subscriptions import (
     compile_pattern,
@@ -22,7 +22,9 @@ from headrace.broker.groups.subscriptions import (
     subscribed_names,
     topic_ids,
 )
+from headrace.broker.settings import Settings
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicIdPartition
 from headrace.wire.messages.consumer_group_heartbeat_request import ConsumerGroupHeartbeatRequest
 from headrace.wire.messages.consumer_group_heartbeat_response import (
     Assignment,
@@ -46,6 +48,16 @@ class ConsumerLimits:
     """The first is used when members ask for none."""
 
 
+def consumer_limits(settings: Settings, group_id: str) -> ConsumerLimits:
+    return ConsumerLimits(
+        session_ms=settings.group_int(group_id, "consumer.session.timeout.ms"),
+        heartbeat_ms=settings.group_int(group_id, "consumer.heartbeat.interval.ms"),
+        assignment_interval_ms=settings.group_int(group_id, "consumer.assignment.interval.ms"),
+        size_max=settings.get_int("group.consumer.max.size"),
+        assignors=tuple(settings.get_list("group.consumer.assignors")),
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Beat:
     """A heartbeat with what is known around it."""
@@ -56,9 +68,11 @@ class Beat:
     version: int = 1
     fresh_id: str = ""
     """A random id, used if the client has not made one."""
+    may_describe: Callable[[str], bool] = bool
+    """Topics that patterns may find, by their names: those that the client may describe."""
 
     @property
-    def owned(self) -> frozenset[TopicPartition] | None:
+    def owned(self) -> frozenset[TopicIdPartition] | None:
         topics = self.request.topic_partitions
         if topics is None:
             return None
@@ -224,7 +238,7 @@ class _Heartbeat:
         self.entries.append(member.current_entry(group_id))
         return member
 
-    def _former_target(self, member: ConsumerMember) -> frozenset[TopicPartition]:
+    def _former_target(self, member: ConsumerMember) -> frozenset[TopicIdPartition]:
         holder = self.replaced or member
         return self.group.targets.get(holder.member_id, frozenset())
 
@@ -283,7 +297,10 @@ class _Heartbeat:
         patterns = {one.pattern for one in self._members_with(member).values() if one.pattern}
         for pattern in sorted(group.resolved.keys() - patterns):
             self.entries.append(records.regular_expression_tombstone(group.group_id, pattern))
-        self.resolved = {pattern: resolve(pattern, group.topics) for pattern in sorted(patterns)}
+        self.resolved = {
+            pattern: frozenset(filter(self.beat.may_describe, resolve(pattern, group.topics)))
+            for pattern in sorted(patterns)
+        }
         for pattern, names in self.resolved.items():
             if group.resolved.get(pattern) != names:
                 self.entries.append(
@@ -299,7 +316,7 @@ class _Heartbeat:
         self.entries.append(records.group_epoch(group.group_id, group.epoch + 1, metadata_hash))
         return group.epoch + 1
 
-    def _target(self, member: ConsumerMember, epoch: int) -> tuple[int, frozenset[TopicPartition]]:
+    def _target(self, member: ConsumerMember, epoch: int) -> tuple[int, frozenset[TopicIdPartition]]:
         """The newest assignment's epoch, and the member's part in it; computed now if it is older than the group."""
         group = self.group
         if epoch <= group.assignment_epoch or not group.may_assign(
@@ -330,7 +347,7 @@ class _Heartbeat:
         self,
         member: ConsumerMember,
         epoch: int,
-        target: frozenset[TopicPartition],
+        target: frozenset[TopicIdPartition],
         has_new_subscription: bool,
     ) -> ConsumerMember:
         if member.is_reconciled_to(epoch) and not has_new_subscription:

@@ -13,7 +13,7 @@ from dataclasses import replace
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from headrace.broker.groups.offsets import CommittedOffset, Correction, Transaction
+from headrace.broker.groups.offsets import Correction, OffsetAndMetadata, Transaction
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.topics import CONSUMER_OFFSETS
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
@@ -50,7 +50,7 @@ class OffsetMending:
             partitions = self._core.topics.internal(CONSUMER_OFFSETS).partitions
             self._core.logs.sync([partitions[index].log for index in changed])
 
-    def _corrected(self, name: str, index: int, committed: CommittedOffset) -> CommittedOffset | None:
+    def _corrected(self, name: str, index: int, committed: OffsetAndMetadata) -> OffsetAndMetadata | None:
         topic = self._core.topics.get(name)
         if topic is None or index >= len(topic.partitions) or not committed.is_of(topic.id):
             return None

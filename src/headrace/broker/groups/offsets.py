@@ -15,13 +15,14 @@ from typing import NamedTuple
 
 from headrace.broker.groups import records
 from headrace.broker.groups.records import JournalEntry
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 from headrace.wire.messages.offset_commit_value import OffsetCommitValue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CommittedOffset:
+class OffsetAndMetadata:
     offset: int
     leader_epoch: int = -1
     metadata: str = ""
@@ -43,7 +44,7 @@ class CommittedOffset:
         )
 
     @classmethod
-    def from_record(cls, value: OffsetCommitValue) -> "CommittedOffset":
+    def from_record(cls, value: OffsetCommitValue) -> "OffsetAndMetadata":
         return cls(
             offset=value.offset,
             leader_epoch=value.leader_epoch,
@@ -60,9 +61,7 @@ class CommittedOffset:
 
 Transaction = tuple[int, int]
 """The journal partition and the producer id."""
-Place = tuple[str, int]
-"""A topic's name and a partition of it."""
-_Place = tuple[int, CommittedOffset]
+_Place = tuple[int, OffsetAndMetadata]
 _Topics = dict[str, dict[int, _Place]]
 
 
@@ -80,11 +79,11 @@ class OffsetStore:
         self._pending: dict[Transaction, dict[str, _Topics]] = {}
         self._open: dict[str, set[Transaction]] = {}
 
-    def get(self, group_id: str, topic: str, partition: int) -> CommittedOffset | None:
+    def get(self, group_id: str, topic: str, partition: int) -> OffsetAndMetadata | None:
         place = self._committed.get(group_id, {}).get(topic, {}).get(partition)
         return place[1] if place is not None else None
 
-    def of_group(self, group_id: str) -> Iterator[tuple[str, dict[int, CommittedOffset]]]:
+    def of_group(self, group_id: str) -> Iterator[tuple[str, dict[int, OffsetAndMetadata]]]:
         """The group's committed offsets by topic."""
         for topic, partitions in self._committed.get(group_id, {}).items():
             yield topic, {partition: committed for partition, (_, committed) in partitions.items()}
@@ -109,7 +108,7 @@ class OffsetStore:
             topics = self._pending.setdefault(transaction, {})
             self._open.setdefault(key.group, set()).add(transaction)
         partitions = topics.setdefault(key.group, {}).setdefault(key.topic, {})
-        partitions[key.partition] = (next(self._order), CommittedOffset.from_record(value))
+        partitions[key.partition] = (next(self._order), OffsetAndMetadata.from_record(value))
 
     def _remove(self, group_id: str, topic: str, partition: int) -> None:
         _take(self._committed, group_id, topic, partition)
@@ -168,7 +167,7 @@ class OffsetStore:
         *,
         wall_ms: int,
         retention_ms: int,
-        since: Callable[[CommittedOffset], int | None],
+        since: Callable[[OffsetAndMetadata], int | None],
         is_subscribed: Callable[[str], bool],
     ) -> tuple[list[JournalEntry], bool]:
         """Tombstones for what has outlived its retention, and whether nothing of the group's offsets is left then.
@@ -196,14 +195,14 @@ class OffsetStore:
         return entries, is_nothing_left
 
     def corrections(
-        self, correct: Callable[[str, int, CommittedOffset], CommittedOffset | None]
+        self, correct: Callable[[str, int, OffsetAndMetadata], OffsetAndMetadata | None]
     ) -> Iterator[tuple[str, list[Correction]]]:
         """What to write, by group, so that every offset, committed or pending, becomes what `correct` makes of it.
 
         `correct` returns the same object for an offset that is right, and None for one that has to go. The order of
         the commits of a partition is kept, because it decides which of them counts in the end.
         """
-        pending: dict[str, dict[Place, list[tuple[int, CommittedOffset, Transaction]]]] = {}
+        pending: dict[str, dict[TopicAndPartition, list[tuple[int, OffsetAndMetadata, Transaction]]]] = {}
         for transaction, groups in self._pending.items():
             for group_id, topics in groups.items():
                 for topic, partitions in topics.items():
@@ -211,7 +210,7 @@ class OffsetStore:
                         places = pending.setdefault(group_id, {}).setdefault((topic, index), [])
                         places.append((order, offset, transaction))
         for group_id in [*self._committed, *(group for group in pending if group not in self._committed)]:
-            commits: dict[Place, list[tuple[int, CommittedOffset, Transaction | None]]] = {
+            commits: dict[TopicAndPartition, list[tuple[int, OffsetAndMetadata, Transaction | None]]] = {
                 (topic, index): [(*place, None)]
                 for topic, partitions in self._committed.get(group_id, {}).items()
                 for index, place in partitions.items()
@@ -239,8 +238,8 @@ def _corrected(
     group_id: str,
     topic: str,
     index: int,
-    commits: list[tuple[int, CommittedOffset, Transaction | None]],
-    correct: Callable[[str, int, CommittedOffset], CommittedOffset | None],
+    commits: list[tuple[int, OffsetAndMetadata, Transaction | None]],
+    correct: Callable[[str, int, OffsetAndMetadata], OffsetAndMetadata | None],
 ) -> list[Correction]:
     """For the commits of one partition. A tombstone removes them all, so what stays is written again after it."""
     corrected = [
@@ -271,7 +270,7 @@ def _take(store: dict[str, _Topics], group_id: str, topic: str, partition: int) 
         del store[group_id]
 
 
-def _plain(topics: _Topics) -> dict[str, dict[int, CommittedOffset]]:
+def _plain(topics: _Topics) -> dict[str, dict[int, OffsetAndMetadata]]:
     return {
         topic: {partition: committed for partition, (_, committed) in partitions.items()}
         for topic, partitions in topics.items()

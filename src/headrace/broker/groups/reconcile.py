@@ -9,17 +9,17 @@ from collections.abc import Callable, Set
 from dataclasses import dataclass, replace
 
 from headrace.broker.groups.consumer_member import NOTHING, ConsumerMember, HeldPartitions, MemberState
-from headrace.broker.groups.records import TopicPartition
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicIdPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goal:
     epoch: int
-    partitions: Set[TopicPartition]
+    partitions: Set[TopicIdPartition]
     topic_ids: Set[bytes]
     """What the member is subscribed to now, which may be less than when the target was made."""
-    is_owned: Callable[[TopicPartition], bool]
+    is_owned: Callable[[TopicIdPartition], bool]
     """Does any member hold it?"""
 
 
@@ -27,7 +27,7 @@ def reconcile(
     member: ConsumerMember,
     goal: Goal,
     *,
-    owned: Set[TopicPartition] | None,
+    owned: Set[TopicIdPartition] | None,
     has_subscription_changed: bool = False,
 ) -> ConsumerMember:
     """The member after the step; the same one if it cannot move. `owned` is what it reports, None if it did not."""
@@ -46,7 +46,7 @@ def reconcile(
             return _advance(member, goal, owned)
 
 
-def _advance(member: ConsumerMember, goal: Goal, owned: Set[TopicPartition] | None) -> ConsumerMember:
+def _advance(member: ConsumerMember, goal: Goal, owned: Set[TopicIdPartition] | None) -> ConsumerMember:
     target = {partition for partition in goal.partitions if partition[0] in goal.topic_ids}
     kept = {partition: epoch for partition, epoch in member.held.items() if partition in target}
     surplus = {partition: epoch for partition, epoch in member.held.items() if partition not in target}
@@ -66,7 +66,7 @@ def _advance(member: ConsumerMember, goal: Goal, owned: Set[TopicPartition] | No
 
 
 def _drop_unsubscribed(
-    member: ConsumerMember, goal: Goal, owned: Set[TopicPartition] | None
+    member: ConsumerMember, goal: Goal, owned: Set[TopicIdPartition] | None
 ) -> ConsumerMember:
     """A member that reads fewer topics now gives their partitions up without waiting for a new assignment."""
     dropped = {
@@ -81,6 +81,6 @@ def _drop_unsubscribed(
     return replace(member, previous_epoch=member.epoch, held=kept)
 
 
-def _holds_any(owned: Set[TopicPartition] | None, partitions: HeldPartitions) -> bool:
+def _holds_any(owned: Set[TopicIdPartition] | None, partitions: HeldPartitions) -> bool:
     """A member that does not say what it owns may still own anything."""
     return owned is None or any(partition in owned for partition in partitions)

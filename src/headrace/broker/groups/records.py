@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from headrace.wire.codec import MalformedMessage, encode, read_message
+from headrace.wire.ids import TopicIdPartition
 from headrace.wire.message import Message
 from headrace.wire.messages.consumer_group_current_member_assignment_key import (
     ConsumerGroupCurrentMemberAssignmentKey,
@@ -77,8 +78,6 @@ from headrace.wire.messages.share_group_target_assignment_metadata_value import 
     ShareGroupTargetAssignmentMetadataValue,
 )
 
-TopicPartition = tuple[bytes, int]
-"""A topic's id and a partition of it."""
 _SHORT = struct.Struct(">h")
 _TYPES: dict[int, tuple[type[Message], type[Message]]] = {
     key.API_KEY: (key, value)
@@ -172,7 +171,7 @@ def target_epoch(group_id: str, epoch: int, assigned_ms: int) -> JournalEntry:
     )
 
 
-def target_assignment(group_id: str, member_id: str, partitions: Iterable[TopicPartition]) -> JournalEntry:
+def target_assignment(group_id: str, member_id: str, partitions: Iterable[TopicIdPartition]) -> JournalEntry:
     return JournalEntry(
         ConsumerGroupTargetAssignmentMemberKey(group_id=group_id, member_id=member_id),
         ConsumerGroupTargetAssignmentMemberValue(
@@ -184,7 +183,7 @@ def target_assignment(group_id: str, member_id: str, partitions: Iterable[TopicP
     )
 
 
-def current_partitions(assignment: Mapping[TopicPartition, int]) -> list[CurrentTopicPartitions]:
+def current_partitions(assignment: Mapping[TopicIdPartition, int]) -> list[CurrentTopicPartitions]:
     """Partitions with the epochs at which they were assigned, as current assignment records hold them."""
     return [
         CurrentTopicPartitions(
@@ -216,7 +215,7 @@ def member_tombstones(group_id: str, member_id: str) -> list[JournalEntry]:
     ]
 
 
-def by_topic(partitions: Iterable[TopicPartition]) -> dict[bytes, list[int]]:
+def by_topic(partitions: Iterable[TopicIdPartition]) -> dict[bytes, list[int]]:
     """Partition indexes by topic id, both in order."""
     topics: dict[bytes, list[int]] = {}
     for topic_id, index in sorted(partitions):

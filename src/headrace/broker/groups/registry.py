@@ -6,22 +6,14 @@ offsets and admin requests see groups only through `Group`.
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple, Protocol, TypeVar
 
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.groups.records import JournalEntry
+from headrace.wire.enums import GroupType
 from headrace.wire.errors import ErrorCode, KafkaError
 
 G = TypeVar("G")
-
-
-class GroupType(Enum):
-    """With the words that ListGroups uses."""
-
-    CLASSIC = "classic"
-    CONSUMER = "consumer"
-    SHARE = "share"
 
 
 class Now(NamedTuple):
@@ -78,7 +70,7 @@ class Group(Protocol):
 
     def is_subscribed_to(self, topic: str) -> bool: ...
 
-    def offsets_idle_since(self, committed: CommittedOffset) -> int | None:
+    def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         """When an offset's retention began to count, by the wall clock; None: it does not."""
 
     def tombstones(self) -> list[JournalEntry]: ...
@@ -101,6 +93,11 @@ class Group(Protocol):
 
 CommitCheck = Callable[[str, bytes, int], None]
 """Takes a topic's name and id and a partition; raises KafkaError."""
+
+
+def require_group_id(group_id: str) -> None:
+    if not group_id:
+        raise KafkaError(ErrorCode.INVALID_GROUP_ID)
 
 
 class Registry:

@@ -1,31 +1,20 @@
 """Share groups (KIP-932) among the other groups: the engine's rules of membership behind what every group can do.
 
-The rules (headrace.share.group) decide and apply; share_requests.py carries decisions to the journal. Here the group
+The rules (headrace.share.group) decide and apply; share_groups.py carries decisions to the journal. Here the group
 answers what the coordinator, offsets and admin requests ask of any group. A share group commits no offsets and never
 expires.
 """
 
 from headrace.broker.groups import share_records
-from headrace.broker.groups.hashing import topics_fingerprint
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.groups.records import JournalEntry
-from headrace.broker.groups.registry import CommitCheck, GroupType, Now, Write
-from headrace.broker.groups.subscriptions import TopicsView
-from headrace.share.assignor import Assignment
-from headrace.share.group import ShareGroup as Rules
+from headrace.broker.groups.registry import CommitCheck, Now, Write
+from headrace.broker.groups.subscriptions import TopicsView, topics_fingerprint
+from headrace.share.group import ShareGroupRules
 from headrace.share.membership import GroupChange, TopicInfo
+from headrace.wire.enums import GroupState, GroupType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
-from headrace.wire.messages.share_group_describe_response import (
-    Assignment as DescribedAssignment,
-)
-from headrace.wire.messages.share_group_describe_response import (
-    DescribedGroup,
-    Member,
-    TopicPartitions,
-)
-
-EMPTY, STABLE = "Empty", "Stable"
 
 
 class ShareGroup:
@@ -37,11 +26,11 @@ class ShareGroup:
         self.topics = topics
         self.session_ms = session_ms
         """What members that come from the journal get at first."""
-        self.rules = Rules(group_id, fingerprint=topics_fingerprint)
+        self.rules = ShareGroupRules(group_id, fingerprint=topics_fingerprint)
 
     @property
     def state_name(self) -> str:
-        return EMPTY if self.is_empty else STABLE
+        return GroupState.EMPTY if self.is_empty else GroupState.STABLE
 
     @property
     def is_empty(self) -> bool:
@@ -108,41 +97,8 @@ class ShareGroup:
     def is_subscribed_to(self, topic: str) -> bool:
         return any(topic in member.subscribed for member in self.rules.members.values())
 
-    def offsets_idle_since(self, committed: CommittedOffset) -> int | None:
+    def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         return None
-
-    def describe(self, assignor: str) -> DescribedGroup:
-        return DescribedGroup(
-            group_id=self.group_id,
-            group_state=self.state_name,
-            group_epoch=self.rules.epoch,
-            assignment_epoch=self.rules.assignment_epoch,
-            assignor_name=assignor,
-            members=[self._describe_member(member_id) for member_id in self.rules.members],
-        )
-
-    def _describe_member(self, member_id: str) -> Member:
-        metadata = self.rules.members[member_id]
-        current = self.rules.currents[member_id]
-        return Member(
-            member_id=member_id,
-            rack_id=metadata.rack_id,
-            member_epoch=current.member_epoch,
-            client_id=metadata.client_id,
-            client_host=metadata.client_host,
-            subscribed_topic_names=metadata.subscribed,
-            assignment=self._describe_assignment(current.assigned),
-        )
-
-    def _describe_assignment(self, assigned: Assignment) -> DescribedAssignment:
-        topics = [(self.topics.by_id(topic_id), indexes) for topic_id, indexes in assigned.items()]
-        return DescribedAssignment(
-            topic_partitions=[
-                TopicPartitions(topic_id=topic.id, topic_name=topic.name, partitions=indexes)
-                for topic, indexes in topics
-                if topic is not None
-            ]
-        )
 
     def snapshot(self) -> object:
         return self.rules.snapshot()

@@ -17,7 +17,7 @@ from headrace.wire.messages.offset_commit_value import OffsetCommitValue
 from headrace.wire.messages.share_group_metadata_key import ShareGroupMetadataKey
 
 
-class GroupState:
+class CoordinatorState:
     def __init__(self, topics: TopicsView, classic_limits: ClassicLimits) -> None:
         self.topics = topics
         self.classic_limits = classic_limits

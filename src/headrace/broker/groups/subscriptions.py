@@ -1,10 +1,11 @@
 """What members are subscribed to: topic names, and patterns that the broker resolves to names (KIP-848)."""
 
+import struct
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from hashlib import blake2b
 from typing import Protocol
 
-from headrace.broker.groups.hashing import topics_fingerprint
 from headrace.broker.patterns import Pattern
 
 
@@ -60,3 +61,19 @@ def subscribed_names(
 ) -> frozenset[str]:
     """All that one member reads; a pattern that is not resolved stands for nothing."""
     return names | resolved[pattern] if pattern in resolved else names
+
+
+def topics_fingerprint(topics: Iterable[tuple[str, bytes, int]]) -> int:
+    """A signed 64-bit number that changes when one of the (name, id, partition count) does; 0 for no topics.
+
+    Kafka keeps such a number in its group metadata records too. Only its writer ever compares it, so it need not be
+    computed the same way.
+    """
+    described = sorted(topics)
+    if not described:
+        return 0
+    digest = blake2b(digest_size=8)
+    for name, topic_id, partitions in described:
+        digest.update(struct.pack(">H", len(name)) + name.encode() + topic_id + struct.pack(">i", partitions))
+    (number,) = struct.unpack(">q", digest.digest())
+    return int(number)

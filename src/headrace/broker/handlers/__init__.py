@@ -1,34 +1,45 @@
-"""One file per Kafka API, found by the API's key. A handler module has three names:
+"""One file per Kafka API, with the API's name: a file that is here is served. It has these names:
 
 VERSIONS            the versions we speak, which is what ApiVersions advertises
 handle              (core, request, call) -> the response, or a Later of it
-error_response      (request, code, message, call) -> the response to a request that failed as a whole
+error_response      (request, code, message, call) -> the response to a request that failed as a whole; only where
+                    the schema does not say it (broker/error_responses.py)
 
 Modules are imported when their API is first asked for, so that starting stays fast.
 """
 
+from functools import cache
 from importlib import import_module
+from pkgutil import iter_modules
 from typing import Any
 
+from headrace.broker import error_responses
+from headrace.broker.call import Call
 from headrace.wire.apis import NAMES
+from headrace.wire.errors import ErrorCode
+from headrace.wire.message import Message
 
-SERVED: tuple[int, ...] = (
-    0, 1, 2, 3, 8, 9, 10, 11, 12, 13, 14, 15, 16, 18, 19, 20, 21, 22, 23, 24, 25, 26, 27, 28,
-    29, 32, 33, 35, 37, 42, 43, 44, 46, 47, 48, 55, 60, 61, 65, 66, 68, 69, 74, 75,
-    76, 77, 78, 79, 83, 84, 85, 86, 87, 90, 91, 92,
-)  # fmt: skip
-_handlers: dict[int, Any] = {}
+_files = {module.name for module in iter_modules(__path__)}
+SERVED = tuple(key for key, name in NAMES.items() if name in _files)
+_served = frozenset(SERVED)
 
 
+@cache
 def handler_of(api_key: int) -> Any:
-    handler = _handlers.get(api_key)
-    if handler is None:
-        handler = _handlers[api_key] = import_module(f"{__name__}.{NAMES[api_key]}")
-    return handler
+    return import_module(f"{__name__}.{NAMES[api_key]}")
 
 
 def served_versions(api_key: int) -> tuple[int, int] | None:
-    if api_key not in SERVED:
+    if api_key not in _served:
         return None
     versions: tuple[int, int] = handler_of(api_key).VERSIONS
     return versions
+
+
+def error_response(request: Message, code: ErrorCode, message: str | None, call: Call) -> Message:
+    """The response to a request that failed as a whole; raises CloseConnection where there is none."""
+    handler = handler_of(request.API_KEY)
+    if hasattr(handler, "error_response"):
+        response: Message = handler.error_response(request, code, message, call)
+        return response
+    return error_responses.error_response(request, code, message, call.api_version)

@@ -11,9 +11,7 @@ from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import OFFSETS_TOPIC
-from headrace.broker.transactions.machine import TopicPartition
-from headrace.wire.errors import ErrorCode
-from headrace.wire.ids import partition_for
+from headrace.wire.ids import TopicAndPartition, partition_for
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
 from headrace.wire.messages.add_offsets_to_txn_response import AddOffsetsToTxnResponse
 
@@ -30,14 +28,6 @@ def handle(core: "BrokerCore", request: AddOffsetsToTxnRequest, call: Call) -> L
     return added.map(lambda _: AddOffsetsToTxnResponse())
 
 
-def offsets_place(core: "BrokerCore", group_id: str) -> TopicPartition:
+def offsets_place(core: "BrokerCore", group_id: str) -> TopicAndPartition:
     """The partition that holds a group's offsets."""
     return OFFSETS_TOPIC, partition_for(group_id, len(core.topics.internal(OFFSETS_TOPIC).partitions))
-
-
-def error_response(
-    request: AddOffsetsToTxnRequest, code: ErrorCode, message: str | None, call: Call
-) -> AddOffsetsToTxnResponse:
-    if code is ErrorCode.PRODUCER_FENCED and call.api_version < 2:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return AddOffsetsToTxnResponse(error_code=code)

@@ -12,10 +12,13 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved, when_all
+from headrace.broker.security.acls import may_topic
 from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import partition_at
-from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition
+from headrace.broker.transactions.machine import BUMPS_EPOCH
+from headrace.wire.acls import AclOperation
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -32,7 +35,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 5)
-Codes = Mapping[TopicPartition, ErrorCode]
+Codes = Mapping[TopicAndPartition, ErrorCode]
 
 
 def handle(
@@ -88,17 +91,19 @@ def _join(core: "BrokerCore", transaction: AddPartitionsToTxnTransaction, call: 
     return added.map(lambda _: success)
 
 
-def _places(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicPartition]:
+def _places(topics: Sequence[AddPartitionsToTxnTopic]) -> list[TopicAndPartition]:
     return list(dict.fromkeys((topic.name, index) for topic in topics for index in topic.partitions))
 
 
 def _refused(
-    core: "BrokerCore", places: Sequence[TopicPartition], call: Call
-) -> dict[TopicPartition, ErrorCode]:
+    core: "BrokerCore", places: Sequence[TopicAndPartition], call: Call
+) -> dict[TopicAndPartition, ErrorCode]:
     refused = {}
     for place in places:
         partition = partition_at(core, place)
-        if partition is None:
+        if call.api_version < 4 and not may_topic(core, call, AclOperation.WRITE, place[0]):
+            refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        elif partition is None:
             refused[place] = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         elif partition.topic.is_internal and call.api_version < 4:
             refused[place] = ErrorCode.TOPIC_AUTHORIZATION_FAILED

@@ -3,7 +3,8 @@
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.broker.configs import ResourceType, alter, repeated, require_values
+from headrace.broker.configs import alter, repeated, require_values
+from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.alter_configs_request import AlterConfigsRequest, AlterConfigsResource
 from headrace.wire.messages.alter_configs_response import AlterConfigsResourceResponse, AlterConfigsResponse
@@ -36,7 +37,7 @@ def _attempt(
         if is_repeated:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
         require_values((config.name, config.value) for config in resource.configs)
-        if resource.resource_type == ResourceType.BROKER_LOGGER:
+        if resource.resource_type == ConfigResourceType.BROKER_LOGGER:
             # Loggers came with IncrementalAlterConfigs; this API never knew them.
             raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {resource.resource_type}")
         texts = {config.name: config.value or "" for config in resource.configs}
@@ -54,12 +55,4 @@ def _response(
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-    )
-
-
-def error_response(
-    request: AlterConfigsRequest, code: ErrorCode, message: str | None, call: Call
-) -> AlterConfigsResponse:
-    return AlterConfigsResponse(
-        responses=[_response(resource, code, message) for resource in request.resources]
     )

@@ -58,14 +58,3 @@ def _check(core: "BrokerCore", topic: CreatePartitionsTopic) -> None:
         )
     for assignment in topic.assignments:
         check_assignment(assignment.broker_ids, core.node_id)
-
-
-def error_response(
-    request: CreatePartitionsRequest, code: ErrorCode, message: str | None, call: Call
-) -> CreatePartitionsResponse:
-    return CreatePartitionsResponse(
-        results=[
-            CreatePartitionsTopicResult(name=topic.name, error_code=code, error_message=message)
-            for topic in request.topics
-        ]
-    )

@@ -41,7 +41,7 @@ METADATA_LOG = "__cluster_metadata"
 def handle(
     core: "BrokerCore", request: CreateTopicsRequest, call: Call
 ) -> CreateTopicsResponse | Later[CreateTopicsResponse]:
-    _refuse_excess(request, core.settings.int("num.partitions"))
+    _refuse_excess(request, core.settings.get_int("num.partitions"))
     times = Counter(topic.name for topic in request.topics)
     refused = [
         CreatableTopicResult(
@@ -171,7 +171,7 @@ def _partitions(core: "BrokerCore", topic: CreatableTopic) -> int:
             "Replication factor must be larger than 0, or -1 to use the default value.",
         )
     partitions = (
-        core.settings.int("num.partitions") if topic.num_partitions == DEFAULT else topic.num_partitions
+        core.settings.get_int("num.partitions") if topic.num_partitions == DEFAULT else topic.num_partitions
     )
     check_partitions(partitions)
     if replicas > 1:
@@ -208,14 +208,3 @@ def _assigned_partitions(core: "BrokerCore", topic: CreatableTopic) -> int:
             "partitions should be a consecutive 0-based integer sequence",
         )
     return len(indexes)
-
-
-def error_response(
-    request: CreateTopicsRequest, code: ErrorCode, message: str | None, call: Call
-) -> CreateTopicsResponse:
-    return CreateTopicsResponse(
-        topics=[
-            CreatableTopicResult(name=topic.name, error_code=code, error_message=message)
-            for topic in request.topics
-        ]
-    )

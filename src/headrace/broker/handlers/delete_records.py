@@ -79,24 +79,3 @@ def _delete(core: "BrokerCore", topic_name: str, asked: DeleteRecordsPartition) 
     low_watermark = log.trim(before)
     core.appended(partition)
     return low_watermark
-
-
-def error_response(
-    request: DeleteRecordsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DeleteRecordsResponse:
-    return DeleteRecordsResponse(
-        topics=[
-            DeleteRecordsTopicResult(
-                name=topic.name,
-                partitions=[
-                    DeleteRecordsPartitionResult(
-                        partition_index=partition.partition_index,
-                        low_watermark=NO_LOW_WATERMARK,
-                        error_code=code,
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

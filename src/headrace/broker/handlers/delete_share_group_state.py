@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
 from headrace.broker.share.state_requests import answer_each
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.delete_share_group_state_request import (
     DeleteShareGroupStateRequest,
     PartitionData,
@@ -44,18 +44,3 @@ def handle(
 
 def _refused(partition: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(partition=partition, error_code=error.code, error_message=error.text)
-
-
-def error_response(
-    request: DeleteShareGroupStateRequest, code: ErrorCode, message: str | None, call: Call
-) -> DeleteShareGroupStateResponse:
-    error = KafkaError(code, message)
-    return DeleteShareGroupStateResponse(
-        results=[
-            DeleteStateResult(
-                topic_id=topic.topic_id,
-                partitions=[_refused(asked.partition, error) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -33,7 +33,7 @@ UNKNOWN_ID = KafkaError(ErrorCode.UNKNOWN_TOPIC_ID, "This server does not host t
 def handle(
     core: "BrokerCore", request: DeleteTopicsRequest, call: Call
 ) -> DeleteTopicsResponse | Later[DeleteTopicsResponse]:
-    if not core.settings.bool("delete.topic.enable"):
+    if not core.settings.get_bool("delete.topic.enable"):
         if call.api_version < 3:
             raise KafkaError(ErrorCode.INVALID_REQUEST, "Topic deletion is disabled.")
         raise KafkaError(ErrorCode.TOPIC_DELETION_DISABLED)
@@ -121,16 +121,3 @@ def _find(core: "BrokerCore", asked: DeleteTopicState, names: Counter[str], ids:
             ErrorCode.INVALID_REQUEST, "The provided topic name maps to an ID that was already supplied."
         )
     return topic
-
-
-def error_response(
-    request: DeleteTopicsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DeleteTopicsResponse:
-    return DeleteTopicsResponse(
-        responses=[
-            DeletableTopicResult(
-                name=topic.name, topic_id=topic.topic_id, error_code=code, error_message=message
-            )
-            for topic in _asked(request)
-        ]
-    )

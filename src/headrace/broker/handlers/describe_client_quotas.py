@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_client_quotas_request import DescribeClientQuotasRequest
 from headrace.wire.messages.describe_client_quotas_response import DescribeClientQuotasResponse
 
@@ -17,9 +16,3 @@ def handle(
     core: "BrokerCore", request: DescribeClientQuotasRequest, call: Call
 ) -> DescribeClientQuotasResponse:
     return DescribeClientQuotasResponse(error_message="")
-
-
-def error_response(
-    request: DescribeClientQuotasRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeClientQuotasResponse:
-    return DescribeClientQuotasResponse(error_code=code, error_message=message, entries=None)

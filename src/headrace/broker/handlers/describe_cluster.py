@@ -30,19 +30,12 @@ def handle(core: "BrokerCore", request: DescribeClusterRequest, call: Call) -> D
         raise KafkaError(
             ErrorCode.UNSUPPORTED_ENDPOINT_TYPE, f"Unsupported endpoint type {request.endpoint_type}"
         )
+    host, port = core.address_of(call.listener)
     return DescribeClusterResponse(
         cluster_id=core.cluster_id,
         controller_id=core.node_id,
-        brokers=[
-            DescribeClusterBroker(broker_id=core.node_id, host=core.host, port=core.port, rack=core.rack)
-        ],
+        brokers=[DescribeClusterBroker(broker_id=core.node_id, host=host, port=port, rack=core.rack)],
         cluster_authorized_operations=(
             CLUSTER_OPERATIONS if request.include_cluster_authorized_operations else NOT_ASKED
         ),
     )
-
-
-def error_response(
-    request: DescribeClusterRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeClusterResponse:
-    return DescribeClusterResponse(error_code=code, error_message=message)

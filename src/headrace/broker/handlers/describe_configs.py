@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.configs import DescribedConfig, describe
 from headrace.broker.later import Later
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_configs_response import (
     DescribeConfigsResourceResult,
@@ -69,20 +69,4 @@ def _result(entry: DescribedConfig, request: DescribeConfigsRequest) -> Describe
         ],
         config_type=entry.type,
         documentation=entry.doc if request.include_documentation else None,
-    )
-
-
-def error_response(
-    request: DescribeConfigsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeConfigsResponse:
-    return DescribeConfigsResponse(
-        results=[
-            DescribeConfigsResult(
-                error_code=code,
-                error_message=message,
-                resource_type=resource.resource_type,
-                resource_name=resource.resource_name,
-            )
-            for resource in request.resources
-        ]
     )

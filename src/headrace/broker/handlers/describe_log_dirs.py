@@ -80,9 +80,3 @@ def _topics(core: "BrokerCore", request: DescribeLogDirsRequest) -> list[Describ
 def _describe(partition: Partition) -> DescribeLogDirsPartition:
     log = partition.opened_log  # one that was never opened was never written
     return DescribeLogDirsPartition(partition_index=partition.index, partition_size=log.size if log else 0)
-
-
-def error_response(
-    request: DescribeLogDirsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeLogDirsResponse:
-    return DescribeLogDirsResponse(error_code=code)

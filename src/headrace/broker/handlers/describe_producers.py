@@ -57,17 +57,3 @@ def _describe(core: "BrokerCore", topic: str, index: int) -> PartitionResponse:
 
 def _refused(index: int, code: ErrorCode, message: str | None) -> PartitionResponse:
     return PartitionResponse(partition_index=index, error_code=code, error_message=message)
-
-
-def error_response(
-    request: DescribeProducersRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeProducersResponse:
-    return DescribeProducersResponse(
-        topics=[
-            TopicResponse(
-                name=topic.name,
-                partitions=[_refused(index, code, message) for index in topic.partition_indexes],
-            )
-            for topic in request.topics
-        ]
-    )

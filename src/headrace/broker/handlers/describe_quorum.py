@@ -42,7 +42,8 @@ def handle(core: "BrokerCore", request: DescribeQuorumRequest, call: Call) -> De
         )
         for topic in request.topics
     ]
-    listener = Listener(name=call.listener, host=core.host, port=core.port)
+    host, port = core.address_of(call.listener)
+    listener = Listener(name=call.listener, host=host, port=port)
     return DescribeQuorumResponse(
         error_message=None, topics=topics, nodes=[Node(node_id=core.node_id, listeners=[listener])]
     )
@@ -66,9 +67,3 @@ def _describe(core: "BrokerCore", index: int) -> PartitionData:
             )
         ],
     )
-
-
-def error_response(
-    request: DescribeQuorumRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeQuorumResponse:
-    return DescribeQuorumResponse(error_code=code, error_message=message)

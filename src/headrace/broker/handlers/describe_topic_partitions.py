@@ -4,11 +4,12 @@ A page holds as many partitions as the request and `max.request.partition.size.l
 the middle, `next_cursor` says where the next one begins. Without names it walks through all topics.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.topics import INTERNAL, Topic, check_name
+from headrace.wire.acls import AclOperation, AclResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.messages.describe_topic_partitions_response import (
@@ -30,7 +31,32 @@ def handle(
     core: "BrokerCore", request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
     names = _names(core, request)
-    limit = core.settings.int("max.request.partition.size.limit")
+    visible = _visible(core, names, request, call)
+    refused = [_refused(name) for name in names if name not in visible] if request.topics else []
+    response = _page(core, request, [name for name in names if name in visible])
+    response.topics = [*response.topics, *refused]
+    return response
+
+
+def _visible(
+    core: "BrokerCore", names: Sequence[str], request: DescribeTopicPartitionsRequest, call: Call
+) -> Collection[str]:
+    """Those that the client may describe. It is not told whether others exist."""
+    access = core.access
+    if access is None:
+        return set(names)
+    allows = access.allows if request.topics else access.may
+    return {name for name in names if allows(call, AclOperation.DESCRIBE, AclResourceType.TOPIC, name)}
+
+
+def _refused(name: str) -> DescribeTopicPartitionsResponseTopic:
+    return DescribeTopicPartitionsResponseTopic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
+
+
+def _page(
+    core: "BrokerCore", request: DescribeTopicPartitionsRequest, names: Sequence[str]
+) -> DescribeTopicPartitionsResponse:
+    limit = core.settings.get_int("max.request.partition.size.limit")
     remaining = max(min(limit, request.response_partition_limit), 1)
     cursor = request.cursor
     found: list[DescribeTopicPartitionsResponseTopic] = []
@@ -107,14 +133,4 @@ def _missing(name: str) -> DescribeTopicPartitionsResponseTopic:
         name=name,
         is_internal=name in INTERNAL,
         topic_authorized_operations=TOPIC_OPERATIONS,
-    )
-
-
-def error_response(
-    request: DescribeTopicPartitionsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeTopicPartitionsResponse:
-    return DescribeTopicPartitionsResponse(
-        topics=[
-            DescribeTopicPartitionsResponseTopic(error_code=code, name=topic.name) for topic in request.topics
-        ]
     )

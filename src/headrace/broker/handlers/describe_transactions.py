@@ -53,10 +53,3 @@ def _describe(core: "BrokerCore", transactional_id: str) -> TransactionState:
 
 def _refused(transactional_id: str, code: ErrorCode) -> TransactionState:
     return TransactionState(transactional_id=transactional_id, error_code=code)
-
-
-def error_response(
-    request: DescribeTransactionsRequest, code: ErrorCode, message: str | None, call: Call
-) -> DescribeTransactionsResponse:
-    states = [_refused(transactional_id, code) for transactional_id in request.transactional_ids]
-    return DescribeTransactionsResponse(transaction_states=states)

@@ -12,7 +12,6 @@ from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.machine import BUMPS_EPOCH
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.end_txn_response import EndTxnResponse
 
@@ -34,11 +33,3 @@ def handle(core: "BrokerCore", request: EndTxnRequest, call: Call) -> Later[EndT
             producer_id=producer.producer_id, producer_epoch=producer.producer_epoch
         )
     )
-
-
-def error_response(
-    request: EndTxnRequest, code: ErrorCode, message: str | None, call: Call
-) -> EndTxnResponse:
-    if code is ErrorCode.PRODUCER_FENCED and call.api_version < 2:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return EndTxnResponse(error_code=code)

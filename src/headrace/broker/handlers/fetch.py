@@ -6,13 +6,15 @@ The first batch of the first partition that has one is returned whatever its siz
 clients do not read what they have asked for, answers are smaller (see outgoing.py).
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
 from headrace.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH, FetchSession, WantedPartition
 from headrace.broker.later import Later
+from headrace.broker.security.acls import may_topic
+from headrace.wire.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.fetch_request import FetchRequest
 from headrace.wire.messages.fetch_response import (
@@ -30,11 +32,16 @@ if TYPE_CHECKING:
 
 VERSIONS = (4, 18)
 TOPIC_IDS_SINCE = 13
+REPLICA_STATE_SINCE = 15
 LEADER_HINTS_SINCE = 16
 READ_COMMITTED = 1
 PARTITIONS_PER_STEP = 500
 """Partitions that are read in one turn of the loop."""
-UNKNOWN_ERRORS = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
+UNKNOWN_ERRORS = (
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+    ErrorCode.UNKNOWN_TOPIC_ID,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+)
 LEADER_ERRORS = (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH)
 
 
@@ -89,6 +96,29 @@ def _wanted(request: FetchRequest) -> list[WantedPartition]:
     ]
 
 
+def _denied(
+    core: "BrokerCore", request: FetchRequest, call: Call, wanted: Iterable[WantedPartition]
+) -> Collection[tuple[str, bytes]]:
+    if core.access is None:
+        return ()
+    topics = {(each.topic_name, each.topic_id) for each in wanted}
+    replica = (
+        request.replica_state.replica_id if call.api_version >= REPLICA_STATE_SINCE else request.replica_id
+    )
+    if replica >= 0:
+        # Brokers read everything, or nothing.
+        cluster = (AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME)
+        return () if core.access.allows(call, *cluster) else topics
+    return {topic for topic in topics if not _may_read(core, call, *topic)}
+
+
+def _may_read(core: "BrokerCore", call: Call, name: str, topic_id: bytes) -> bool:
+    if call.api_version >= TOPIC_IDS_SINCE:
+        topic = core.topics.by_id(topic_id)
+        return topic is None or may_topic(core, call, AclOperation.READ, topic.name)
+    return may_topic(core, call, AclOperation.READ, name)
+
+
 class _Fetch:
     """One fetch request on its way to its answer."""
 
@@ -106,6 +136,8 @@ class _Fetch:
         self.session = session
         self.is_first_of_session = request.session_epoch in (INITIAL_EPOCH, FINAL_EPOCH)
         self.wanted = wanted
+        self.denied = _denied(core, request, call, wanted)
+        """Topics that the client may not read. Decided once: a fetch that waits keeps its permission, as in Kafka."""
         self.committed = request.isolation_level == READ_COMMITTED
         self.left = 0
         """Bytes that the answer still has room for."""
@@ -115,6 +147,8 @@ class _Fetch:
         self.topics: dict[tuple[str, bytes], list[PartitionData]] = {}
 
     def partition(self, wanted: WantedPartition) -> "Partition":
+        if self.denied and self.is_denied(wanted):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
         if self.call.api_version >= TOPIC_IDS_SINCE:
             topic = self.core.topics.by_id(wanted.topic_id)
             if topic is None:
@@ -124,10 +158,22 @@ class _Fetch:
             return topic.partitions[wanted.index]
         return self.core.topics.require(wanted.topic_name, wanted.index)
 
+    def is_denied(self, wanted: WantedPartition) -> bool:
+        return (wanted.topic_name, wanted.topic_id) in self.denied
+
+    def readable(self) -> list[WantedPartition]:
+        """What is worth waiting for: all of it, unless the client may not read some."""
+        if not self.denied:
+            return self.wanted
+        return [wanted for wanted in self.wanted if not self.is_denied(wanted)]
+
     def has_enough(self) -> bool:
         """Whether there is something to answer before the time is up."""
         missing = self.request.min_bytes
-        for wanted in self.wanted:
+        readable = self.readable()
+        if not readable:
+            return True
+        for wanted in readable:
             try:
                 log = self.partition(wanted).log
                 check_leader_epoch(log, wanted.leader_epoch)
@@ -169,7 +215,7 @@ class _Fetch:
             timer.cancel()
             self.core.parked.remove(place)
 
-        place = self.core.parked.park({self.partition(wanted) for wanted in self.wanted}, attempt)
+        place = self.core.parked.park({self.partition(wanted) for wanted in self.readable()}, attempt)
         timer = self.core.timers.at(self.core.clock.monotonic_ms() + self.request.max_wait_ms, finish)
         later.on_abandon = leave
         return later
@@ -178,7 +224,7 @@ class _Fetch:
         """The answer; of very many partitions it takes several turns of the loop."""
         self.left = min(
             self.request.max_bytes,
-            self.core.settings.int("fetch.max.bytes"),
+            self.core.settings.get_int("fetch.max.bytes"),
             self.core.outgoing.allowance(),
         )
         if len(self.wanted) > PARTITIONS_PER_STEP:
@@ -202,17 +248,20 @@ class _Fetch:
             self.topics.setdefault((wanted.topic_name, wanted.topic_id), []).append(data)
 
     def response(self) -> FetchResponse:
-        core = self.core
         return FetchResponse(
             session_id=self.session.id if self.session is not None else 0,
             responses=[
                 FetchableTopicResponse(topic=name, topic_id=topic_id, partitions=partitions)
                 for (name, topic_id), partitions in self.topics.items()
             ],
-            node_endpoints=[NodeEndpoint(node_id=core.node_id, host=core.host, port=core.port)]
+            node_endpoints=[self._leader()]
             if self.needs_leader and self.call.api_version >= LEADER_HINTS_SINCE
             else (),
         )
+
+    def _leader(self) -> NodeEndpoint:
+        host, port = self.core.address_of(self.call.listener)
+        return NodeEndpoint(node_id=self.core.node_id, host=host, port=port)
 
     def read_partition(self, wanted: WantedPartition, left: int, is_first: bool) -> PartitionData:
         try:
@@ -226,6 +275,8 @@ class _Fetch:
             )
         except KafkaError as error:
             return self.refused(wanted, error.code)
+        if read.data:
+            self.core.count_fetched(log.topic, len(read.data))
         return PartitionData(
             partition_index=wanted.index,
             high_watermark=log.end_offset,
@@ -266,21 +317,3 @@ class _Fetch:
         wanted.known_high_watermark = data.high_watermark
         wanted.known_start_offset = data.log_start_offset
         return is_news or self.session is None or self.is_first_of_session
-
-
-def error_response(request: FetchRequest, code: ErrorCode, message: str | None, call: Call) -> FetchResponse:
-    """Before v7 there is no place for an error of the whole request: every partition carries it."""
-    if call.api_version >= 7:
-        return FetchResponse(error_code=code)
-    return FetchResponse(
-        responses=[
-            FetchableTopicResponse(
-                topic=topic.topic,
-                partitions=[
-                    PartitionData(partition_index=partition.partition, error_code=code, high_watermark=-1)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

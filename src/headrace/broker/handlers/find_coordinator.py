@@ -25,7 +25,7 @@ JOURNALS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE, SHARE: SHAR
 
 def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> FindCoordinatorResponse:
     keys = request.coordinator_keys if call.api_version >= 4 else (request.key,)
-    found = [_find(core, key, request.key_type, call.api_version) for key in keys]
+    found = [_find(core, key, request.key_type, call) for key in keys]
     if call.api_version >= 4:
         return FindCoordinatorResponse(coordinators=found)
     only = found[0]
@@ -39,8 +39,8 @@ def handle(core: "BrokerCore", request: FindCoordinatorRequest, call: Call) -> F
     )
 
 
-def _find(core: "BrokerCore", key: str, key_type: int, version: int) -> Coordinator:
-    if key_type not in (GROUP, TRANSACTION, SHARE) or (key_type == SHARE and version < SHARE_SINCE):
+def _find(core: "BrokerCore", key: str, key_type: int, call: Call) -> Coordinator:
+    if key_type not in (GROUP, TRANSACTION, SHARE) or (key_type == SHARE and call.api_version < SHARE_SINCE):
         return _refused(key, ErrorCode.INVALID_REQUEST, f"Unknown coordinator type {key_type}.")
     if key_type == SHARE and not _is_share_key(key):
         return _refused(
@@ -52,7 +52,8 @@ def _find(core: "BrokerCore", key: str, key_type: int, version: int) -> Coordina
         core.journals.require(JOURNALS[key_type], key)
     except KafkaError as error:
         return _refused(key, error.code, error.message)
-    return Coordinator(key=key, node_id=core.node_id, host=core.host, port=core.port)
+    host, port = core.address_of(call.listener)
+    return Coordinator(key=key, node_id=core.node_id, host=host, port=port)
 
 
 def _is_share_key(key: str) -> bool:
@@ -67,13 +68,3 @@ def _is_share_key(key: str) -> bool:
 
 def _refused(key: str, code: ErrorCode, message: str | None) -> Coordinator:
     return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
-
-
-def error_response(
-    request: FindCoordinatorRequest, code: ErrorCode, message: str | None, call: Call
-) -> FindCoordinatorResponse:
-    if call.api_version >= 4:
-        return FindCoordinatorResponse(
-            coordinators=[_refused(key, code, message) for key in request.coordinator_keys]
-        )
-    return FindCoordinatorResponse(error_code=code, error_message=message, node_id=-1, host="", port=-1)

@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 from headrace.broker import loggers
 from headrace.broker.call import Call
 from headrace.broker.configs import (
-    AlterOperation,
-    ResourceType,
     alter,
     altered,
     overrides_of,
@@ -18,6 +16,7 @@ from headrace.broker.configs import (
     require_logger_node,
     require_values,
 )
+from headrace.wire.enums import AlterOperation, ConfigResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.incremental_alter_configs_request import (
     AlterConfigsResource,
@@ -69,10 +68,10 @@ def _alter(core: "BrokerCore", resource: AlterConfigsResource, *, validate_only:
         for config in resource.configs
     )
     kind, name = resource.resource_type, resource.resource_name
-    if kind == ResourceType.BROKER_LOGGER:
+    if kind == ConfigResourceType.BROKER_LOGGER:
         _alter_loggers(core, resource, validate_only=validate_only)
         return
-    if kind not in tuple(ResourceType):
+    if kind not in tuple(ConfigResourceType):
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Unknown resource type {kind}")
     changes = [(config.name, config.config_operation, config.value) for config in resource.configs]
     texts = altered(kind, overrides_of(core, kind, name), changes)
@@ -104,12 +103,4 @@ def _response(
         error_message=message,
         resource_type=resource.resource_type,
         resource_name=resource.resource_name,
-    )
-
-
-def error_response(
-    request: IncrementalAlterConfigsRequest, code: ErrorCode, message: str | None, call: Call
-) -> IncrementalAlterConfigsResponse:
-    return IncrementalAlterConfigsResponse(
-        responses=[_response(resource, code, message) for resource in request.resources]
     )

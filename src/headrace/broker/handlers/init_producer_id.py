@@ -49,11 +49,3 @@ def _response(identity: ProducerIdentity | None) -> InitProducerIdResponse:
     if identity is None:
         return InitProducerIdResponse(error_code=ErrorCode.CONCURRENT_TRANSACTIONS, producer_epoch=NONE)
     return InitProducerIdResponse(producer_id=identity.producer_id, producer_epoch=identity.producer_epoch)
-
-
-def error_response(
-    request: InitProducerIdRequest, code: ErrorCode, message: str | None, call: Call
-) -> InitProducerIdResponse:
-    if code is ErrorCode.PRODUCER_FENCED and call.api_version < 4:
-        code = ErrorCode.INVALID_PRODUCER_EPOCH
-    return InitProducerIdResponse(error_code=code, producer_epoch=NONE)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker import client_metrics
 from headrace.broker.call import Call
-from headrace.broker.configs import ResourceType
+from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_config_resources_request import ListConfigResourcesRequest
 from headrace.wire.messages.list_config_resources_response import ConfigResource, ListConfigResourcesResponse
@@ -22,16 +22,16 @@ VERSIONS = (0, 1)
 def handle(
     core: "BrokerCore", request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
-    supported = (ResourceType.CLIENT_METRICS,) if call.api_version == 0 else tuple(ResourceType)
+    supported = (ConfigResourceType.CLIENT_METRICS,) if call.api_version == 0 else tuple(ConfigResourceType)
     asked = set(request.resource_types) or set(supported)
     if not asked <= set(supported):
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
     names = {
-        ResourceType.GROUP: core.settings.groups_with_overrides(),
-        ResourceType.CLIENT_METRICS: client_metrics.names(core),
-        ResourceType.BROKER_LOGGER: [str(core.node_id)],
-        ResourceType.BROKER: [str(core.node_id)],
-        ResourceType.TOPIC: [topic.name for topic in core.topics],
+        ConfigResourceType.GROUP: core.settings.groups_with_overrides(),
+        ConfigResourceType.CLIENT_METRICS: client_metrics.names(core),
+        ConfigResourceType.BROKER_LOGGER: [str(core.node_id)],
+        ConfigResourceType.BROKER: [str(core.node_id)],
+        ConfigResourceType.TOPIC: [topic.name for topic in core.topics],
     }
     return ListConfigResourcesResponse(
         config_resources=[
@@ -41,9 +41,3 @@ def handle(
             for name in found
         ]
     )
-
-
-def error_response(
-    request: ListConfigResourcesRequest, code: ErrorCode, message: str | None, call: Call
-) -> ListConfigResourcesResponse:
-    return ListConfigResourcesResponse(error_code=code)

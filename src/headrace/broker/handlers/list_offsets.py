@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
 from headrace.broker.later import Later
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
 from headrace.wire.messages.list_offsets_response import (
@@ -25,14 +26,8 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
 VERSIONS = (1, 11)
-LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = (
-    -1,
-    -2,
-    -3,
-    -4,
-    -5,
-    -6,
-)
+LATEST, EARLIEST, MAX_TIMESTAMP = OffsetSpec.LATEST, OffsetSpec.EARLIEST, OffsetSpec.MAX_TIMESTAMP
+EARLIEST_LOCAL, LATEST_TIERED, EARLIEST_PENDING_UPLOAD = -4, -5, -6
 SPECIAL_SINCE = {MAX_TIMESTAMP: 7, EARLIEST_LOCAL: 8, LATEST_TIERED: 9, EARLIEST_PENDING_UPLOAD: 11}
 NONE = (-1, -1)
 READ_COMMITTED = 1
@@ -112,17 +107,3 @@ def _epoch_at(log: "PartitionLog", offset: int) -> int:
 
 def _refused(index: int, code: ErrorCode) -> ListOffsetsPartitionResponse:
     return ListOffsetsPartitionResponse(partition_index=index, error_code=code)
-
-
-def error_response(
-    request: ListOffsetsRequest, code: ErrorCode, message: str | None, call: Call
-) -> ListOffsetsResponse:
-    return ListOffsetsResponse(
-        topics=[
-            ListOffsetsTopicResponse(
-                name=topic.name,
-                partitions=[_refused(partition.partition_index, code) for partition in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )

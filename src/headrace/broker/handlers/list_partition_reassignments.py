@@ -3,7 +3,6 @@
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_partition_reassignments_request import ListPartitionReassignmentsRequest
 from headrace.wire.messages.list_partition_reassignments_response import ListPartitionReassignmentsResponse
 
@@ -17,9 +16,3 @@ def handle(
     core: "BrokerCore", request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
     return ListPartitionReassignmentsResponse(error_message=None)
-
-
-def error_response(
-    request: ListPartitionReassignmentsRequest, code: ErrorCode, message: str | None, call: Call
-) -> ListPartitionReassignmentsResponse:
-    return ListPartitionReassignmentsResponse(error_code=code, error_message=message)

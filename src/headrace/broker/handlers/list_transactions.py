@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.patterns import Pattern
 from headrace.broker.transactions.states import BY_TITLE
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.messages.list_transactions_response import ListTransactionsResponse, TransactionState
 
@@ -40,9 +39,3 @@ def handle(core: "BrokerCore", request: ListTransactionsRequest, call: Call) -> 
     ]
     unknown = [title for title in dict.fromkeys(request.state_filters) if title not in BY_TITLE]
     return ListTransactionsResponse(unknown_state_filters=unknown, transaction_states=found)
-
-
-def error_response(
-    request: ListTransactionsRequest, code: ErrorCode, message: str | None, call: Call
-) -> ListTransactionsResponse:
-    return ListTransactionsResponse(error_code=code)

@@ -7,7 +7,9 @@ all topics with an empty list, later versions with null.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
-from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, check_name
+from headrace.broker.security.acls import is_visible, may_topic
+from headrace.broker.topics import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE, check_name
+from headrace.wire.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
@@ -35,15 +37,16 @@ def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> Metadata
     wants_all = request.topics is None or (call.api_version == 0 and not request.topics)
     include = request.include_topic_authorized_operations
     if wants_all:
-        topics = [_describe(core, topic, include) for topic in core.topics]
+        topics = [
+            _describe(core, topic, include) for topic in core.topics if is_visible(core, call, topic.name)
+        ]
     else:
         # A topic that is asked for twice is told once.
         asked_once = {(asked.name, asked.topic_id): asked for asked in request.topics or ()}
         topics = [_find(core, asked, request, call) for asked in asked_once.values()]
+    host, port = core.address_of(call.listener)
     return MetadataResponse(
-        brokers=[
-            MetadataResponseBroker(node_id=core.node_id, host=core.host, port=core.port, rack=core.rack)
-        ],
+        brokers=[MetadataResponseBroker(node_id=core.node_id, host=host, port=port, rack=core.rack)],
         cluster_id=core.cluster_id,
         controller_id=core.node_id,
         topics=topics,
@@ -59,29 +62,45 @@ def _find(
     include = request.include_topic_authorized_operations
     if asked.topic_id != ZERO_UUID:
         topic = core.topics.by_id(asked.topic_id)
-        if topic is None:
-            return MetadataResponseTopic(
-                error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id
-            )
-        return _describe(core, topic, include)
+        code = ErrorCode.UNKNOWN_TOPIC_ID
+        if topic is not None:
+            if may_topic(core, call, AclOperation.DESCRIBE, topic.name):
+                return _describe(core, topic, include)
+            code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
+        return MetadataResponseTopic(error_code=code, name=None, topic_id=asked.topic_id)
     name = asked.name or ""
     may_create = call.api_version < 4 or request.allow_auto_topic_creation
     try:
-        topic = core.topics.get(name) or _create(core, name, may_create)
+        if not may_topic(core, call, AclOperation.DESCRIBE, name):
+            raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        topic = core.topics.get(name) or _create(core, name, may_create, call)
     except KafkaError as error:
-        return MetadataResponseTopic(error_code=error.code, name=name)
+        is_internal = error.code is ErrorCode.TOPIC_AUTHORIZATION_FAILED and name in INTERNAL
+        return MetadataResponseTopic(error_code=error.code, name=name, is_internal=is_internal)
     return _describe(core, topic, include)
 
 
-def _create(core: "BrokerCore", name: str, may_create: bool) -> "Topic":
+def _create(core: "BrokerCore", name: str, may_create: bool, call: Call) -> "Topic":
+    may_create = may_create and core.settings.get_bool("auto.create.topics.enable")
+    if may_create and not _is_creator(core, name, call):
+        raise KafkaError(ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     check_name(name)
-    if not may_create or not core.settings.bool("auto.create.topics.enable"):
+    if not may_create:
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
     if name in (CONSUMER_OFFSETS, TRANSACTION_STATE):
         return core.topics.internal(name)
     if core.topics.is_being_deleted(name):
         raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-    return core.topics.create(name, partitions=core.settings.int("num.partitions"), configs={})
+    return core.topics.create(name, partitions=core.settings.get_int("num.partitions"), configs={})
+
+
+def _is_creator(core: "BrokerCore", name: str, call: Call) -> bool:
+    access = core.access
+    return (
+        access is None
+        or access.may(call, AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME)
+        or access.allows(call, AclOperation.CREATE, AclResourceType.TOPIC, name)
+    )
 
 
 def _describe(core: "BrokerCore", topic: "Topic", include_operations: bool) -> MetadataResponseTopic:

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderPartition,
@@ -43,20 +43,3 @@ def _find(core: "BrokerCore", topic: str, asked: OffsetForLeaderPartition) -> Ep
         return EpochEndOffset(partition=asked.partition, error_code=error.code)
     epoch, end_offset = log.end_offset_for_epoch(asked.leader_epoch)
     return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end_offset)
-
-
-def error_response(
-    request: OffsetForLeaderEpochRequest, code: ErrorCode, message: str | None, call: Call
-) -> OffsetForLeaderEpochResponse:
-    return OffsetForLeaderEpochResponse(
-        topics=[
-            OffsetForLeaderTopicResult(
-                topic=topic.topic,
-                partitions=[
-                    EpochEndOffset(partition=partition.partition, error_code=code)
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -13,6 +13,7 @@ for that, so that nothing overtakes.
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from headrace.broker import error_responses
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.later import Later
 from headrace.log.config import LogConfig
@@ -33,6 +34,7 @@ from headrace.wire.batches import (
 )
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
+from headrace.wire.message import Message
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
     BatchIndexAndErrorMessage,
@@ -67,7 +69,8 @@ ADMIN_CLIENT_ID = "__admin_client"
 def handle(core: "BrokerCore", request: ProduceRequest, call: Call) -> "Answer":
     if request.acks not in (-1, 0, 1):
         raise KafkaError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}; use -1 (all), 0 or 1")
-    core.require_working()
+    if core.failure is not None:
+        core.require_working()
     produce = _Produce(core, request, call)
     return produce.write() if produce.is_small() else produce.write_in_steps()
 
@@ -102,13 +105,15 @@ Answer = ProduceResponse | Later[ProduceResponse] | None
 class _Produce:
     """One request on its way to its answer."""
 
-    __slots__ = ("_call", "_core", "_now_ms", "_opened", "_request", "_written")
+    __slots__ = ("_call", "_core", "_found", "_now_ms", "_opened", "_request", "_written")
 
     def __init__(self, core: "BrokerCore", request: ProduceRequest, call: Call) -> None:
         self._core = core
         self._request = request
         self._call = call
         self._now_ms = core.clock.wall_ms()
+        self._found: list[Topic | None] = []
+        """The topics that `is_small` has looked up, for the rest of this turn of the loop."""
         self._opened: dict[int, _Opening] = {}
         """By the identity of the request's partition data."""
         self._written: list[PartitionLog] = []
@@ -117,16 +122,16 @@ class _Produce:
         """Whether one turn of the loop is enough, as nearly always."""
         partitions = 0
         for topic in self._request.topic_data:
-            partitions += len(topic.partition_data)
             found = self._topic(topic)
             if found is not None and _opens_records(found):
                 return False
+            self._found.append(found)
+            partitions += len(topic.partition_data)
         return partitions * FIRST_WRITE_COST <= PARTITIONS_PER_STEP
 
     def write(self) -> Answer:
         responses = []
-        for topic in self._request.topic_data:
-            found = self._topic(topic)
+        for topic, found in zip(self._request.topic_data, self._found, strict=True):
             results = [self._append(found, data) for data in topic.partition_data]
             responses.append(_topic_response(topic, results))
         return self._answer(responses)
@@ -214,7 +219,11 @@ class _Produce:
                 core.require_working()
             partition = self._partition(topic, data.index)
             log = partition.log
-            records = self._writable(partition, data)
+            if partition.topic.is_internal:
+                self._check_internal(partition)
+            records = _one_batch(data.records, self._call.api_version)
+            if records[FLAGS_AT] & TRANSACTIONAL:
+                self._check_transaction(partition, read_header(records))
             prepared = self._prepared(data) if self._opened else None
             appended = log.append(records, now_ms=self._now_ms, prepared=prepared)
         except KafkaError as error:
@@ -236,18 +245,38 @@ class _Produce:
             log_start_offset=log.start_offset,
         )
 
-    def _writable(self, partition: "Partition", data: PartitionProduceData) -> bytes:
-        """The records, once it is clear that this client may write them to this partition."""
-        if partition.topic.is_internal and self._call.client_id != ADMIN_CLIENT_ID:
+    def _check_internal(self, partition: "Partition") -> None:
+        if self._call.client_id != ADMIN_CLIENT_ID:
             raise KafkaError(
                 ErrorCode.INVALID_TOPIC_EXCEPTION, f"only the broker writes to {partition.topic.name}"
             )
-        records = _one_batch(data.records, self._call.api_version)
-        if records[FLAGS_AT] & TRANSACTIONAL:
-            _check_transaction(
-                self._core, partition, read_header(records), self._request.transactional_id, self._call
+
+    def _check_transaction(self, partition: "Partition", batch: BatchHeader) -> None:
+        transactional_id = self._request.transactional_id
+        if transactional_id is None:
+            raise KafkaError(
+                ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "a transactional batch needs the transactional id in its request",
             )
-        return records
+        version = self._call.api_version
+        self._core.transactions.verify_or_add(
+            transactional_id,
+            batch.producer_id,
+            batch.producer_epoch,
+            [(partition.topic.name, partition.index)],
+            may_add=version >= IMPLICIT_ADD_SINCE,
+            knows_abortable=version >= ABORTABLE_SINCE,
+        )
+        if (
+            version >= IMPLICIT_ADD_SINCE
+            and batch.base_sequence != 0
+            and batch.producer_id not in partition.log.producer_states.entries
+        ):
+            raise KafkaError(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"The partition knows no batch of producer {batch.producer_id}: the first of a transaction has "
+                f"sequence number 0, not {batch.base_sequence}.",
+            )
 
     def _prepared(self, data: PartitionProduceData) -> Prepared | None:
         opened = self._opened.get(id(data))
@@ -331,24 +360,6 @@ def _one_batch(records: bytes | None, version: int) -> bytes:
     return records
 
 
-def _check_transaction(
-    core: "BrokerCore", partition: "Partition", batch: BatchHeader, transactional_id: str | None, call: Call
-) -> None:
-    if transactional_id is None:
-        raise KafkaError(
-            ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-            "a transactional batch needs the transactional id in its request",
-        )
-    core.transactions.verify_or_add(
-        transactional_id,
-        batch.producer_id,
-        batch.producer_epoch,
-        [(partition.topic.name, partition.index)],
-        may_add=call.api_version >= IMPLICIT_ADD_SINCE,
-        knows_abortable=call.api_version >= ABORTABLE_SINCE,
-    )
-
-
 def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
     return PartitionProduceResponse(
         index=index,
@@ -363,21 +374,9 @@ def _refused(index: int, error: KafkaError) -> PartitionProduceResponse:
     )
 
 
-def error_response(
-    request: ProduceRequest, code: ErrorCode, message: str | None, call: Call
-) -> ProduceResponse:
+def error_response(request: ProduceRequest, code: ErrorCode, message: str | None, call: Call) -> Message:
     if request.acks == NONE:
         raise CloseConnection(
             f"a produce request with acks=0 was refused: {code.name} {message or ''}".rstrip()
         )
-    error = KafkaError(code, message)
-    return ProduceResponse(
-        responses=[
-            TopicProduceResponse(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partition_responses=[_refused(data.index, error) for data in topic.partition_data],
-            )
-            for topic in request.topic_data
-        ]
-    )
+    return error_responses.error_response(request, code, message, call.api_version)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.later import Later, resolved
 from headrace.broker.share.state_requests import answer_each
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.errors import KafkaError
 from headrace.wire.messages.read_share_group_state_request import PartitionData, ReadShareGroupStateRequest
 from headrace.wire.messages.read_share_group_state_response import (
     PartitionResult,
@@ -53,18 +53,3 @@ def handle(
 
 def _refused(partition: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(partition=partition, error_code=error.code, error_message=error.text)
-
-
-def error_response(
-    request: ReadShareGroupStateRequest, code: ErrorCode, message: str | None, call: Call
-) -> ReadShareGroupStateResponse:
-    error = KafkaError(code, message)
-    return ReadShareGroupStateResponse(
-        results=[
-            ReadStateResult(
-                topic_id=topic.topic_id,
-                partitions=[_refused(asked.partition, error) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -59,18 +59,3 @@ def handle(
 
 def _refused(partition: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(partition=partition, error_code=error.code, error_message=error.text)
-
-
-def error_response(
-    request: ReadShareGroupStateSummaryRequest, code: ErrorCode, message: str | None, call: Call
-) -> ReadShareGroupStateSummaryResponse:
-    error = KafkaError(code, message)
-    return ReadShareGroupStateSummaryResponse(
-        results=[
-            ReadStateSummaryResult(
-                topic_id=topic.topic_id,
-                partitions=[_refused(asked.partition, error) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -39,6 +39,7 @@ def handle(
             start_offset=asked.start_offset,
             complete_count=asked.delivery_complete_count,
             batches=[_batch(batch) for batch in asked.state_batches],
+            may_be_late=True,
         )
         return durable.map(lambda _: PartitionResult(partition=asked.partition))
 
@@ -60,18 +61,3 @@ def _batch(batch: WrittenBatch) -> StateBatch:
 
 def _refused(partition: int, error: KafkaError) -> PartitionResult:
     return PartitionResult(partition=partition, error_code=error.code, error_message=error.text)
-
-
-def error_response(
-    request: WriteShareGroupStateRequest, code: ErrorCode, message: str | None, call: Call
-) -> WriteShareGroupStateResponse:
-    error = KafkaError(code, message)
-    return WriteShareGroupStateResponse(
-        results=[
-            WriteStateResult(
-                topic_id=topic.topic_id,
-                partitions=[_refused(asked.partition, error) for asked in topic.partitions],
-            )
-            for topic in request.topics
-        ]
-    )

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.transactions.ending import partition_at, write_marker
-from headrace.broker.transactions.machine import TopicPartition
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
 from headrace.wire.messages.write_txn_markers_response import (
     WritableTxnMarkerPartitionResult,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
 VERSIONS = (1, 2)
-Codes = dict[int, dict[TopicPartition, ErrorCode]]
+Codes = dict[int, dict[TopicAndPartition, ErrorCode]]
 
 
 def handle(core: "BrokerCore", request: WriteTxnMarkersRequest, call: Call) -> Later[WriteTxnMarkersResponse]:
@@ -39,12 +39,12 @@ def handle(core: "BrokerCore", request: WriteTxnMarkersRequest, call: Call) -> L
     return core.durable(logs).map(lambda _: response)
 
 
-def _places(marker: WritableTxnMarker) -> list[TopicPartition]:
+def _places(marker: WritableTxnMarker) -> list[TopicAndPartition]:
     return [(topic.name, index) for topic in marker.topics for index in topic.partition_indexes]
 
 
 def _write(
-    core: "BrokerCore", marker: WritableTxnMarker, place: TopicPartition, logs: "list[PartitionLog]"
+    core: "BrokerCore", marker: WritableTxnMarker, place: TopicAndPartition, logs: "list[PartitionLog]"
 ) -> ErrorCode:
     partition = partition_at(core, place)
     if partition is None:
@@ -78,7 +78,7 @@ def _response(codes: Codes) -> WriteTxnMarkersResponse:
     )
 
 
-def _topics(codes: dict[TopicPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
+def _topics(codes: dict[TopicAndPartition, ErrorCode]) -> list[WritableTxnMarkerTopicResult]:
     topics: dict[str, list[WritableTxnMarkerPartitionResult]] = {}
     for (name, index), code in codes.items():
         result = WritableTxnMarkerPartitionResult(partition_index=index, error_code=code)

@@ -4,7 +4,11 @@ A setting is dynamic here when Kafka lets it be altered on a running broker and 
 at once.
 """
 
-from headrace.broker.settings.setting import INT_MAX, LONG_MAX, Scope, Setting, Type, Value
+from typing import Any
+
+from headrace.base.settings import INT_MAX, LONG_MAX, Value
+from headrace.base.settings import ConfigType as Type
+from headrace.broker.settings.setting import Scope, ScopedSetting, row
 from headrace.broker.settings.topic_table import (
     COMPRESSION_TYPES,
     DAY_MS,
@@ -13,20 +17,8 @@ from headrace.broker.settings.topic_table import (
     gzip_level,
 )
 
-
-def plain_listeners(value: Value) -> str | None:
-    """Whoever asks for TLS or SASL must not be served without it."""
-    for listener in value if isinstance(value, tuple) else ():
-        name = listener.partition("://")[0].upper()
-        if "://" in listener and name.startswith(("SSL", "SASL")):
-            return f"{listener} asks for TLS or SASL, which are not offered yet: only PLAINTEXT listeners"
-    return None
-
-
 _CHECKS = {
     "compression.gzip.level": gzip_level,
-    "listeners": plain_listeners,
-    "advertised.listeners": plain_listeners,
 }
 _ALLOWED = {
     "log.cleanup.policy": "any of compact, delete; empty keeps everything",
@@ -37,34 +29,9 @@ _ALLOWED = {
 _ONE_NODE = " Headrace is one node, so it can only be 1."
 
 
-def _broker(
-    name: str,
-    kind: Type,
-    default: Value | None,
-    doc: str,
-    *,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] = (),
-    is_dynamic: bool = False,
-    is_internal: bool = False,
-    has_effect: bool = True,
-) -> Setting:
-    return Setting(
-        name=name,
-        scope=Scope.BROKER,
-        type=kind,
-        default=default,
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
-        is_dynamic=is_dynamic,
-        is_internal=is_internal,
-        has_effect=has_effect,
-        check=_CHECKS.get(name),
-        allowed_text=_ALLOWED.get(name, ""),
-    )
+def _broker(name: str, kind: Type, default: Value | None, doc: str, **rest: Any) -> ScopedSetting:
+    checks = {"check": _CHECKS.get(name), "allowed_text": _ALLOWED.get(name, "")}
+    return row(Scope.BROKER, name, kind, default, doc, **checks, **rest)
 
 
 _HEADRACE = (
@@ -93,11 +60,14 @@ _NETWORK = (
     _broker("broker.rack", Type.STRING, None, "The rack that clients are told for this broker."),
     _broker(
         "listeners", Type.LIST, ("PLAINTEXT://:9092",),
-        "Where the broker listens. `--listen` on the command line sets it.",
+        "Where the broker listens: NAME://HOST:PORT, one or more. The name is a security protocol (PLAINTEXT, SSL, "
+        "SASL_PLAINTEXT, SASL_SSL), or one of `listener.security.protocol.map`. `--listen` on the command line sets "
+        "it.",
     ),
     _broker(
         "advertised.listeners", Type.LIST, None,
-        "The address that clients are told, where it is not the one listened on (a proxy, a container).",
+        "The address that clients of each listener are told, where it is not the one listened on (a proxy, a "
+        "container).",
     ),
     _broker(
         "log.dirs", Type.LIST, None, "The data directory (one). `--data` on the command line sets it.",
@@ -116,6 +86,12 @@ _NETWORK = (
     ),
     _broker(
         "max.connections.per.ip", Type.INT, INT_MAX, "Open connections from one address at most.",
+        minimum=0, is_dynamic=True,
+    ),
+    _broker(
+        "max.connection.creation.rate", Type.INT, INT_MAX,
+        "New connections a second. Those beyond it wait for their turn, as many as socket.listen.backlog.size; more "
+        "are closed as they come.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
@@ -426,7 +402,7 @@ _TRANSACTIONS = (
     ),
 )  # fmt: skip
 
-BROKER_SETTINGS: tuple[Setting, ...] = (
+BROKER_SETTINGS: tuple[ScopedSetting, ...] = (
     *_HEADRACE,
     *_NETWORK,
     *_TOPICS,

@@ -2,7 +2,7 @@
 
 import re
 
-from headrace.broker.settings.setting import LONG_MAX
+from headrace.base.settings import LONG_MAX
 
 _NUMBER = r"([-+]?[0-9]+)"
 _PATTERN = re.compile(

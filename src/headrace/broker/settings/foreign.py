@@ -1,23 +1,23 @@
 """Settings of Apache Kafka 4.3's brokers that change nothing here, with the reason told to whoever sets one.
 
-Those that Kafka takes on a running broker are taken here too, checked and shown again: its tools set them. Passwords
-and key stores are not among them, because nothing here would use what it would have to keep.
+Those that Kafka takes on a running broker are taken here too, checked and shown again: its tools set them.
 """
 
 from dataclasses import replace
 
-from headrace.broker.settings.setting import Scope, Setting, Type
+from headrace.base.settings import ConfigType
+from headrace.broker.settings.setting import Scope, ScopedSetting, row
 
 _NAMES_BY_REASON: dict[str, str] = {
     "one event loop does this work in another way": """
         add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms background.threads
-        config.providers delete.records.purgatory.purge.interval.requests
+        delete.records.purgatory.purge.interval.requests
         fetch.purgatory.purge.interval.requests group.coordinator.append.linger.ms
         group.coordinator.background.threads group.coordinator.cached.buffer.max.bytes
         group.coordinator.rebalance.protocols group.coordinator.threads log.cleaner.dedupe.buffer.size
         log.cleaner.io.buffer.load.factor log.cleaner.io.buffer.size log.cleaner.io.max.bytes.per.second
         log.cleaner.threads log.flush.offset.checkpoint.interval.ms
-        log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms max.connection.creation.rate
+        log.flush.start.offset.checkpoint.interval.ms log.initial.task.delay.ms
         num.io.threads
         num.network.threads offsets.commit.timeout.ms offsets.load.buffer.size
         offsets.topic.compression.codec producer.purgatory.purge.interval.requests
@@ -30,9 +30,6 @@ _NAMES_BY_REASON: dict[str, str] = {
     """,
     "each connection is bounded by itself, so that a slow client holds back nobody else": """
         queued.max.request.bytes queued.max.requests
-    """,
-    "max.connections.per.ip holds for every address": """
-        max.connections.per.ip.overrides
     """,
     "the operating system sizes its buffers": """
         socket.receive.buffer.bytes socket.send.buffer.bytes
@@ -55,9 +52,8 @@ _NAMES_BY_REASON: dict[str, str] = {
     "two-phase commit is not offered": """
         transaction.two.phase.commit.enable
     """,
-    "access control is not offered yet": """
-        alter.config.policy.class.name authorizer.class.name create.topic.policy.class.name super.users
-        allow.everyone.if.no.acl.found
+    "policies are classes on Kafka's class path; there is none here": """
+        alter.config.policy.class.name create.topic.policy.class.name
     """,
     "one node has no replicas to copy to or from": """
         alter.log.dirs.replication.quota.window.num alter.log.dirs.replication.quota.window.size.seconds
@@ -70,21 +66,27 @@ _NAMES_BY_REASON: dict[str, str] = {
         replica.socket.receive.buffer.bytes replica.socket.timeout.ms replication.quota.window.num
         replication.quota.window.size.seconds unclean.leader.election.interval.ms
     """,
+    "references are resolved at the start only": """
+        config.providers
+    """,
     "use node.id": """
         broker.id
     """,
     "there are no client quotas": """
         client.quota.callback.class quota.window.num quota.window.size.seconds
     """,
-    "TLS and authentication are not offered yet": """
-        connection.failed.authentication.delay.ms connections.max.reauth.ms
-        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
-        delegation.token.max.lifetime.ms delegation.token.secret.key listener.security.protocol.map
-        principal.builder.class sasl.client.callback.handler.class
-        sasl.enabled.mechanisms sasl.jaas.config sasl.kerberos.kinit.cmd
+    "Kerberos is not offered": """
+        sasl.kerberos.kinit.cmd
         sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
         sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
-        sasl.kerberos.ticket.renew.window.factor sasl.login.callback.handler.class sasl.login.class
+        sasl.kerberos.ticket.renew.window.factor
+    """,
+    "delegation tokens are not offered": """
+        delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
+        delegation.token.max.lifetime.ms delegation.token.secret.key
+    """,
+    "one node makes no connections of its own": """
+        sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
         sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
         sasl.login.refresh.window.jitter sasl.login.retry.backoff.max.ms sasl.login.retry.backoff.ms
@@ -95,23 +97,26 @@ _NAMES_BY_REASON: dict[str, str] = {
         sasl.oauthbearer.assertion.claim.sub sasl.oauthbearer.assertion.file
         sasl.oauthbearer.assertion.private.key.file sasl.oauthbearer.assertion.private.key.passphrase
         sasl.oauthbearer.assertion.template.file sasl.oauthbearer.client.credentials.client.id
-        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.clock.skew.seconds
-        sasl.oauthbearer.expected.audience sasl.oauthbearer.expected.issuer
-        sasl.oauthbearer.jwks.endpoint.refresh.ms sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
-        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms sasl.oauthbearer.jwks.endpoint.url
-        sasl.oauthbearer.jwt.retriever.class sasl.oauthbearer.jwt.validator.class sasl.oauthbearer.scope
-        sasl.oauthbearer.scope.claim.name sasl.oauthbearer.sub.claim.name
-        sasl.oauthbearer.token.endpoint.url sasl.server.callback.handler.class sasl.server.max.receive.size
-        security.inter.broker.protocol security.providers ssl.allow.dn.changes ssl.allow.san.changes
-        ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.endpoint.identification.algorithm
-        ssl.engine.factory.class ssl.key.password ssl.keymanager.algorithm ssl.keystore.certificate.chain
-        ssl.keystore.key ssl.keystore.location ssl.keystore.password ssl.keystore.type
-        ssl.principal.mapping.rules ssl.protocol ssl.provider ssl.secure.random.implementation
-        ssl.trustmanager.algorithm ssl.truststore.certificates ssl.truststore.location
-        ssl.truststore.password ssl.truststore.type
+        sasl.oauthbearer.client.credentials.client.secret sasl.oauthbearer.jwt.retriever.class
+        sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
+        security.inter.broker.protocol ssl.endpoint.identification.algorithm
+    """,
+    "OpenSSL does this in its own way": """
+        security.providers ssl.keymanager.algorithm ssl.protocol ssl.provider
+        ssl.secure.random.implementation ssl.trustmanager.algorithm
+    """,
+    "a certificate may be replaced by any other": """
+        ssl.allow.dn.changes ssl.allow.san.changes
+    """,
+    "keys that cannot be read are asked for again at the next refresh": """
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
+        sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
+    """,
+    "tokens are always validated by their signature": """
+        sasl.oauthbearer.jwt.validator.class
     """,
     "there is no separate controller": """
-        controller.listener.names controller.performance.always.log.threshold.ms
+        controller.performance.always.log.threshold.ms
         controller.performance.sample.period.ms controller.quorum.append.linger.ms
         controller.quorum.auto.join.enable controller.quorum.bootstrap.servers
         controller.quorum.election.backoff.max.ms controller.quorum.election.timeout.ms
@@ -176,6 +181,9 @@ FOREIGN: dict[str, str] = {
     name: reason for reason, names in _NAMES_BY_REASON.items() for name in names.split()
 }
 
+REFUSED = ("alter.config.policy.class.name", "create.topic.policy.class.name")
+"""What limits clients in Kafka. A broker that ignored it would allow more than its settings say."""
+
 # Name, type and default in Kafka 4.3 ("-" for none, nothing for an empty one).
 _DYNAMIC = """
     background.threads int 10 min=1
@@ -184,20 +192,16 @@ _DYNAMIC = """
     follower.fetch.last.tiered.offset.enable boolean false
     group.coordinator.cached.buffer.max.bytes int 1048588
     group.streams.assignment.interval.ms int 1000
-    listener.security.protocol.map string PLAINTEXT:PLAINTEXT
     log.cleaner.dedupe.buffer.size long 134217728
     log.cleaner.io.buffer.load.factor double 0.9
     log.cleaner.io.buffer.size int 524288
     log.cleaner.io.max.bytes.per.second double 1.7976931348623157E308
     log.cleaner.threads int 1 min=1
-    max.connection.creation.rate int 2147483647
-    max.connections.per.ip.overrides string
     metric.reporters list org.apache.kafka.common.metrics.JmxReporter
     num.io.threads int 8 min=1
     num.network.threads int 3 min=1
     num.recovery.threads.per.data.dir int 2 min=1
     num.replica.fetchers int 1 min=1
-    principal.builder.class class org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder
     remote.fetch.max.wait.ms int 500
     remote.list.offsets.request.timeout.ms long 30000
     remote.log.index.file.cache.total.size.bytes long 1073741824
@@ -207,7 +211,6 @@ _DYNAMIC = """
     remote.log.manager.fetch.max.bytes.per.second long 9223372036854775807
     remote.log.manager.follower.thread.pool.size int 2
     remote.log.reader.threads int 10 min=1
-    sasl.enabled.mechanisms list GSSAPI
     sasl.kerberos.kinit.cmd string /usr/bin/kinit
     sasl.kerberos.min.time.before.relogin long 60000
     sasl.kerberos.principal.to.local.rules list DEFAULT
@@ -220,11 +223,7 @@ _DYNAMIC = """
     sasl.login.refresh.window.jitter double 0.05
     sasl.mechanism.inter.broker.protocol string GSSAPI
     share.coordinator.cached.buffer.max.bytes int 1048588
-    ssl.cipher.suites list
-    ssl.client.auth string none
-    ssl.enabled.protocols list TLSv1.2,TLSv1.3
     ssl.endpoint.identification.algorithm string https
-    ssl.engine.factory.class class -
     ssl.keymanager.algorithm string SunX509
     ssl.protocol string TLSv1.3
     ssl.provider string -
@@ -233,28 +232,14 @@ _DYNAMIC = """
 """
 
 
-def _row(line: str) -> Setting:
+def _row(line: str) -> ScopedSetting:
     name, kind, *rest = line.split()
     minimum = 1 if rest and rest[-1] == "min=1" else None
     text = rest[0] if rest and not rest[0].startswith("min=") else ""
-    setting = Setting(
-        name=name,
-        scope=Scope.BROKER,
-        type=Type[kind.upper()],
-        default=None,
-        doc=f"Has no effect: {FOREIGN[name]}.",
-        minimum=minimum,
-        is_dynamic=True,
-        is_internal=True,
-        has_effect=False,
-    )
+    doc = f"Has no effect: {FOREIGN[name]}."
+    marks = {"is_dynamic": True, "is_internal": True, "has_effect": False}
+    setting = row(Scope.BROKER, name, ConfigType[kind.upper()], None, doc, minimum=minimum, **marks)
     return replace(setting, default=None if text == "-" else setting.parse(text))
 
 
-FOREIGN_DYNAMIC: tuple[Setting, ...] = tuple(_row(line) for line in _DYNAMIC.strip().splitlines())
-_KEPT_BY_LISTENER = """
-    ssl.key.password ssl.keystore.certificate.chain ssl.keystore.key ssl.keystore.location ssl.keystore.password
-    ssl.keystore.type ssl.truststore.certificates ssl.truststore.location ssl.truststore.password ssl.truststore.type
-"""
-ONLY_BY_LISTENER = frozenset(_KEPT_BY_LISTENER.split())
-"""What Kafka itself takes on a running broker for single listeners only."""
+FOREIGN_DYNAMIC: tuple[ScopedSetting, ...] = tuple(_row(line) for line in _DYNAMIC.strip().splitlines())

@@ -1,50 +1,37 @@
 """Settings of a single group, kept under its id even before it exists: of consumer groups and of share groups."""
 
+from typing import Any
+
+from headrace.base.settings import ConfigType as Type
+from headrace.base.settings import Value
 from headrace.broker.settings.durations import duration_ms
-from headrace.broker.settings.setting import Scope, Setting, Synonym, Type, Value
-from headrace.broker.settings.share_table import DLQ_SHARE_VERSION
+from headrace.broker.settings.setting import Scope, ScopedSetting, row
 
 BY_DURATION = "by_duration:"
 
 
-def _bounded(name: str, default: int, minimum: int, doc: str) -> Setting:
+def _bounded(name: str, default: int, minimum: int, doc: str) -> ScopedSetting:
     """One that has a broker setting for its default, and two more for its bounds."""
     kind, _, rest = name.partition(".")
-    return Setting(
-        name=name,
-        scope=Scope.GROUP,
-        type=Type.INT,
-        default=default,
+    bounds = (f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}")
+    return row(
+        Scope.GROUP,
+        name,
+        Type.INT,
+        default,
+        doc,
+        f"group.{name}",
         minimum=minimum,
-        doc=doc,
         is_dynamic=True,
-        synonyms=(Synonym(f"group.{name}"),),
-        bounds=(f"group.{kind}.min.{rest}", f"group.{kind}.max.{rest}"),
+        bounds=bounds,
     )
 
 
-def _own(
-    name: str,
-    kind: Type,
-    default: Value,
-    doc: str,
-    *,
-    choices: tuple[str, ...] = (),
-    allowed: str = "",
-    share_version: int = 0,
-) -> Setting:
+def _own(name: str, kind: Type, default: Value, doc: str, *, allowed: str = "", **rest: Any) -> ScopedSetting:
     """One that the broker has no default for."""
-    return Setting(
-        name=name,
-        scope=Scope.GROUP,
-        type=kind,
-        default=default,
-        doc=doc,
-        choices=choices,
-        is_dynamic=True,
-        share_version=share_version,
-        allowed_text=allowed,
-        check=_offset_reset if name == "share.auto.offset.reset" else None,
+    check = _offset_reset if name == "share.auto.offset.reset" else None
+    return row(
+        Scope.GROUP, name, kind, default, doc, is_dynamic=True, allowed_text=allowed, check=check, **rest
     )
 
 
@@ -108,13 +95,11 @@ _SHARE = (
         "errors.deadletterqueue.topic.name", Type.STRING, "",
         "The topic that takes records which were rejected or delivered too often; empty: none, they are only "
         "archived.",
-        share_version=DLQ_SHARE_VERSION,
     ),
     _own(
         "errors.deadletterqueue.copy.record.enable", Type.BOOLEAN, False,
         "Whether key, value and headers are copied to the dead-letter topic; otherwise only where the record was.",
-        share_version=DLQ_SHARE_VERSION,
     ),
 )  # fmt: skip
 
-GROUP_SETTINGS: tuple[Setting, ...] = (*_CONSUMER, *_SHARE)
+GROUP_SETTINGS: tuple[ScopedSetting, ...] = (*_CONSUMER, *_SHARE)

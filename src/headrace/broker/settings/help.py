@@ -2,7 +2,7 @@
 
 import textwrap
 
-from headrace.broker.settings.setting import Scope, Setting
+from headrace.broker.settings.setting import Scope, ScopedSetting
 from headrace.broker.settings.table import SETTINGS
 
 TITLES = {
@@ -22,7 +22,7 @@ def render_help() -> str:
     return "\n".join(lines).rstrip()
 
 
-def _lines(setting: Setting) -> list[str]:
+def _lines(setting: ScopedSetting) -> list[str]:
     default = setting.render(setting.default)
     facts = [setting.type.name.lower(), f"default {default!r}" if default is not None else "no default"]
     if setting.allowed:

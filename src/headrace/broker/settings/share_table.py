@@ -4,12 +4,14 @@ Windows of records in flight go far beyond Kafka's 10,000 (docs/decisions): the 
 What Kafka sets for threads, buffers and retries of its share coordinator has nothing to change here (foreign.py).
 """
 
-from headrace.broker.settings.setting import Scope, Setting, Type, Value
+from typing import Any
+
+from headrace.base.settings import ConfigType as Type
+from headrace.base.settings import Value
+from headrace.broker.settings.setting import Scope, ScopedSetting, row
 
 LOCKS_MAX = 10_000_000
 HOUR_MS = 3_600_000
-DLQ_SHARE_VERSION = 2
-"""The `share.version` from which there are dead-letter queues (KIP-1191)."""
 _ONE_NODE = " Headrace is one node, so it can only be 1."
 
 
@@ -21,25 +23,10 @@ def _share(
     maximum: int | None = None,
     *,
     kind: Type = Type.INT,
-    choices: tuple[str, ...] = (),
-    is_dynamic: bool = False,
-    is_internal: bool = False,
-    share_version: int = 0,
-) -> Setting:
-    return Setting(
-        name=name,
-        scope=Scope.BROKER,
-        type=kind,
-        default=default,
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
-        is_dynamic=is_dynamic,
-        is_internal=is_internal,
-        share_version=share_version,
-        check=_one if name == "group.share.assignors" else None,
-    )
+    **rest: Any,
+) -> ScopedSetting:
+    check = _one if name == "group.share.assignors" else None
+    return row(Scope.BROKER, name, kind, default, doc, minimum=minimum, maximum=maximum, check=check, **rest)
 
 
 def _one(value: Value) -> str | None:
@@ -47,11 +34,6 @@ def _one(value: Value) -> str | None:
 
 
 _HEADRACE = (
-    _share(
-        "headrace.share.version", 1,
-        "The `share.version` feature: 1 is share groups as in Kafka 4.3, 2 adds dead-letter queues (KIP-1191), "
-        "0 turns share groups off.", 0, 2,
-    ),
     _share(
         "headrace.share.settling.heartbeat.interval.ms", 100,
         "The heartbeat interval that members of a share group are told while their assignment is still in motion, so "
@@ -179,19 +161,24 @@ _STATE = (
         "share.coordinator.state.topic.prune.interval.ms", 300_000,
         "How often `__share_group_state` is rid of what no snapshot needs.", 1, is_internal=True,
     ),
+    _share(
+        "headrace.share.state.history.ms", 600_000,
+        "How long the history of share groups is kept in `__share_group_state`, for `headrace state --at` and the "
+        "dashboard. At most 10,000 records are kept for it, because a start reads them.", 0, kind=Type.LONG,
+    ),
 )  # fmt: skip
 
 _DEAD_LETTERS = (
     _share(
         "errors.deadletterqueue.auto.create.topics.enable", False,
         "Whether a group's dead-letter topic comes into being when it is first needed.",
-        kind=Type.BOOLEAN, is_dynamic=True, share_version=DLQ_SHARE_VERSION,
+        kind=Type.BOOLEAN, is_dynamic=True,
     ),
     _share(
         "errors.deadletterqueue.topic.name.prefix", "dlq.",
         "What the names of dead-letter topics must begin with; empty allows any name.",
-        kind=Type.STRING, is_dynamic=True, share_version=DLQ_SHARE_VERSION,
+        kind=Type.STRING, is_dynamic=True,
     ),
 )  # fmt: skip
 
-SHARE_SETTINGS: tuple[Setting, ...] = (*_HEADRACE, *_DELIVERY, *_MEMBERS, *_STATE, *_DEAD_LETTERS)
+SHARE_SETTINGS: tuple[ScopedSetting, ...] = (*_HEADRACE, *_DELIVERY, *_MEMBERS, *_STATE, *_DEAD_LETTERS)

@@ -4,10 +4,7 @@ from typing import Protocol
 
 
 class Numbers(Protocol):
-    @property
-    def asks_for_access_control(self) -> bool: ...
-
-    def int(self, name: str, /) -> int: ...
+    def get_int(self, name: str, /) -> int: ...
 
 
 def _family(kind: str, name: str) -> tuple[tuple[str, str], tuple[str, str]]:
@@ -40,15 +37,13 @@ _APART: tuple[tuple[str, str], ...] = (
 def contradictions(settings: Numbers) -> list[str]:
     """One line for each, with names and values."""
     found = [
-        f"{low}={settings.int(low)} must not be more than {high}={settings.int(high)}"
+        f"{low}={settings.get_int(low)} must not be more than {high}={settings.get_int(high)}"
         for low, high in _ORDERED
-        if settings.int(low) > settings.int(high)
+        if settings.get_int(low) > settings.get_int(high)
     ]
     found += [
-        f"{low}={settings.int(low)} must be less than {high}={settings.int(high)}"
+        f"{low}={settings.get_int(low)} must be less than {high}={settings.get_int(high)}"
         for low, high in _APART
-        if settings.int(low) >= settings.int(high)
+        if settings.get_int(low) >= settings.get_int(high)
     ]
-    if settings.asks_for_access_control:
-        found.append("authorizer.class.name asks for access control, which is not offered yet")
     return found

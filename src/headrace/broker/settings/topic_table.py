@@ -2,8 +2,11 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
-from headrace.broker.settings.setting import LONG_MAX, Scope, Setting, Synonym, Type, Value
+from headrace.base.settings import LONG_MAX, Value
+from headrace.base.settings import ConfigType as Type
+from headrace.broker.settings.setting import Scope, ScopedSetting, Synonym, row
 
 HOUR_MS = 3_600_000
 MINUTE_MS = 60_000
@@ -33,35 +36,10 @@ _PAIR = re.compile(r"[0-9]+:[0-9]+")
 
 
 def _topic(
-    name: str,
-    kind: Type,
-    default: Value | None,
-    doc: str,
-    *synonyms: Synonym | str,
-    minimum: float | None = None,
-    maximum: float | None = None,
-    choices: tuple[str, ...] = (),
-    has_effect: bool = True,
-    is_internal: bool = False,
-    share_version: int = 0,
-) -> Setting:
-    return Setting(
-        name=name,
-        scope=Scope.TOPIC,
-        type=kind,
-        default=default,
-        doc=doc,
-        minimum=minimum,
-        maximum=maximum,
-        choices=choices,
-        has_effect=has_effect,
-        is_internal=is_internal,
-        share_version=share_version,
-        is_dynamic=True,
-        check=_CHECKS.get(name),
-        allowed_text=_ALLOWED.get(name, ""),
-        synonyms=tuple(Synonym(item) if isinstance(item, str) else item for item in synonyms),
-    )
+    name: str, kind: Type, default: Value | None, doc: str, *synonyms: Synonym | str, **rest: Any
+) -> ScopedSetting:
+    checks = {"check": _CHECKS.get(name), "allowed_text": _ALLOWED.get(name, "")}
+    return row(Scope.TOPIC, name, kind, default, doc, *synonyms, is_dynamic=True, **checks, **rest)
 
 
 _CHECKS = {
@@ -78,7 +56,7 @@ _ALLOWED = {
 COMPRESSION_TYPES = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
 TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 
-TOPIC_SETTINGS: tuple[Setting, ...] = (
+TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
     _topic(
         "cleanup.policy", Type.LIST, ("delete",),
         "What becomes of old records: `delete` drops whole segments past the retention, `compact` keeps the "
@@ -112,7 +90,7 @@ TOPIC_SETTINGS: tuple[Setting, ...] = (
     ),
     _topic(
         "errors.deadletterqueue.group.enable", Type.BOOLEAN, False,
-        "Whether share groups may use this topic as their dead-letter queue.", share_version=2,
+        "Whether share groups may use this topic as their dead-letter queue.",
     ),
     _topic(
         "file.delete.delay.ms", Type.LONG, MINUTE_MS,

@@ -6,18 +6,20 @@ table's default. A topic or group setting is its own override, else the first of
 set, else the table's default. Reading is one dictionary look-up: every change recomputes `_values`.
 """
 
-import builtins
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from enum import IntEnum
 from typing import NamedTuple, Protocol
 
-from headrace.broker.settings.foreign import FOREIGN
+from headrace.base.settings import SettingError, Value
+from headrace.broker.settings.foreign import FOREIGN, REFUSED
 from headrace.broker.settings.properties import from_keywords
-from headrace.broker.settings.setting import Scope, Setting, SettingError, Value
-from headrace.broker.settings.table import BY_NAME, remark_on_unknown
+from headrace.broker.settings.providers import resolve_references
+from headrace.broker.settings.security_table import LISTENER_PREFIX
+from headrace.broker.settings.setting import Scope, ScopedSetting
+from headrace.broker.settings.table import BY_NAME, broker_setting, remark_on_unknown
 from headrace.broker.settings.together import contradictions
 from headrace.log.config import LogConfig
+from headrace.wire.enums import ConfigSource
 
 logger = logging.getLogger("headrace.settings")
 
@@ -25,26 +27,9 @@ CLUSTER_WIDE = ""
 """The name of the broker resource that stands for every broker."""
 
 
+_GROUP_SETTINGS = BY_NAME[Scope.GROUP]
 PINNED = "min.insync.replicas"
 """Kafka 4.3 notes this one cluster-wide when a cluster is made, and from then on shows it as altered (KIP-966)."""
-
-
-NEEDS_SHARE_VERSION_2 = (
-    "dead-letter queues need share.version 2: start the broker with headrace.share.version=2"
-)
-
-
-class Source(IntEnum):
-    """Where a value comes from, with the numbers that DescribeConfigs uses."""
-
-    TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
 
 
 class ConfigStore(Protocol):
@@ -60,7 +45,7 @@ class SettingOrigin(NamedTuple):
 
     name: str
     value: Value | None
-    source: Source
+    source: ConfigSource
 
 
 class InvalidSettings(ValueError):
@@ -70,12 +55,18 @@ class InvalidSettings(ValueError):
 class Settings:
     def __init__(self, values: Mapping[str, object] | None = None) -> None:
         """Takes Kafka's names, or keywords with underscores; warns of unknown ones; raises InvalidSettings."""
-        given = from_keywords(values or {})
-        known = BY_NAME[Scope.BROKER].keys() - FOREIGN.keys()
-        self.warnings = [remark_on_unknown(name) for name in given if name not in known]
+        try:
+            given = resolve_references(from_keywords(values or {}))
+        except ValueError as error:
+            raise InvalidSettings(str(error)) from None
+        for name in REFUSED:
+            if given.get(name):
+                raise InvalidSettings(f"{name}={given[name]}: {FOREIGN[name]}; remove the setting")
+        self.warnings = [
+            remark_on_unknown(name) for name in given if name in FOREIGN or broker_setting(name) is None
+        ]
         for warning in self.warnings:
             logger.warning("%s", warning)
-        self.asks_for_access_control = builtins.bool(given.get("authorizer.class.name"))
         self._static = _parse_all(given)
         self._cluster: dict[str, Value] = {}
         self._node: dict[str, Value] = {}
@@ -87,7 +78,9 @@ class Settings:
         """Changes whenever any value may have: hot paths keep what they read until it does."""
         self.on_changed: list[Callable[[], None]] = []
         """Called after broker settings were altered on the running broker."""
-        self.on_group_changed: list[Callable[[builtins.str], None]] = []
+        self.checks: list[Callable[[], None]] = []
+        """Asked before broker settings are altered, with the new values in force; they raise InvalidSettings."""
+        self.on_group_changed: list[Callable[[str], None]] = []
         """Called with a group's id after its settings were altered."""
         self._recompute()
         refusals = contradictions(self)
@@ -99,95 +92,91 @@ class Settings:
         self._store = store
         brokers = store.configs("broker")
         self._cluster = _still_valid(brokers.get(CLUSTER_WIDE, {}))
-        self._node = _still_valid(brokers.get(str(self.int("node.id")), {}))
+        self._node = _still_valid(brokers.get(str(self.get_int("node.id")), {}))
         self._groups = {
             group: _still_valid(texts, Scope.GROUP) for group, texts in store.configs("group").items()
         }
         self._recompute()
         if PINNED not in self._cluster:
-            self.set_dynamic(PINNED, builtins.str(self.int(PINNED)), is_cluster_wide=True)
+            self.set_dynamic(PINNED, str(self.get_int(PINNED)), is_cluster_wide=True)
 
-    def value(self, name: builtins.str) -> Value | None:
+    def value(self, name: str) -> Value | None:
         """A broker setting's value in force; None where it is unset and has no default."""
         return self._values[name]
 
-    def int(self, name: builtins.str) -> builtins.int:
+    def get_int(self, name: str) -> int:
         value = self._values[name]
-        assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
+        assert type(value) is int, f"{name} is {value!r}, not a number"
         return value
 
-    def float(self, name: builtins.str) -> builtins.float:
+    def get_float(self, name: str) -> float:
         value = self._values[name]
-        assert isinstance(value, (builtins.float, builtins.int)), f"{name} is {value!r}, not a number"
+        assert isinstance(value, (float, int)), f"{name} is {value!r}, not a number"
         return value
 
-    def bool(self, name: builtins.str) -> builtins.bool:
+    def get_bool(self, name: str) -> bool:
         value = self._values[name]
-        assert isinstance(value, builtins.bool), f"{name} is {value!r}, not a boolean"
+        assert isinstance(value, bool), f"{name} is {value!r}, not a boolean"
         return value
 
-    def str(self, name: builtins.str) -> builtins.str:
+    def get_str(self, name: str) -> str:
         value = self._values[name]
-        assert isinstance(value, builtins.str), f"{name} is {value!r}, not a text"
+        assert isinstance(value, str), f"{name} is {value!r}, not a text"
         return value
 
-    def list(self, name: builtins.str) -> builtins.list[builtins.str]:
+    def get_list(self, name: str) -> list[str]:
         value = self._values[name]
         assert isinstance(value, tuple), f"{name} is {value!r}, not a list"
         return [*value]
 
-    def topic_value(self, name: builtins.str, overrides: Mapping[builtins.str, builtins.str]) -> Value | None:
+    def listener_value(self, listener: str, name: str, mechanism: str | None = None) -> Value | None:
+        """A setting as one listener has it, and one of its mechanisms: their own value, else the broker's."""
+        prefix = f"{LISTENER_PREFIX}{listener.lower()}."
+        names = [f"{prefix}{name}", name]
+        if mechanism is not None:
+            names.insert(0, f"{prefix}{mechanism.lower()}.{name}")
+        return next((self._values[each] for each in names if each in self._values), None)
+
+    def topic_value(self, name: str, overrides: Mapping[str, str]) -> Value | None:
         setting = BY_NAME[Scope.TOPIC][name]
         return setting.parse(overrides[name]) if name in overrides else self.broker_default(setting)
 
-    def group_value(self, group_id: builtins.str, name: builtins.str) -> Value | None:
+    def group_value(self, group_id: str, name: str) -> Value | None:
         """A group's own value, held within what the broker allows now; else the broker's for all groups."""
-        setting = BY_NAME[Scope.GROUP][name]
+        setting = _GROUP_SETTINGS[name]
         own = self._groups.get(group_id, {}).get(name)
         if own is None:
             return self.broker_default(setting)
-        if setting.bounds is None or type(own) is not builtins.int:
+        if setting.bounds is None or type(own) is not int:
             return own
-        lowest, highest = (self.int(bound) for bound in setting.bounds)
+        lowest, highest = (self.get_int(bound) for bound in setting.bounds)
         return min(max(own, lowest), highest)
 
-    def group_int(self, group_id: builtins.str, name: builtins.str) -> builtins.int:
+    def group_int(self, group_id: str, name: str) -> int:
         """`consumer.session.timeout.ms` and its like."""
         value = self.group_value(group_id, name)
-        assert type(value) is builtins.int, f"{name} is {value!r}, not a number"
+        assert type(value) is int, f"{name} is {value!r}, not a number"
         return value
 
-    def group_bool(self, group_id: builtins.str, name: builtins.str) -> builtins.bool:
+    def group_bool(self, group_id: str, name: str) -> bool:
         value = self.group_value(group_id, name)
-        assert isinstance(value, builtins.bool), f"{name} is {value!r}, not a boolean"
+        assert isinstance(value, bool), f"{name} is {value!r}, not a boolean"
         return value
 
-    def group_str(self, group_id: builtins.str, name: builtins.str) -> builtins.str:
+    def group_str(self, group_id: str, name: str) -> str:
         value = self.group_value(group_id, name)
-        assert isinstance(value, builtins.str), f"{name} is {value!r}, not a text"
+        assert isinstance(value, str), f"{name} is {value!r}, not a text"
         return value
 
-    def knows(self, setting: Setting) -> builtins.bool:
-        """Dead-letter queues come with `share.version` 2; before that nobody has heard of their settings."""
-        return setting.share_version <= self.int("headrace.share.version")
-
-    def refusal_of_name(self, scope: Scope, name: builtins.str) -> builtins.str | None:
-        """Kafka's text for a name that no topic or group setting has, or not yet; None for one that is fine."""
-        setting = BY_NAME[scope].get(name)
-        if setting is not None and self.knows(setting):
-            return None
-        text = f"Unknown {scope.value} config name: {name}"
-        return text if setting is None else f"{text} ({NEEDS_SHARE_VERSION_2})"
-
-    def broker_default(self, setting: Setting) -> Value | None:
+    def broker_default(self, setting: ScopedSetting) -> Value | None:
         """What a topic or group setting is without an override."""
         for synonym in setting.synonyms:
             value = self._values[synonym.name]
             if value is not None:
-                return value * synonym.factor if type(value) is builtins.int else value
+                return value * synonym.factor if type(value) is int else value
         return setting.default
 
-    def log_config(self, overrides: Mapping[builtins.str, builtins.str]) -> LogConfig:
+    def log_config(self, overrides: Mapping[str, str]) -> LogConfig:
         """How the log layer keeps a topic with these overrides (checked before) and the broker's defaults."""
         key = tuple(sorted(overrides.items()))
         found = self._log_configs.get(key)
@@ -195,24 +184,24 @@ class Settings:
             found = self._log_configs[key] = self._make_log_config(overrides)
         return found
 
-    def _make_log_config(self, overrides: Mapping[builtins.str, builtins.str]) -> LogConfig:
-        def number(name: builtins.str) -> builtins.int:
+    def _make_log_config(self, overrides: Mapping[str, str]) -> LogConfig:
+        def number(name: str) -> int:
             value = self.topic_value(name, overrides)
-            assert type(value) is builtins.int
+            assert type(value) is int
             return value
 
         policy = self.topic_value("cleanup.policy", overrides)
         ratio = self.topic_value("min.cleanable.dirty.ratio", overrides)
         assert isinstance(policy, tuple)
-        assert isinstance(ratio, (builtins.float, builtins.int))
+        assert isinstance(ratio, (float, int))
         small_segment = overrides.get("internal.segment.bytes")
         return LogConfig(
-            segment_bytes=builtins.int(small_segment) if small_segment else number("segment.bytes"),
+            segment_bytes=int(small_segment) if small_segment else number("segment.bytes"),
             segment_ms=number("segment.ms"),
             retention_ms=number("retention.ms"),
             retention_bytes=number("retention.bytes"),
             max_message_bytes=number("max.message.bytes"),
-            message_timestamp_type=builtins.str(self.topic_value("message.timestamp.type", overrides)),
+            message_timestamp_type=str(self.topic_value("message.timestamp.type", overrides)),
             message_timestamp_before_max_ms=number("message.timestamp.before.max.ms"),
             message_timestamp_after_max_ms=number("message.timestamp.after.max.ms"),
             cleanup_policy=frozenset(policy),
@@ -223,37 +212,38 @@ class Settings:
             file_delete_delay_ms=number("file.delete.delay.ms"),
             index_interval_bytes=number("index.interval.bytes"),
             segment_index_bytes=number("segment.index.bytes"),
-            compression_type=builtins.str(self.topic_value("compression.type", overrides)),
-            producer_expiration_ms=self.int("producer.id.expiration.ms"),
+            compression_type=str(self.topic_value("compression.type", overrides)),
+            producer_expiration_ms=self.get_int("producer.id.expiration.ms"),
         )
 
-    def origins(self, *names: builtins.str) -> Iterator[SettingOrigin]:
+    def origins(self, *names: str) -> Iterator[SettingOrigin]:
         """The layers that have one of these broker settings, the strongest first."""
-        table = BY_NAME[Scope.BROKER]
         for layer, source in (
-            (self._node, Source.DYNAMIC_BROKER),
-            (self._cluster, Source.DYNAMIC_DEFAULT_BROKER),
-            (self._static, Source.STATIC_BROKER),
+            (self._node, ConfigSource.DYNAMIC_BROKER),
+            (self._cluster, ConfigSource.DYNAMIC_DEFAULT_BROKER),
+            (self._static, ConfigSource.STATIC_BROKER),
         ):
             for name in names:
                 if name in layer:
                     yield SettingOrigin(name, layer[name], source)
         for name in names:
-            default = table[name].default
-            if default is not None:
-                yield SettingOrigin(name, default, Source.DEFAULT)
+            setting = BY_NAME[Scope.BROKER].get(name)
+            if setting is not None and setting.default is not None:
+                yield SettingOrigin(name, setting.default, ConfigSource.DEFAULT)
 
-    def is_given(self, name: builtins.str) -> builtins.bool:
+    def is_given(self, name: str) -> bool:
         """Whether somebody has set a broker setting, at start or later."""
         return name in self._static or name in self._cluster or name in self._node
 
-    def dynamic(self, *, is_cluster_wide: builtins.bool) -> Mapping[builtins.str, Value]:
+    def given(self) -> set[str]:
+        """The broker settings that somebody has set, at start or later."""
+        return {*self._static, *self._cluster, *self._node}
+
+    def dynamic(self, *, is_cluster_wide: bool) -> Mapping[str, Value]:
         """What was altered on the running broker, for this node or for all."""
         return self._cluster if is_cluster_wide else self._node
 
-    def set_dynamic(
-        self, name: builtins.str, text: builtins.str | None, *, is_cluster_wide: builtins.bool = False
-    ) -> None:
+    def set_dynamic(self, name: str, text: str | None, *, is_cluster_wide: bool = False) -> None:
         """Alters one broker setting while the broker runs; None takes the alteration back."""
         texts = {
             key: _text(key, value) for key, value in self.dynamic(is_cluster_wide=is_cluster_wide).items()
@@ -264,13 +254,11 @@ class Settings:
             texts[name] = text
         self.replace_dynamic(texts, is_cluster_wide=is_cluster_wide)
 
-    def replace_dynamic(
-        self, texts: Mapping[builtins.str, builtins.str], *, is_cluster_wide: builtins.bool = False
-    ) -> None:
+    def replace_dynamic(self, texts: Mapping[str, str], *, is_cluster_wide: bool = False) -> None:
         """All alterations at once, for this node or for all: durable when it returns. Raises SettingError."""
         values = {name: _broker_setting(name).parse(text) for name, text in texts.items()}
         if self._store is not None:
-            resource = CLUSTER_WIDE if is_cluster_wide else builtins.str(self.int("node.id"))
+            resource = CLUSTER_WIDE if is_cluster_wide else str(self.get_int("node.id"))
             self._store.set_configs(
                 "broker", resource, {name: _text(name, value) for name, value in values.items()}
             )
@@ -282,13 +270,29 @@ class Settings:
         for listener in self.on_changed:
             listener()
 
-    def group_overrides(self, group_id: builtins.str) -> Mapping[builtins.str, Value]:
+    def check_dynamic(self, texts: Mapping[str, str], *, is_cluster_wide: bool = False) -> None:
+        """Raises InvalidSettings where what `replace_dynamic` would put in force cannot work. Changes nothing."""
+        before = self._cluster, self._node
+        values = {name: _broker_setting(name).parse(text) for name, text in texts.items()}
+        if is_cluster_wide:
+            self._cluster = values
+        else:
+            self._node = values
+        self._recompute()
+        try:
+            for check in self.checks:
+                check()
+        finally:
+            self._cluster, self._node = before
+            self._recompute()
+
+    def group_overrides(self, group_id: str) -> Mapping[str, Value]:
         return self._groups.get(group_id, {})
 
-    def groups_with_overrides(self) -> builtins.list[builtins.str]:
+    def groups_with_overrides(self) -> list[str]:
         return sorted(self._groups)
 
-    def replace_group(self, group_id: builtins.str, texts: Mapping[builtins.str, builtins.str]) -> None:
+    def replace_group(self, group_id: str, texts: Mapping[str, str]) -> None:
         """All settings of one group at once: durable when it returns. Raises SettingError."""
         table = BY_NAME[Scope.GROUP]
         values = {name: table[name].parse(text) for name, text in texts.items()}
@@ -304,21 +308,23 @@ class Settings:
 
     def _recompute(self) -> None:
         self.revision += 1
-        for setting in BY_NAME[Scope.BROKER].values():
-            origin = next(self.origins(setting.name), None)
-            self._values[setting.name] = origin.value if origin is not None else None
+        values: dict[str, Value | None] = {}
+        for name in {**BY_NAME[Scope.BROKER], **self._static, **self._cluster, **self._node}:
+            origin = next(self.origins(name), None)
+            values[name] = origin.value if origin is not None else None
+        self._values = values
         self._log_configs.clear()
 
 
-def _broker_setting(name: str) -> Setting:
-    setting = BY_NAME[Scope.BROKER].get(name)
+def _broker_setting(name: str) -> ScopedSetting:
+    setting = broker_setting(name)
     if setting is None:
         raise KeyError(remark_on_unknown(name))
     return setting
 
 
 def _text(name: str, value: Value) -> str:
-    text = BY_NAME[Scope.BROKER][name].render(value)
+    text = _broker_setting(name).render(value)
     assert text is not None
     return text
 
@@ -327,7 +333,7 @@ def _parse_all(given: Mapping[str, str]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     refusals = []
     for name, text in given.items():
-        setting = BY_NAME[Scope.BROKER].get(name)
+        setting = broker_setting(name)
         if setting is None:
             continue
         try:
@@ -343,7 +349,7 @@ def _still_valid(texts: Mapping[str, str], scope: Scope = Scope.BROKER) -> dict[
     """What an earlier run (perhaps another version) kept and no longer fits is left out, with a warning."""
     values: dict[str, Value] = {}
     for name, text in texts.items():
-        setting = BY_NAME[scope].get(name)
+        setting = broker_setting(name) if scope is Scope.BROKER else BY_NAME[scope].get(name)
         try:
             if setting is None:
                 logger.warning("%s setting %s, altered in an earlier run, is unknown", scope.value, name)

@@ -21,6 +21,8 @@ from headrace.broker.slices import Steps
 from headrace.share.states import RecordState
 from headrace.wire.batches import read_header, split
 from headrace.wire.compression import TooLarge
+from headrace.wire.dead_letter import BATCH_BYTES_MAX, KAFKA_NAMES, READ_BYTES, kafka_headers
+from headrace.wire.error_groups import TOO_LARGE
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, Record, build_batch, read_chunks, unpack
 
@@ -37,10 +39,6 @@ EXHAUSTED = "Offset delivery count exceeded the threshold."
 ENABLED = "errors.deadletterqueue.group.enable"
 TOPIC_NAME = "errors.deadletterqueue.topic.name"
 COPIES = "errors.deadletterqueue.copy.record.enable"
-FACTS = ("topic", "partition", "offset", "group", "delivery.count", "message")
-"""What the headers say, in this order, each after `__dlq.errors.`."""
-BATCH_BYTES_MAX = 512 * 1024
-READ_BYTES = 1 << 20
 RECORDS_PER_STEP = 1000
 """Records that are copied, or passed over on the way to the next one, in one turn of the loop."""
 STEP_BYTES_MAX = 2 << 20
@@ -48,7 +46,6 @@ STEP_BYTES_MAX = 2 << 20
 UNPACKED_ON_LOOP_MAX = 1 << 20
 """More than that is unpacked on the slow thread."""
 RETRY_MS, RETRY_MS_MAX = 1_000, 30_000
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 class DeadLetterRange(NamedTuple):
@@ -82,7 +79,7 @@ class DeadLetters:
                 logger.warning("%s: its dead letters have to wait: %s", key, error)
 
     def is_on(self, group_id: str) -> bool:
-        return self._core.settings.int("headrace.share.version") >= 2 and bool(self._topic_name(group_id))
+        return self._core.features.has_dead_letter_queues and bool(self._topic_name(group_id))
 
     def _topic_name(self, group_id: str) -> str:
         return str(self._core.settings.group_value(group_id, TOPIC_NAME) or "")
@@ -139,20 +136,20 @@ class DeadLetters:
         topic = self._core.topics.get(name)
         if topic is not None and topic.configs.get(ENABLED, "false").lower() != "true":
             raise _NoTarget(f"topic {name} has {ENABLED}=false; set it to true")
-        prefix = self._core.settings.str("errors.deadletterqueue.topic.name.prefix")
+        prefix = self._core.settings.get_str("errors.deadletterqueue.topic.name.prefix")
         if not name.startswith(prefix):
             raise _NoTarget(f"{name} does not begin with errors.deadletterqueue.topic.name.prefix={prefix}")
         topic = topic or self._create(name)
         return topic.partitions[source.index % len(topic.partitions)]
 
     def _create(self, name: str) -> "Topic":
-        if not self._core.settings.bool("errors.deadletterqueue.auto.create.topics.enable"):
+        if not self._core.settings.get_bool("errors.deadletterqueue.auto.create.topics.enable"):
             raise _NoTarget(
                 f"topic {name} does not exist; create it, or set errors.deadletterqueue.auto.create.topics.enable=true"
             )
         configs = {ENABLED: "true", "message.timestamp.type": "CreateTime"}
         return self._core.topics.create(
-            name, partitions=self._core.settings.int("num.partitions"), configs=configs
+            name, partitions=self._core.settings.get_int("num.partitions"), configs=configs
         )
 
     def _pieces(
@@ -266,7 +263,7 @@ def _smaller(records: Sequence[NewRecord]) -> list[Sequence[NewRecord]]:
         middle = len(records) // 2
         return [records[:middle], records[middle:]]
     (record,) = records
-    bare = record._replace(key=None, value=None, headers=record.headers[-len(FACTS) :])
+    bare = record._replace(key=None, value=None, headers=record.headers[-len(KAFKA_NAMES) :])
     return [[bare]] if bare != record else []
 
 
@@ -278,8 +275,9 @@ def _weight(record: NewRecord) -> int:
 def _headers(
     group_id: str, source: "Partition", letter: DeadLetterRange, offset: int
 ) -> list[tuple[str, bytes | None]]:
-    values = (source.topic.name, source.index, offset, group_id, letter.delivery_count, letter.cause)
-    return [(f"__dlq.errors.{name}", str(value).encode()) for name, value in zip(FACTS, values, strict=True)]
+    return kafka_headers(
+        source.topic.name, source.index, offset, group_id, letter.delivery_count, letter.cause
+    )
 
 
 def _dead(original: Record | None, headers: list[tuple[str, bytes | None]], now_ms: int) -> NewRecord:

@@ -8,13 +8,15 @@ import contextlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.errors import engine_error, share_state_error
 from headrace.broker.metrics import Counter
 from headrace.broker.settings.durations import duration_ms
 from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetterRange
+from headrace.broker.share.holds import Holds
 from headrace.broker.share.reading import read_slice
 from headrace.broker.timers import Timer
-from headrace.share.changes import AckBatch, AcquiredRange, AnyChange, Change
-from headrace.share.errors import CorruptState, InvalidRecordState, ShareError
+from headrace.share.changes import AckBatch, AcquiredRecords, AnyChange, Change
+from headrace.share.errors import CorruptState, ShareError
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
@@ -27,15 +29,6 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Partition
 
 UNDECIDED = -1
-# What the journal's refusals mean to a member; anything else is -1.
-JOURNAL_ERRORS = {
-    ErrorCode.FENCED_LEADER_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.FENCED_STATE_EPOCH: ErrorCode.NOT_LEADER_OR_FOLLOWER,
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-    ErrorCode.GROUP_ID_NOT_FOUND: ErrorCode.GROUP_ID_NOT_FOUND,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.KAFKA_STORAGE_ERROR,
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.KAFKA_STORAGE_ERROR,  # the state topic is damaged there
-}
 STALE = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.GROUP_ID_NOT_FOUND}
 )
@@ -61,13 +54,17 @@ class Handed(NamedTuple):
     """Records on their way to a member."""
 
     records: bytes
-    acquired: Sequence[AcquiredRange]
+    acquired: Sequence[AcquiredRecords]
     record_count: int
     left_out: int = 0
     """Bytes of records that the member does not want to have."""
 
     def without_records(self) -> "Handed":
         return self._replace(records=b"", left_out=len(self.records))
+
+
+PASSED_OVER = Handed(b"", (), 0)
+"""Records that are deleted, compacted or aborted: they are settled, and there may be more behind them."""
 
 
 class LoadedPartition:
@@ -89,7 +86,7 @@ class LoadedPartition:
         try:
             stored = core.share_state.read(key, self.leader_epoch)
         except KafkaError as error:
-            raise _as_member_error(error) from error
+            raise share_state_error(error) from error
         self.state_epoch = stored.state_epoch
         start_offset = stored.start_offset
         if stored.complete_count == UNDECIDED and not stored.batches:
@@ -97,7 +94,7 @@ class LoadedPartition:
         try:
             self.engine = SharePartition.recover(start_offset, stored.batches)
         except CorruptState as error:
-            raise KafkaError(ErrorCode.UNKNOWN_SERVER_ERROR, str(error)) from error
+            raise engine_error(error) from error
         self._timer: Timer | None = None
         self._lock_timeouts = core.metrics.counter(
             "AcquisitionLockTimeoutPerSec",
@@ -106,6 +103,7 @@ class LoadedPartition:
             partition=str(key.partition),
         )
         self._acknowledged: dict[str, Counter] = {}
+        self.holds = Holds()
         self._resume_dead_letters()
 
     def _first_offset(self, kept: int) -> int:
@@ -168,11 +166,14 @@ class LoadedPartition:
             return limit
         if offset >= log.end_offset:
             return 0
+        if limit == 1 and not self._is_committed_only:
+            return 1
         return log.bytes_from(offset, limit=limit, committed=self._is_committed_only)
 
     def acquire(
         self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int
     ) -> Handed | None:
+        """What the member gets; None where there is nothing to acquire, PASSED_OVER where others may come behind it."""
         self.release_left()
         limits = self.limits()
         engine, log = self.engine, self.partition.log
@@ -181,7 +182,7 @@ class LoadedPartition:
         offset = engine.next_fetch_offset()
         if offset < log.start_offset:
             self._apply(engine.archive_before(log.start_offset))
-            return None
+            return PASSED_OVER
         if offset >= log.end_offset:
             return None
         found = read_slice(
@@ -200,17 +201,19 @@ class LoadedPartition:
             aborted=found.aborted,
             now_ms=self._core.clock.monotonic_ms(),
         )
-        self._apply(acquisition.changes)
-        if not acquisition.acquired:
+        if not acquisition.changes:
             return None
+        self._apply(acquisition.changes)
         acquired = acquisition.acquired
+        if not acquired:
+            return PASSED_OVER
         records = found.cut(acquired[0].first, acquired[-1].last)
         return Handed(records, acquired, acquisition.record_count)
 
     def acknowledge(self, member: str, batches: Sequence[AckBatch], *, allows_renew: bool) -> None:
         """All of the member's answers, or KafkaError and none; Stale when this copy of the state is outdated."""
         if self.is_fenced:
-            raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
+            raise Stale(share_state_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
         self.release_left()
         now_ms = self._core.clock.monotonic_ms()
         deadline_ms = self.engine.deadline_ms()
@@ -221,18 +224,21 @@ class LoadedPartition:
                 member, batches, limits=self.limits(), allows_renew=allows_renew, now_ms=now_ms
             )
         except ShareError as error:
-            code = (
-                ErrorCode.INVALID_RECORD_STATE
-                if isinstance(error, InvalidRecordState)
-                else ErrorCode.INVALID_REQUEST
-            )
-            raise KafkaError(code, str(error)) from error
+            raise engine_error(error) from error
         self._journal(changes)
+        if allows_renew:
+            self.holds.note_renewals(changes, self._taken_at)
         self._apply(changes)
         for change in changes:
             kind = ACKNOWLEDGED_AS.get(change.cause)
             if kind is not None:
                 self._acknowledged_as(kind).value += change.last - change.first + 1
+
+    def _taken_at(self, offset: int) -> int:
+        """When the lock on a record was taken or last renewed."""
+        return (
+            self.engine.lock_deadline_ms(offset) or self._core.clock.monotonic_ms()
+        ) - self.limits().lock_ms
 
     def _acknowledged_as(self, kind: str) -> Counter:
         counter = self._acknowledged.get(kind)
@@ -275,7 +281,7 @@ class LoadedPartition:
         if write is None:
             return
         if self.is_fenced:  # what is stored was set anew since: this copy's view of it must not get there
-            raise Stale(_as_member_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
+            raise Stale(share_state_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
         try:
             self._core.share_state.write(
                 self.key,
@@ -286,7 +292,7 @@ class LoadedPartition:
                 batches=write.batches,
             )
         except KafkaError as error:
-            mapped = _as_member_error(error)
+            mapped = share_state_error(error)
             if mapped.code in STALE:
                 raise Stale(mapped) from error
             raise mapped from error
@@ -308,6 +314,7 @@ class LoadedPartition:
     def _apply(self, changes: Sequence[AnyChange]) -> None:
         if self.engine.apply(changes):
             self._core.parked.touch(self.key)
+        self.holds.note_size(self.engine.window_size, self.limits().window_max, self._core.clock.wall_ms)
         self._arm()
         letters = [
             DeadLetterRange(change.first, change.last, change.delivery_count, CAUSES[change.cause])
@@ -369,9 +376,3 @@ class LoadedPartition:
 
     def in_flight(self) -> dict[RecordState, int]:
         return {state: self.engine.count_of(state) for state in RecordState}
-
-
-def _as_member_error(error: KafkaError) -> KafkaError:
-    code = JOURNAL_ERRORS.get(error.code, ErrorCode.UNKNOWN_SERVER_ERROR)
-    message = "Error in write state RPC. " + (error.message or error.code.name)
-    return KafkaError(code, message)

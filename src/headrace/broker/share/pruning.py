@@ -15,7 +15,8 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.log.background import Work
-from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.error_groups import TOO_LARGE
+from headrace.wire.errors import KafkaError
 from headrace.wire.share_state import STATE_TOPIC, ShareKey
 
 if TYPE_CHECKING:
@@ -25,12 +26,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.share")
 
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 """A window of very many ranges does not fit in one snapshot; in the updates that led to it, it does."""
 SLACK_RECORDS = 10_000
 """Over all partitions, appended since the last pruning. Reading them takes about 0.1 s."""
 STOP_SLACK_RECORDS = 1_000
 ROLL_BYTES = 1024 * 1024
+HISTORY_RECORDS_MAX = 10_000
+"""Kept although no snapshot needs them, over all partitions that are pruned at a time."""
 RENEWALS_MAX = 100
 """In one turn of the loop."""
 
@@ -45,7 +47,7 @@ class Pruning:
         self._arm()
 
     def _arm(self) -> None:
-        interval_ms = self._core.settings.int("share.coordinator.state.topic.prune.interval.ms")
+        interval_ms = self._core.settings.get_int("share.coordinator.state.topic.prune.interval.ms")
         self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._round)
 
     def _round(self) -> None:
@@ -137,7 +139,7 @@ class Pruning:
         for index in partitions:
             log = self._log(index)
             at = [state.snapshot_at for _, state in self._store.of_partition(index)]
-            offset = min(at, default=log.end_offset)
+            offset = min(min(at, default=log.end_offset), self._history_start(log, len(partitions)))
             if offset > log.start_offset:
                 needed[index] = offset
                 self._roll(log)
@@ -165,6 +167,15 @@ class Pruning:
                 self._after[index] = (log.end_offset - log.start_offset, log.end_offset)
 
         return Work("prune share state", run, finish)
+
+    def _history_start(self, log: "PartitionLog", partitions: int) -> int:
+        """Where the history begins that is kept for those who look back."""
+        history_ms = self._core.settings.get_int("headrace.share.state.history.ms")
+        if not history_ms:
+            return log.end_offset
+        found = log.offset_for_time(self._core.clock.wall_ms() - history_ms)
+        bounded = log.end_offset - HISTORY_RECORDS_MAX // max(1, partitions)
+        return log.end_offset if found is None else max(found[1], bounded)
 
     def _roll(self, log: "PartitionLog") -> None:
         """A large segment goes as a whole, and only what follows it is scanned after a crash."""

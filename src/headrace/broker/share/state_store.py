@@ -14,17 +14,18 @@ the state off where the log ends.
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from headrace.broker.later import Later
-from headrace.broker.share.pruning import TOO_LARGE, Pruning
+from headrace.broker.share.pruning import Pruning
 from headrace.share.changes import StateBatch
-from headrace.share.merge import merge
 from headrace.share.states import FINAL
 from headrace.wire.codec import MalformedMessage
+from headrace.wire.error_groups import TOO_LARGE
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_records
+from headrace.wire.share_replay import UNKNOWN, ReplayedState, replay
 from headrace.wire.share_state import (
     STATE_TOPIC,
     ShareKey,
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.share")
 
-UNKNOWN = -1
 KEYS_PER_BATCH = 100
 """Snapshots without records, or tombstones, that are written in one batch."""
 NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
@@ -51,53 +51,37 @@ NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allo
 
 
 @dataclass(slots=True)
-class StoredState:
-    """The state of one share-partition. `updates` are not merged into `batches` yet."""
+class StoredState(ReplayedState):
+    """The state of one share-partition, and where it is kept."""
 
-    snapshot_epoch: int
-    state_epoch: int
-    leader_epoch: int
-    start_offset: int
-    complete_count: int
-    create_timestamp: int
-    write_timestamp: int
-    batches: Sequence[StateBatch]
+    _: KW_ONLY
     partition: int
     """Of the state topic."""
     snapshot_at: int
     """The offset of its snapshot in the topic: nothing from there on may be pruned."""
-    updates: list[Sequence[StateBatch]] = field(default_factory=list)
     update_count: int = 0
     update_key: bytes = b""
     """Of the topic's records; made with the first one."""
 
-    def merged(self) -> Sequence[StateBatch]:
-        if self.updates or (self.batches and self.batches[0].first < self.start_offset):
-            self.batches = self.merged_with((), self.start_offset)
-            self.updates = []
-        return self.batches
+    def not_lower(self, start_offset: int, complete_count: int) -> tuple[int, int]:
+        """The start offset and the count of completed records after a write with these.
 
-    def merged_with(self, more: Sequence[StateBatch], start_offset: int) -> Sequence[StateBatch]:
-        """What it would come to, with one more write."""
-        written = [batch for batches in self.updates for batch in batches]
-        return merge([*self.batches, *written, *more], start_offset=start_offset)
-
-    def last_offset(self) -> int:
-        """The last one that anything is said about."""
-        lasts = [batch.last for batches in (self.batches, *self.updates) for batch in batches]
-        return max([self.start_offset - 1, *lasts])
+        A write that was overtaken by a later one does not move the start back. The count is of the records from the
+        start on, so that of the higher start counts.
+        """
+        if start_offset == UNKNOWN or start_offset > self.start_offset:
+            return start_offset, complete_count
+        if start_offset < self.start_offset:
+            return self.start_offset, self.complete_count
+        return start_offset, max(complete_count, self.complete_count)
 
     def apply(self, update: Update) -> None:
-        if update.start_offset != UNKNOWN:
-            if update.start_offset < self.start_offset:
-                self.merged()  # what was below the higher start is gone for good
-            self.start_offset = update.start_offset
-        if update.leader_epoch != UNKNOWN:
-            self.leader_epoch = update.leader_epoch
-        self.complete_count = update.complete_count
-        if update.batches:
-            self.updates.append(update.batches)
+        ReplayedState.apply(self, update)
         self.update_count += 1
+
+
+def _stored(snapshot: Snapshot, partition: int, offset: int) -> StoredState:
+    return StoredState(*snapshot, partition=partition, snapshot_at=offset)
 
 
 class ShareStateStore:
@@ -108,7 +92,8 @@ class ShareStateStore:
         """The same by partition of the state topic."""
         self._by_topic: defaultdict[bytes, dict[ShareKey, StoredState]] = defaultdict(dict)
         """The same by the topic that is shared."""
-        self._updates_max = core.settings.int("share.coordinator.snapshot.update.records.per.snapshot")
+        self._writes = core.metrics.counter("write-total")
+        self._updates_max = core.settings.get_int("share.coordinator.snapshot.update.records.per.snapshot")
         core.topics.on_deleted.append(self._note_topic_deleted)
         self.pruning = Pruning(core, self)
 
@@ -133,12 +118,12 @@ class ShareStateStore:
         if decoded is None:
             return
         key, body = decoded
-        if body is None:
+        known = self._states.get(key)
+        state = replay(known, body, lambda snapshot: _stored(snapshot, partition, offset))
+        if state is None:
             self._drop(key)
-        elif isinstance(body, Snapshot):
-            self._keep(key, self._from_snapshot(key, body, partition, offset))
-        elif key in self._states:
-            self._states[key].apply(body)
+        elif state is not known:
+            self._keep(key, state)
 
     def _mend(self) -> None:
         """After a crash: forgets topics that went meanwhile, and what is said of records that a log has lost.
@@ -176,21 +161,6 @@ class ShareStateStore:
             snapshot._replace(
                 start_offset=min(state.start_offset, end_offset), complete_count=settled, batches=kept
             ),
-        )
-
-    @staticmethod
-    def _from_snapshot(key: ShareKey, snapshot: Snapshot, partition: int, offset: int) -> StoredState:
-        return StoredState(
-            snapshot_epoch=snapshot.snapshot_epoch,
-            state_epoch=snapshot.state_epoch,
-            leader_epoch=snapshot.leader_epoch,
-            start_offset=snapshot.start_offset,
-            complete_count=snapshot.complete_count,
-            create_timestamp=snapshot.create_timestamp,
-            write_timestamp=snapshot.write_timestamp,
-            batches=list(snapshot.batches),
-            partition=partition,
-            snapshot_at=offset,
         )
 
     def prune(self) -> None:
@@ -250,7 +220,7 @@ class ShareStateStore:
                 records = [(snapshot_key(key), value) for key in some]
                 self._core.append_internal(STATE_TOPIC, index, records)
                 for at, key in enumerate(some, offset):
-                    self._keep(key, self._from_snapshot(key, snapshot, index, at))
+                    self._keep(key, _stored(snapshot, index, at))
 
     def _first_snapshot(self, snapshot_epoch: int, state_epoch: int, start_offset: int) -> Snapshot:
         now_ms = self._core.clock.wall_ms()
@@ -287,14 +257,22 @@ class ShareStateStore:
         start_offset: int,
         complete_count: int,
         batches: Sequence[StateBatch],
+        may_be_late: bool = False,
     ) -> Later[None]:
-        """In the topic when this returns; the Later resolves when it is durable too."""
-        self._core.metrics.count("write-total")
+        """In the topic when this returns; the Later resolves when it is durable too.
+
+        `may_be_late`: it comes over the network, and a later one may have overtaken it. The leader here writes in
+        order: where it moves the start back (another reset policy) or counts less (a restart has forgotten what was
+        never written down), it means it.
+        """
+        self._writes.value += 1
         self._require_partition(key)
         state = self._require(key, NOT_INITIALISED_WRITE)
         self._check_leader_epoch(state, leader_epoch)
         if state_epoch != UNKNOWN and state_epoch < state.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
+        if may_be_late:
+            start_offset, complete_count = state.not_lower(start_offset, complete_count)
         update = Update(state.snapshot_epoch, leader_epoch, start_offset, complete_count, batches)
         if state.update_count >= self._updates_max:
             try:
@@ -356,7 +334,7 @@ class ShareStateStore:
         written = self._core.append_internal(
             STATE_TOPIC, index, [(snapshot_key(key), encode_snapshot(snapshot))]
         )
-        self._keep(key, self._from_snapshot(key, snapshot, index, offset))
+        self._keep(key, _stored(snapshot, index, offset))
         return written
 
     def _place(self, key: ShareKey) -> "tuple[Topic, int]":

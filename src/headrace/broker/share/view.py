@@ -4,14 +4,15 @@ A window may be in a hundred thousand pieces. `gather_views` only copies them, o
 everybody waits for it; `finish_views` makes the view of that, on any thread.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.groups.share import ShareGroup
+from headrace.broker.share.holds import Hold
 from headrace.broker.share.loaded import LoadedPartition
 from headrace.share.changes import StateBatch
-from headrace.share.view import SharePartitionState, live_runs, written_runs
+from headrace.share.view import SharePartitionState, StateRun, live_runs, written_runs
 from headrace.share.window import RangeView
 from headrace.wire.ids import uuid_text
 from headrace.wire.share_state import ShareKey
@@ -32,6 +33,45 @@ class GatheredState(NamedTuple):
     """Of a window that is being served; else what is stored counts."""
     stored: tuple[StateBatch, ...]
     now_ms: int
+    lock_ms: int = 0
+    renewed: Mapping[int, Hold] = {}
+
+
+class WindowFigures(NamedTuple):
+    """What is to be watched of a share-partition that is being served. Cheap, whatever the window holds."""
+
+    group_id: str
+    topic: str
+    partition: int
+    start_offset: int
+    in_flight: int
+    window_max: int
+    near_limit: int
+    """Records that wait for their last delivery."""
+    lag: int
+    """Records of the log that are not settled; also before the first acknowledgement is written down."""
+
+
+def gather_figures(core: "BrokerCore") -> list[WindowFigures]:
+    return [
+        WindowFigures(
+            loaded.key.group_id,
+            loaded.partition.topic.name,
+            loaded.partition.index,
+            loaded.engine.start_offset,
+            loaded.engine.window_size,
+            loaded.limits().window_max,
+            loaded.engine.near_limit(loaded.limits()),
+            _lag(loaded),
+        )
+        for loaded in core.share_leader.loaded_everywhere()
+        if not loaded.is_fenced
+    ]
+
+
+def _lag(loaded: LoadedPartition) -> int:
+    unsettled = loaded.partition.log.end_offset - loaded.engine.start_offset
+    return max(0, unsettled - loaded.engine.delivery_complete_count)
 
 
 def group_view(core: "BrokerCore", group_id: str) -> dict[tuple[str, int], SharePartitionState]:
@@ -41,13 +81,26 @@ def group_view(core: "BrokerCore", group_id: str) -> dict[tuple[str, int], Share
 
 def finish_views(gathered: Iterable[GatheredState]) -> dict[tuple[str, int], SharePartitionState]:
     views = {}
-    for view, ranges, stored, now_ms in gathered:
-        runs = written_runs(stored) if ranges is None else live_runs(ranges, now_ms=now_ms)
+    for view, ranges, stored, now_ms, lock_ms, renewed in gathered:
+        runs = written_runs(stored)
+        if ranges is not None:
+            runs = tuple(
+                _with_hold(run, now_ms, lock_ms, renewed) for run in live_runs(ranges, now_ms=now_ms)
+            )
         next_offset = view.next_offset
         if ranges is None:
             next_offset = runs[-1].last + 1 if runs else view.start_offset
         views[view.topic, view.partition] = replace(view, runs=runs, next_offset=next_offset)
     return dict(sorted(views.items()))
+
+
+def _with_hold(run: StateRun, now_ms: int, lock_ms: int, renewed: Mapping[int, Hold]) -> StateRun:
+    if run.holder is None or run.lock_ms_left is None:
+        return run
+    known = renewed.get(run.first)
+    if known is not None and known[:2] == (run.holder, run.delivery_count):
+        return replace(run, held_ms=max(0, now_ms - known.since_ms), renewals=known.renewals)
+    return replace(run, held_ms=max(0, lock_ms - run.lock_ms_left), renewals=0)
 
 
 def gather_views(core: "BrokerCore", group_id: str) -> list[GatheredState]:
@@ -100,5 +153,8 @@ def _gather(
         log_end_offset=partition.log.end_offset,
         is_live=True,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
+        full_since=None if loaded is None else loaded.holds.full_since_ms,
     )
-    return GatheredState(view, ranges, batches, core.clock.monotonic_ms())
+    lock_ms = core.settings.group_int(key.group_id, "share.record.lock.duration.ms")
+    renewed = {} if loaded is None else dict(loaded.holds.renewed)
+    return GatheredState(view, ranges, batches, core.clock.monotonic_ms(), lock_ms, renewed)

@@ -19,17 +19,18 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.broker.errors import journal_error
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later, resolved
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
 from headrace.broker.transactions.ending import RETRY_MS, Ending, partition_at, write_marker
 from headrace.broker.transactions.journal import TOPIC, UnknownRecord
-from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, TransactionMetadata
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TransactionMetadata
 from headrace.broker.transactions.producer_ids import ProducerIds
 from headrace.broker.transactions.states import PREPARED, TransactionState
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.ids import partition_for
+from headrace.wire.ids import TopicAndPartition, partition_for
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -40,12 +41,6 @@ logger = logging.getLogger("headrace.transactions")
 
 TOMBSTONES_MAX = 500
 """In one batch of the journal."""
-_AS_COORDINATOR = {
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.KAFKA_STORAGE_ERROR: ErrorCode.NOT_COORDINATOR,
-    ErrorCode.MESSAGE_TOO_LARGE: ErrorCode.UNKNOWN_SERVER_ERROR,
-}
-"""What the journal's refusal means to a client of the coordinator, as in Kafka."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -170,7 +165,7 @@ class TransactionCoordinator:
         """The producer's identity; None when its open transaction is being aborted first and it has to ask again."""
         if not transactional_id:
             raise KafkaError(ErrorCode.INVALID_REQUEST)
-        if not 0 < timeout_ms <= self._core.settings.int("transaction.max.timeout.ms"):
+        if not 0 < timeout_ms <= self._core.settings.get_int("transaction.max.timeout.ms"):
             raise KafkaError(ErrorCode.INVALID_TRANSACTION_TIMEOUT)
         self._core.journals.require(TOPIC, transactional_id)
         now_ms = self._core.clock.wall_ms()
@@ -191,7 +186,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         producer: ProducerIdentity,
-        partitions: Collection[TopicPartition],
+        partitions: Collection[TopicAndPartition],
         *,
         client_version: int,
     ) -> Later[None]:
@@ -203,8 +198,11 @@ class TransactionCoordinator:
         return resolved(None) if changed is transaction else self._change(changed)
 
     def missing(
-        self, transactional_id: str | None, producer: ProducerIdentity, partitions: Collection[TopicPartition]
-    ) -> list[TopicPartition]:
+        self,
+        transactional_id: str | None,
+        producer: ProducerIdentity,
+        partitions: Collection[TopicAndPartition],
+    ) -> list[TopicAndPartition]:
         """Which of the partitions are not in the producer's open transaction."""
         return machine.missing(self._require(transactional_id), *producer, partitions)
 
@@ -213,7 +211,7 @@ class TransactionCoordinator:
         transactional_id: str | None,
         producer_id: int,
         producer_epoch: int,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[TopicAndPartition],
         *,
         may_add: bool,
         knows_abortable: bool = True,
@@ -223,7 +221,7 @@ class TransactionCoordinator:
         The Later resolves when the addition is durable; an answer that promises durability waits for it too.
         `knows_abortable` is for v11 and later: older clients are told INVALID_TXN_STATE.
         """
-        if not may_add and not self._core.settings.bool("transaction.partition.verification.enable"):
+        if not may_add and not self._core.settings.get_bool("transaction.partition.verification.enable"):
             return resolved(None)
         producer = ProducerIdentity(producer_id, producer_epoch)
         try:
@@ -244,7 +242,7 @@ class TransactionCoordinator:
         self,
         transactional_id: str | None,
         producer: ProducerIdentity,
-        partitions: Sequence[TopicPartition],
+        partitions: Sequence[TopicAndPartition],
         *,
         may_add: bool,
         knows_abortable: bool,
@@ -300,7 +298,7 @@ class TransactionCoordinator:
         try:
             return self._core.append_internal(TOPIC, partition, records)
         except KafkaError as error:
-            raise KafkaError(_AS_COORDINATOR.get(error.code, error.code), error.message) from error
+            raise journal_error(error) from error
 
     def _partition_of(self, transactional_id: str) -> int:
         return partition_for(transactional_id, len(self._core.topics.internal(TOPIC).partitions))
@@ -367,14 +365,16 @@ class TransactionCoordinator:
         return durable
 
     def _schedule_sweep(self) -> None:
-        interval_ms = self._core.settings.int("transaction.remove.expired.transaction.cleanup.interval.ms")
+        interval_ms = self._core.settings.get_int(
+            "transaction.remove.expired.transaction.cleanup.interval.ms"
+        )
         self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._sweep)
 
     def _sweep(self) -> None:
         """Forgets the transactional ids that nobody used for long."""
         self._schedule_sweep()
         now_ms = self._core.expiry_clock.wall_ms()
-        expiration_ms = self._core.settings.int("transactional.id.expiration.ms")
+        expiration_ms = self._core.settings.get_int("transactional.id.expiration.ms")
         expired: dict[int, list[TransactionMetadata]] = defaultdict(list)
         for transaction in self:
             if machine.is_expired(transaction, expiration_ms=expiration_ms, now_ms=now_ms):

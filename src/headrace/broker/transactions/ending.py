@@ -10,8 +10,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.later import Later
-from headrace.broker.transactions.machine import TopicPartition, TransactionMetadata
+from headrace.broker.transactions.machine import TransactionMetadata
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
@@ -28,7 +29,7 @@ _PAST = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FEN
 """The partition has seen a later producer or coordinator: whatever this marker would end is over there."""
 
 
-def partition_at(core: "BrokerCore", place: TopicPartition) -> "Partition | None":
+def partition_at(core: "BrokerCore", place: TopicAndPartition) -> "Partition | None":
     name, index = place
     topic = core.topics.get(name)
     return topic.partitions[index] if topic is not None and 0 <= index < len(topic.partitions) else None
@@ -68,7 +69,7 @@ class Ending:
         complete: Callable[[TransactionMetadata], Later[None]],
     ) -> None:
         self.prepared = prepared
-        self.remaining: set[TopicPartition] = set(prepared.partitions)
+        self.remaining: set[TopicAndPartition] = set(prepared.partitions)
         self.answerable: Later[None] = Later()
         """The client may be told: every marker is durable, or the decision is and the disk refuses the rest for now."""
         self._core = core
@@ -105,7 +106,7 @@ class Ending:
             return
         self._core.durable(self._logs).then(lambda _: self._finish())
 
-    def _mark(self, place: TopicPartition) -> None:
+    def _mark(self, place: TopicAndPartition) -> None:
         partition = partition_at(self._core, place)
         if partition is None:
             return  # deleted while the transaction was open: nobody can read it any more
@@ -134,7 +135,7 @@ class Ending:
         self._is_completed = True
         complete.then(self.answerable.resolve)
 
-    def _is_damaged(self, place: TopicPartition) -> bool:
+    def _is_damaged(self, place: TopicAndPartition) -> bool:
         partition = partition_at(self._core, place)
         return partition is not None and partition.log.damage is not None
 

@@ -28,6 +28,7 @@ from headrace.broker.transactions.states import (
     TransactionVerdict,
 )
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 
 NO_PRODUCER_ID = -1
 NO_EPOCH = -1
@@ -37,7 +38,6 @@ EPOCH_LAST = EPOCH_MAX - 1
 BUMPS_EPOCH = 2
 """The first transaction.version in which every end moves the epoch."""
 
-TopicPartition = tuple[str, int]
 DrawProducerId = Callable[[], int]
 
 
@@ -56,7 +56,7 @@ class TransactionMetadata:
     state: TransactionState
     update_ms: int
     start_ms: int = -1
-    partitions: frozenset[TopicPartition] = frozenset()
+    partitions: frozenset[TopicAndPartition] = frozenset()
     client_version: int = 0
     """transaction.version of the client that last moved the transaction."""
     previous_producer_id: int = NO_PRODUCER_ID
@@ -145,7 +145,7 @@ def add(
     transaction: TransactionMetadata,
     producer_id: int,
     producer_epoch: int,
-    partitions: Iterable[TopicPartition],
+    partitions: Iterable[TopicAndPartition],
     *,
     client_version: int,
     now_ms: int,
@@ -170,8 +170,8 @@ def missing(
     transaction: TransactionMetadata,
     producer_id: int,
     producer_epoch: int,
-    partitions: Iterable[TopicPartition],
-) -> list[TopicPartition]:
+    partitions: Iterable[TopicAndPartition],
+) -> list[TopicAndPartition]:
     """Which of the partitions are not in the producer's transaction."""
     _require_producer(transaction, producer_id, producer_epoch)
     if transaction.state in PREPARED:

@@ -15,8 +15,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.transactions import machine
-from headrace.broker.transactions.machine import BUMPS_EPOCH, TopicPartition, TransactionMetadata
+from headrace.broker.transactions.machine import BUMPS_EPOCH, TransactionMetadata
 from headrace.broker.transactions.states import PREPARED
+from headrace.wire.ids import TopicAndPartition
 
 if TYPE_CHECKING:
     from headrace.broker.topics import Partition, Topics
@@ -33,7 +34,7 @@ class Open(NamedTuple):
     coordinator_epoch: int
 
     @property
-    def place(self) -> TopicPartition:
+    def place(self) -> TopicAndPartition:
         return self.partition.topic.name, self.partition.index
 
 

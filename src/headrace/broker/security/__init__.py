@@ -1,0 +1,1 @@
+"""Who is talking to the broker, and what they may do."""
