@@ -82,6 +82,10 @@ __all__ = [
 ]
 
 
+def __dir__() -> list[str]:
+    return __all__
+
+
 def __getattr__(name: str) -> Any:
     """Public names are imported when first used: `import headrace` stays fast, whatever of it you need."""
     home = _HOMES.get(name)

@@ -13,7 +13,7 @@ import asyncio
 import os
 import warnings
 import weakref
-from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,9 +25,11 @@ from headrace.client.consumption import (
     Consumption,
     LostCallback,
 )
+from headrace.client.core.acknowledgements import Settled
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.deserializing import Deserializer
 from headrace.client.errors import IllegalStateError, WakeupError
+from headrace.client.identity import with_process_name
 from headrace.client.member import AsyncShareMember, now_ms
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
@@ -42,7 +44,8 @@ class AsyncShareConsumer:
     (topic, field, headers) if they take a second argument; one that raises makes `poll`
     raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
     `on_deserialization_error`. `on_lost(deliveries, error)` hears of handed-out records whose lock is gone.
-    `member_id` takes the place of a member that died without leaving.
+    `member_id` takes the place of a member that died without leaving. With `tells_at_once` the acknowledgement commit
+    callback is called by the loop as soon as a broker has answered, not inside the next call.
     """
 
     def __init__(
@@ -55,9 +58,10 @@ class AsyncShareConsumer:
         on_deserialization_error: AcknowledgeType = AcknowledgeType.RELEASE,
         on_lost: LostCallback | None = None,
         member_id: str | None = None,
+        tells_at_once: bool = False,
         **keywords: Any,
     ) -> None:
-        self.settings = ShareSettings.parse(settings, **keywords)
+        self.settings = with_process_name(ShareSettings.parse(settings, **keywords))
         load_reader()
         self._member = member = AsyncShareMember(self.settings, member_id=member_id)
         self._consumption = Consumption(
@@ -71,7 +75,8 @@ class AsyncShareConsumer:
             wake=member.send_soon,
             look=member.pump_soon,
         )
-        member.listen(self._consumption.settled, self._consumption.lost)
+        settled = self._consumption.settled
+        member.listen(_telling(self._consumption) if tells_at_once else settled, self._consumption.lost)
         # The same method without a call in between, which every record would pay for.
         self.acknowledge = self._consumption.acknowledge  # type: ignore[method-assign]
         self._topics: frozenset[str] = frozenset()
@@ -346,7 +351,7 @@ class AsyncShareConsumer:
 
     def _raise_trouble(self) -> None:
         self._raise_wakeup()
-        self._member.raise_trouble()
+        self._member.raise_pending_error()
 
     def _raise_wakeup(self) -> None:
         if self._is_woken:
@@ -389,6 +394,16 @@ class AsyncShareConsumer:
                 "this consumer belongs to the event loop it was started on, and was called from another one or from a "
                 "thread; make a consumer for each loop. From threads only the methods of deliveries may be called."
             )
+
+
+def _telling(consumption: Consumption) -> Callable[[Sequence[Settled]], None]:
+    """Notes answers, and tells the callback in the next turn of the loop."""
+
+    def settled(answers: Sequence[Settled]) -> None:
+        consumption.settled(answers)
+        asyncio.get_running_loop().call_soon(consumption.run_callbacks)
+
+    return settled
 
 
 def _dropped(member: AsyncShareMember, pid: int) -> None:

@@ -7,24 +7,21 @@ that forgets `close` still ends.
 
 import asyncio
 import contextlib
+import inspect
+import logging
 import os
 import sys
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
-from types import ModuleType
+from concurrent.futures import CancelledError, Future
 from typing import Any, TypeVar
 
+from headrace.base.loops import new_event_loop
 from headrace.client.errors import IllegalStateError
 
-# Here and not where it is needed: it cannot be imported any more when the main thread has ended.
-uvloop: ModuleType | None
-try:
-    import uvloop
-except ImportError:
-    uvloop = None
-
+logger = logging.getLogger("headrace.client")
 T = TypeVar("T")
+CLOSED = "this client is closed; make a new one"
 STOP_S_MAX = 5.0
 WAKE_S = 0.1 if sys.platform == "win32" else 0.5
 """The main thread's longest wait in one piece. On Windows it hears Ctrl+C only between two waits. Elsewhere the wait
@@ -34,13 +31,19 @@ itself ends, but for a signal that comes in the moment before it begins: Python 
 class BackgroundLoop:
     """A running loop. `loop` is for `call_soon_threadsafe` and the like; it is not to be stopped from outside."""
 
-    def __init__(self, name: str = "headrace-client") -> None:
-        self.loop = _new_loop()
+    def __init__(
+        self,
+        name: str = "headrace-client",
+        make_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
+    ) -> None:
+        self.loop = make_loop()
         self._pid = os.getpid()
         self._is_closed = False
         self._has_ended = False
         """Set by the thread itself: Thread.is_alive says so of a running thread, too, once an exception from a signal
         handler has interrupted it."""
+        self._waiting: set[Future[Any]] = set()
+        """A loop that ends drops the calls that it has not begun, and nobody else would end the wait for them."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -51,12 +54,16 @@ class BackgroundLoop:
         except BaseException:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        future = self.submit(coroutine)
         try:
             return wait(future, timeout)
-        except BaseException:
+        except BaseException as error:
             if not future.done():
                 future.cancel()
+            if isinstance(error, CancelledError) and self._has_ended:
+                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+                    coroutine.close()
+                raise IllegalStateError(CLOSED) from None
             raise
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
@@ -65,8 +72,17 @@ class BackgroundLoop:
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Runs a coroutine without waiting for it."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        """Runs a coroutine without waiting for it. The future is cancelled if the loop ends first."""
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        except RuntimeError:  # the loop was closed in this moment
+            coroutine.close()
+            raise IllegalStateError(CLOSED) from None
+        self._waiting.add(future)
+        future.add_done_callback(self._waiting.discard)
+        if self._has_ended:
+            self._give_up()
+        return future
 
     def stop(self) -> None:
         """`close` without waiting for the thread's end."""
@@ -101,7 +117,7 @@ class BackgroundLoop:
     def require_usable(self) -> None:
         self.require_own_process()
         if self._is_closed or self._has_ended:
-            raise IllegalStateError("this client is closed; make a new one")
+            raise IllegalStateError(CLOSED)
         if self.is_this_thread:
             raise IllegalStateError(
                 "a client without asyncio was called from its own callback; use its asyncio twin there"
@@ -110,7 +126,7 @@ class BackgroundLoop:
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
+            self._run_until_stopped()
         finally:
             for task in asyncio.all_tasks(self.loop):
                 task.cancel()
@@ -118,6 +134,22 @@ class BackgroundLoop:
                 self.loop.run_until_complete(_gather_tasks(self.loop))
             self._has_ended = True
             self.loop.close()
+            self._give_up()
+
+    def _run_until_stopped(self) -> None:
+        """SystemExit and KeyboardInterrupt pass through an event loop. Raised on this thread, they end no program: they
+        would only leave every call to this client without a result."""
+        while True:
+            try:
+                self.loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                logger.exception("a callback on the thread of a client tried to end it; the thread continues")
+            else:
+                return
+
+    def _give_up(self) -> None:
+        for future in tuple(self._waiting):
+            future.cancel()
 
 
 async def _gather_tasks(loop: asyncio.AbstractEventLoop) -> None:
@@ -138,7 +170,3 @@ def wait(future: "Future[T]", timeout: float | None) -> T:
         waited += slice_s
         if future.done() or (timeout is not None and waited >= timeout):
             return future.result(0)
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    return asyncio.new_event_loop() if uvloop is None else uvloop.new_event_loop()

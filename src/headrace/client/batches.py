@@ -86,7 +86,10 @@ class DeliveryBatch:
         if hasattr(mask, "__arrow_c_stream__"):
             mask = pa.chunked_array(mask)
         elif not isinstance(mask, (pa.Array, pa.ChunkedArray)):
-            mask = pa.array(mask, from_pandas=True)
+            try:
+                mask = pa.array(mask, from_pandas=True)
+            except (TypeError, pa.ArrowInvalid) as error:
+                raise TypeError(f"the mask is {mask!r}; give booleans, one for each row") from error
         if isinstance(mask, pa.ChunkedArray):
             mask = mask.combine_chunks()
         if len(mask) != len(self):

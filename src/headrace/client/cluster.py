@@ -12,12 +12,14 @@ for at most once per retry.backoff.ms. When no known broker answers, the bootstr
 import asyncio
 import contextlib
 import logging
+import math
 import random
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, Self
 
-from headrace.client.connection import Connection
+from headrace.base.backoff import RetryBackoff
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import (
     AuthenticationError,
     IllegalStateError,
@@ -26,6 +28,7 @@ from headrace.client.errors import (
 )
 from headrace.client.links import Lane, Links
 from headrace.client.settings import Address, ClientSettings
+from headrace.wire.error_groups import COORDINATOR_PASSING
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID, Message
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
@@ -43,12 +46,7 @@ METADATA_TRIES = 3
 HANG_UPS_MAX = 3
 """A broker that stops may hang up once; one that does it again and again expects another security.protocol."""
 _TICK_S_MAX = 30.0
-_COORDINATOR_MAY_COME = (
-    ErrorCode.COORDINATOR_NOT_AVAILABLE,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-    ErrorCode.NOT_COORDINATOR,
-    ErrorCode.REQUEST_TIMED_OUT,
-)
+_COORDINATOR_MAY_COME = COORDINATOR_PASSING | {ErrorCode.REQUEST_TIMED_OUT}
 
 
 class Node(NamedTuple):
@@ -62,7 +60,7 @@ class Node(NamedTuple):
         return Address(self.host, self.port)
 
 
-class Partition(NamedTuple):
+class PartitionMetadata(NamedTuple):
     """A partition and its leader; `leader_id` is -1 while there is none."""
 
     partition: int
@@ -73,11 +71,11 @@ class Partition(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicMetadata:
     name: str
     topic_id: bytes
     is_internal: bool = False
-    partitions: dict[int, Partition] = field(default_factory=dict)
+    partitions: dict[int, PartitionMetadata] = field(default_factory=dict)
 
 
 class _Endpoint(Protocol):
@@ -98,7 +96,7 @@ class Cluster:
         self.controller_id = NO_LEADER
         self.nodes: dict[int, Node] = {}
         self.topic_errors: dict[str, int] = {}
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicMetadata] = {}
         self._names: dict[bytes, str] = {}
         self._wanted: set[str] = set()
         self._coordinators: dict[tuple[int, str], int] = {}
@@ -134,7 +132,8 @@ class Cluster:
                 except (AuthenticationError, UnsupportedVersionError):
                     raise
                 except KafkaError as error:
-                    hang_ups += getattr(error, "hung_up", False)
+                    # A broker that is killed hangs up, too, but it is away then: only hang-ups in a row count.
+                    hang_ups = hang_ups + 1 if getattr(error, "hung_up", False) else 0
                     if hang_ups >= HANG_UPS_MAX:
                         raise
                     if _now() >= deadline:
@@ -161,7 +160,7 @@ class Cluster:
         self._is_closed = True
         self._links.abandon()
 
-    async def connection(self, node_id: int) -> Connection:
+    async def connection(self, node_id: int) -> BrokerConnection:
         """The connection to a broker for fetches, opened if need be; BrokerNotAvailableError when it cannot be.
 
         While the broker is away this waits out the back-off first, so a caller that tries for ever does not spin.
@@ -169,16 +168,16 @@ class Cluster:
         """
         return await self._connection(node_id, Lane.FETCHES)
 
-    async def question_connection(self, node_id: int) -> Connection:
+    async def question_connection(self, node_id: int) -> BrokerConnection:
         """The same for everything that is no fetch, as `send` uses it."""
         return await self._connection(node_id, Lane.QUESTIONS)
 
-    def open_connection(self, node_id: int) -> Connection | None:
+    def open_connection(self, node_id: int) -> BrokerConnection | None:
         """`question_connection` if it is there and may be written to at once, else None."""
         node = self.nodes.get(node_id)
         return None if node is None else self._links.open_connection(node.address)
 
-    async def _connection(self, node_id: int, lane: Lane) -> Connection:
+    async def _connection(self, node_id: int, lane: Lane) -> BrokerConnection:
         if self._is_closed:
             raise IllegalStateError("this client is closed; make a new one")
         if node_id == ANY:
@@ -203,11 +202,11 @@ class Cluster:
         connection = await self._connection(node_id, Lane.QUESTIONS)
         return await connection.send(request, version=version, version_max=version_max, timeout_ms=timeout_ms)
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicMetadata | None:
         """What the last metadata said of a topic, or None: see `topic_errors`, or `refresh([name])` first."""
         return self._topics.get(name)
 
-    def topic_by_id(self, topic_id: bytes) -> Topic | None:
+    def topic_by_id(self, topic_id: bytes) -> TopicMetadata | None:
         return self._topics.get(self._names.get(topic_id, ""))
 
     def forget_topics(self, names: Iterable[str]) -> None:
@@ -287,7 +286,7 @@ class Cluster:
         if known is not None:
             return known
         deadline = _now() + self.settings.default_api_timeout_ms / 1000
-        tries = 0
+        retry = retry_backoff(self.settings, deadline)
         while True:
             request = FindCoordinatorRequest(key_type=key_type, coordinator_keys=[key])
             response: FindCoordinatorResponse = await self.send(ANY, request)
@@ -296,17 +295,16 @@ class Cluster:
                 self.nodes.setdefault(found.node_id, Node(found.node_id, found.host, found.port))
                 self._coordinators[key_type, key] = found.node_id
                 return found.node_id
-            wait_s = self._backoff_s(tries)
-            if found.error_code not in _COORDINATOR_MAY_COME or _now() + wait_s > deadline:
+            wait_s = retry.wait_s(_now())
+            if found.error_code not in _COORDINATOR_MAY_COME or wait_s is None:
                 kind = "group" if key_type == GROUP_COORDINATOR else "transactional id"
                 raise error_for(found.error_code, found.error_message, about=f"{kind} {key!r}")
-            tries += 1
             await asyncio.sleep(wait_s)
 
     def forget_coordinator(self, key: str, key_type: int = GROUP_COORDINATOR) -> None:
         self._coordinators.pop((key_type, key), None)
 
-    async def _any_connection(self) -> Connection:
+    async def _any_connection(self) -> BrokerConnection:
         open_now = self._links.least_busy(node.address for node in self.nodes.values())
         if open_now is not None:
             return open_now
@@ -387,7 +385,7 @@ class Cluster:
             return
         self.topic_errors.pop(name, None)
         known = self._topics.get(name)
-        old: Mapping[int, Partition] = {}
+        old: Mapping[int, PartitionMetadata] = {}
         if known is not None and known.topic_id == answer.topic_id:
             old = known.partitions
         elif known is not None:
@@ -398,10 +396,10 @@ class Cluster:
             if index in old and 0 <= epoch < old[index].leader_epoch:
                 partitions[index] = old[index]  # this broker has not heard of the election yet
             else:
-                partitions[index] = Partition(
+                partitions[index] = PartitionMetadata(
                     index, each.leader_id, epoch, tuple(each.replica_nodes), tuple(each.isr_nodes)
                 )
-        self._topics[name] = Topic(name, answer.topic_id, answer.is_internal, partitions)
+        self._topics[name] = TopicMetadata(name, answer.topic_id, answer.is_internal, partitions)
         if answer.topic_id != ZERO_UUID:
             self._names[answer.topic_id] = name
 
@@ -423,11 +421,6 @@ class Cluster:
             if idle_ms >= 0:
                 self._links.close_idle(idle_ms / 1000)
 
-    def _backoff_s(self, tries: int) -> float:
-        settings = self.settings
-        wait_ms = min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(tries, 30))
-        return wait_ms * random.uniform(0.8, 1.2) / 1000
-
     def _unreachable(self, last: KafkaError) -> KafkaError:
         addresses = ", ".join(str(address) for address in self.settings.bootstrap_servers)
         seconds = self.settings.default_api_timeout_ms / 1000
@@ -440,3 +433,9 @@ class Cluster:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def retry_backoff(settings: ClientSettings, deadline_s: float = math.inf) -> RetryBackoff:
+    """The waits of one call between its tries; the deadline is a time of the event loop."""
+    first_ms, most_ms = settings.retry_backoff_ms, settings.retry_backoff_max_ms
+    return RetryBackoff(first_ms, most_ms, random.random, deadline_s=deadline_s)

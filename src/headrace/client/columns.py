@@ -13,7 +13,6 @@ from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.wire.batches import BatchHeader, Buffer
 from headrace.wire.fields import Fields, Parts, find_fields, load_numpy
@@ -472,6 +471,8 @@ def _micros(millis: pa.Array) -> pa.Array:
     try:
         return millis.view(_MILLIS).cast(_MICROS)
     except pa.ArrowInvalid:
+        import pyarrow.compute as pc  # costs more than the rest of this module, and is hardly ever needed
+
         near = pc.max_element_wise(pc.min_element_wise(millis, _MILLIS_MAX), -_MILLIS_MAX)
         return near.view(_MILLIS).cast(_MICROS)
 

@@ -1,7 +1,7 @@
-"""One connection to one broker: requests out, answers matched to them, in any number at a time.
+"""One connection to one broker: requests out, responses matched to them, in any number at a time.
 
-Theory of operation. `Connection.open` makes the TCP (or TLS) connection, asks for the broker's API versions and logs
-in; after that `send` writes a request and waits for its answer. Answers are cut out of the stream, decoded and
+Theory of operation. `BrokerConnection.open` makes the TCP (or TLS) connection, asks for the broker's API versions and
+logs in; after that `send` writes a request and waits for its response. Responses are cut out of the stream, decoded and
 handed over inside the transport's callback: no task, no queue and no stream lies between the socket and the caller.
 
 A connection ends once and for good: when either side closes it, when an answer is late (what comes behind it would
@@ -29,7 +29,7 @@ from headrace.client.errors import (
 )
 from headrace.client.incoming import IncomingFrames
 from headrace.client.security import authenticate, explain_tls
-from headrace.client.settings import Address, ClientSettings, SecurityProtocol
+from headrace.client.settings import Address, ClientSettings
 from headrace.client.usual import READERS, KeptFrames, UsualReader
 from headrace.version import __version__
 from headrace.wire.apis import (
@@ -45,6 +45,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+from headrace.wire.security import SecurityProtocol
 
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
@@ -63,7 +64,7 @@ OnDone = Callable[[Any, KafkaError | None], None]
 """Hears the response, or why there is none."""
 
 
-class _Waiting(NamedTuple):
+class _SentRequest(NamedTuple):
     """A request that has been written and not been answered. Either `answer` or `on_done` is to hear of it."""
 
     api_key: int
@@ -76,7 +77,7 @@ class _Waiting(NamedTuple):
     """Tried before the codec."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class BrokerConnection(asyncio.BufferedProtocol):
     """An open connection. `versions` holds the broker's lowest and highest version of each API."""
 
     def __init__(self, address: Address, settings: ClientSettings) -> None:
@@ -84,13 +85,13 @@ class Connection(asyncio.BufferedProtocol):
         self.versions: dict[int, tuple[int, int]] = {API_VERSIONS: (0, 0)}
         self.features: dict[str, int] = {}
         """The cluster's finalized features and their levels."""
-        self.on_closed: Callable[[Connection], None] | None = None
+        self.on_closed: Callable[[BrokerConnection], None] | None = None
         self.last_used: float = 0.0
         self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._incoming = IncomingFrames(settings.receive_message_max_bytes)
-        self._waiting: dict[int, _Waiting] = {}
+        self._waiting: dict[int, _SentRequest] = {}
         self._timer: asyncio.TimerHandle | None = None
         """One for all that waits: answers that come in time cost no timer."""
         self._timer_due = 0.0
@@ -108,7 +109,7 @@ class Connection(asyncio.BufferedProtocol):
     @classmethod
     async def open(
         cls, address: Address, settings: ClientSettings, *, tls: ssl.SSLContext | None = None
-    ) -> "Connection":
+    ) -> "BrokerConnection":
         """A connection that is ready for use: TLS agreed on, versions known, logged in.
 
         BrokerNotAvailableError when there is no broker to be reached, AuthenticationError when it does not let us in.
@@ -249,7 +250,7 @@ class Connection(asyncio.BufferedProtocol):
         due = now + timeout_ms / 1000
         api_key = request.API_KEY
         read_usual = READERS.get((api_key, version)) if is_short else None
-        self._waiting[correlation_id] = _Waiting(
+        self._waiting[correlation_id] = _SentRequest(
             api_key, version, answer, on_done, due, timeout_ms, read_usual
         )
         if self._timer is None or due < self._timer_due:
@@ -369,7 +370,7 @@ class Connection(asyncio.BufferedProtocol):
         self._fail(first, error)
         self._end(self._lost(f"it was closed because {name} was not answered {within}"))
 
-    def _fail(self, waiting: _Waiting, error: KafkaError) -> None:
+    def _fail(self, waiting: _SentRequest, error: KafkaError) -> None:
         """Soon: whoever hears of it may use the connection that is just being ended."""
         if waiting.on_done is not None:
             self._loop.call_soon(waiting.on_done, None, error)

@@ -10,6 +10,7 @@ partition, behind it, by small records of ours (header `headrace.redrive`), so n
 
     claim   before anything is sent: these offsets are mine. Of two who want a letter, the first claim in the log wins
     done    they are in their topic again
+    discarded  nobody wants anything more of them
     undone  they are not, and the claim is given back (their record is gone, or the topic refused it)
 
 So a letter is never sent twice. Who dies between claim and done leaves letters CLAIMED, which means "perhaps sent";
@@ -22,12 +23,13 @@ import asyncio
 import hashlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 from uuid import uuid4
 
+from headrace.base.ranges import consecutive
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     OffsetOutOfRangeError,
@@ -36,25 +38,33 @@ from headrace.client.errors import (
     UnknownTopicOrPartitionError,
     error_for,
 )
-from headrace.client.plain_fetch import EARLIEST, LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.settings import ProducerSettings
+from headrace.wire.dead_letter import (
+    ATTEMPTS,
+    MESSAGE_ID,
+    READ_BYTES,
+    header_number,
+    header_texts,
+    own_headers,
+    read_facts,
+)
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.records import NewRecord, Record, read_records
 
-KAFKA_PREFIX = "__dlq.errors."
-OUR_PREFIX = "headrace.dlq."
 MARK = "headrace.redrive"
 FROM, COUNT = "headrace.redrive.from", "headrace.redrive.count"
 LETTERS_MAX = 10_000
 CHUNK = 200
-BATCH_BYTES_MAX = 512 * 1024
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
 """Above what brokers take, so that they decide (`max.message.bytes`)."""
 UNKNOWN_OUTCOME = (RequestTimeoutError, OutOfOrderSequenceError)
-READ_BYTES = 1 << 20
 
-Place = tuple[str, int]
+LetterPlace = tuple[int, int]
+"""Partition and offset in the dead-letter topic."""
 
 
 class LetterStatus(StrEnum):
@@ -62,6 +72,8 @@ class LetterStatus(StrEnum):
     CLAIMED = "claimed"
     """A redrive began with it and did not say how it ended: it may have been sent."""
     REDRIVEN = "redriven"
+    DISCARDED = "discarded"
+    """Somebody has looked at it and wants nothing more of it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +97,8 @@ class DeadLetter:
     traceback_hash: str | None
     is_copied: bool
     """The letter holds the record's key and value."""
+    attempts: int | None = None
+    """How often a worker ran the task on it."""
 
     @property
     def cause(self) -> str:
@@ -94,7 +108,7 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cause:
+class DeadLetterCause:
     """Why so many letters are here, the most frequent first."""
 
     id: str
@@ -107,6 +121,7 @@ class Cause:
     waiting: int
     claimed: int
     redriven: int
+    discarded: int
     first_timestamp: int
     last_timestamp: int
     source_topics: tuple[str, ...]
@@ -122,7 +137,7 @@ class Listing:
     passed_over: int
     """Older offsets that were not looked at, because there are more than `letters_max`."""
 
-    def causes(self) -> list[Cause]:
+    def causes(self) -> list[DeadLetterCause]:
         groups: dict[str, list[DeadLetter]] = {}
         for letter in self.letters:
             groups.setdefault(letter.cause, []).append(letter)
@@ -136,6 +151,7 @@ class RedriveResult:
     is_dry_run: bool
     chosen: int
     redriven: int = 0
+    discarded: int = 0
     gone: int = 0
     """Neither a copy nor the source topic has the record any more, or the letter does not say where it was from."""
     refused: int = 0
@@ -152,16 +168,18 @@ class RedriveResult:
 
 async def read_dead_letters(cluster: Cluster, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
     """The newest letters of a topic, and what has become of them. Records that are no dead letters are left out."""
-    places = await _places(cluster, topic)
-    starts = await list_offsets(cluster, dict.fromkeys(places, EARLIEST))
-    ends = await list_offsets(cluster, dict.fromkeys(places, LATEST))
+    places = await places_of_topic(cluster, topic)
+    starts = await list_offsets(cluster, dict.fromkeys(places, OffsetSpec.EARLIEST))
+    ends = await list_offsets(cluster, dict.fromkeys(places, OffsetSpec.LATEST))
     share = max(1, letters_max // max(1, len(places)))
     letters: list[DeadLetter] = []
     passed_over = 0
     for place in places:
         first, end = max(starts[place], ends[place] - share), ends[place]
         passed_over += first - starts[place]
-        letters += await _read_partition(cluster, place, first, end)
+        partition = PartitionLetters(place, first)
+        await partition.read_to(cluster, end)
+        letters += partition.letters.values()
     return Listing(topic, tuple(letters), {place[1]: ends[place] for place in places}, passed_over)
 
 
@@ -181,40 +199,41 @@ async def redrive(
     group_id: str | None = None,
     cause: str | None = None,
     limit: int | None = None,
+    letters: Collection[LetterPlace] | None = None,
+    value: bytes | None = None,
     again: bool = False,
     dry_run: bool = True,
     letters_max: int = LETTERS_MAX,
 ) -> RedriveResult:
     """Sends dead letters back to the partitions they came from: all that wait, those of one cause, the oldest `limit`.
 
-    `group_id` leaves out the letters of other groups, where several share the topic.
+    `group_id` leaves out the letters of other groups, where several share the topic. `letters` names some by partition
+    and offset. `value` goes back in place of what the letter holds; then `letters` names one.
 
     `again` takes those too whose redrive was interrupted: it may have sent them. Headers about the death are taken
     off; `headrace.redrive.from` and `headrace.redrive.count` tell where the record has been.
     """
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} is not possible: give 1 or more, or None for all")
-    listing = await read_dead_letters(cluster, topic, letters_max=letters_max)
-    if cause is not None and all(letter.cause != cause for letter in listing.letters):
-        raise ValueError(f"no dead letter in {topic} has the cause {cause!r}; list them to see their causes")
-    ours = [letter for letter in listing.letters if group_id in (None, letter.group_id)]
-    chosen = _choose(ours, cause=cause, limit=limit, again=again)
+    if value is not None and (letters is None or len(letters) != 1):
+        raise ValueError("a new value is for one letter: name exactly one in `letters`")
+    listing, chosen = await _chosen(
+        cluster,
+        topic,
+        group_id=group_id,
+        cause=cause,
+        limit=limit,
+        letters=letters,
+        again=again,
+        letters_max=letters_max,
+    )
     planned = RedriveResult(
         is_dry_run=dry_run, chosen=len(chosen), targets=_targets(chosen), passed_over=listing.passed_over
     )
     if dry_run or not chosen:
         return planned
-    settings = ProducerSettings.from_client(
-        cluster.settings,
-        max_request_size=REQUEST_BYTES_MAX,
-        delivery_timeout_ms=cluster.settings.default_api_timeout_ms,
-    )
-    async with AsyncProducer.of(settings) as producer:
-        drive = _Drive(cluster, producer, listing, again=again)
-        for partition in sorted({letter.partition for letter in chosen}):
-            here = [letter for letter in chosen if letter.partition == partition]
-            for begin in range(0, len(here), CHUNK):
-                await drive.send(partition, here[begin : begin + CHUNK])
+    async with _producer(cluster) as producer:
+        drive = _Drive(cluster, producer, listing, again=again, value=value)
+        for partition, some in _chunks(chosen):
+            await drive.send(partition, some)
     return replace(
         planned,
         redriven=drive.redriven,
@@ -227,16 +246,108 @@ async def redrive(
     )
 
 
+async def discard(
+    cluster: Cluster,
+    topic: str,
+    *,
+    group_id: str | None = None,
+    cause: str | None = None,
+    letters: Collection[LetterPlace] | None = None,
+    again: bool = False,
+    dry_run: bool = True,
+    letters_max: int = LETTERS_MAX,
+) -> RedriveResult:
+    """Marks dead letters as looked at: they do not wait any more, and no redrive takes them. Nothing is deleted.
+
+    The choice is that of `redrive`.
+    """
+    listing, chosen = await _chosen(
+        cluster,
+        topic,
+        group_id=group_id,
+        cause=cause,
+        limit=None,
+        letters=letters,
+        again=again,
+        letters_max=letters_max,
+    )
+    planned = RedriveResult(is_dry_run=dry_run, chosen=len(chosen), passed_over=listing.passed_over)
+    if dry_run or not chosen:
+        return planned
+    async with _producer(cluster) as producer:
+        drive = _Drive(cluster, producer, listing, again=again)
+        for partition, some in _chunks(chosen):
+            await drive.discard(partition, some)
+    return replace(planned, discarded=drive.discarded, taken=drive.taken)
+
+
+async def _chosen(
+    cluster: Cluster,
+    topic: str,
+    *,
+    group_id: str | None,
+    cause: str | None,
+    limit: int | None,
+    letters: Collection[LetterPlace] | None,
+    again: bool,
+    letters_max: int,
+) -> tuple[Listing, list[DeadLetter]]:
+    if limit is not None and limit < 1:
+        raise ValueError(f"limit={limit} is not possible: give 1 or more, or None for all")
+    listing = await read_dead_letters(cluster, topic, letters_max=letters_max)
+    if cause is not None and all(letter.cause != cause for letter in listing.letters):
+        raise ValueError(f"no dead letter in {topic} has the cause {cause!r}; list them to see their causes")
+    known = {(letter.partition, letter.offset) for letter in listing.letters}
+    for place in letters or ():
+        if tuple(place) not in known:
+            raise ValueError(
+                f"there is no dead letter {place[0]}@{place[1]} in {topic}; list them to see all"
+            )
+    ours = [
+        letter
+        for letter in listing.letters
+        if group_id in (None, letter.group_id)
+        and (letters is None or (letter.partition, letter.offset) in letters)
+    ]
+    return listing, _choose(ours, cause=cause, limit=limit, again=again)
+
+
+def _producer(cluster: Cluster) -> AsyncProducer:
+    settings = ProducerSettings.from_client(
+        cluster.settings,
+        max_request_size=REQUEST_BYTES_MAX,
+        delivery_timeout_ms=cluster.settings.default_api_timeout_ms,
+    )
+    return AsyncProducer.of(settings)
+
+
+def _chunks(chosen: Sequence[DeadLetter]) -> Iterator[tuple[int, Sequence[DeadLetter]]]:
+    for partition in sorted({letter.partition for letter in chosen}):
+        here = [letter for letter in chosen if letter.partition == partition]
+        for begin in range(0, len(here), CHUNK):
+            yield partition, here[begin : begin + CHUNK]
+
+
 class _Drive:
     """One redrive under way; `id` tells its claims from those of others."""
 
-    def __init__(self, cluster: Cluster, producer: AsyncProducer, listing: Listing, *, again: bool) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        producer: AsyncProducer,
+        listing: Listing,
+        *,
+        again: bool,
+        value: bytes | None = None,
+    ) -> None:
         self._cluster = cluster
         self._producer = producer
         self._topic = listing.topic
         self._read_to = dict(listing.ends)
         self._again = again
+        self._value = value
         self.id = uuid4().hex
+        self.discarded = 0
         self.redriven = self.gone = self.refused = self.uncertain = self.taken = 0
         self.targets: dict[str, int] = {}
         self.errors: list[str] = []
@@ -257,10 +368,15 @@ class _Drive:
             undone = [letter.offset for letter in mine if letter.offset not in perhaps_sent]
             await self._mark(partition, "undone", undone)
 
+    async def discard(self, partition: int, letters: Sequence[DeadLetter]) -> None:
+        mine = await self._claim(partition, letters)
+        await self._mark(partition, "discarded", [letter.offset for letter in mine])
+        self.discarded += len(mine)
+
     async def _sorted_by_target(
         self, partition: int, letters: Sequence[DeadLetter]
-    ) -> dict[Place, list[tuple[int, NewRecord]]]:
-        by_target: dict[Place, list[tuple[int, NewRecord]]] = {}
+    ) -> dict[TopicAndPartition, list[tuple[int, NewRecord]]]:
+        by_target: dict[TopicAndPartition, list[tuple[int, NewRecord]]] = {}
         async for letter, record in self._contents(partition, letters):
             target = await self._target(letter)
             if record is None or target is None:
@@ -271,7 +387,7 @@ class _Drive:
 
     async def _produce(
         self,
-        target: Place,
+        target: TopicAndPartition,
         ready: Sequence[tuple[int, NewRecord]],
         done: list[int],
         perhaps_sent: set[int],
@@ -304,13 +420,13 @@ class _Drive:
                 perhaps_sent.discard(offset)
 
     async def _claim(self, partition: int, letters: Sequence[DeadLetter]) -> list[DeadLetter]:
-        """Those of the letters that nobody else has claimed since they were read."""
+        """Those of the letters that nobody else has claimed, sent or discarded since they were read."""
         place = self._topic, partition
         at = await self._mark(partition, "claim", [letter.offset for letter in letters])
         taken: set[int] = set()
         async for record in _records(self._cluster, place, self._read_to[partition], at - 1):
             mark = _mark_of(record)
-            if mark is not None and mark["action"] == "claim" and mark["id"] != self.id:
+            if mark is not None and mark["action"] != "undone" and mark["id"] != self.id:
                 taken.update(_offsets(mark["offsets"], letters[0].offset, letters[-1].offset))
         self._read_to[partition] = at
         mine = [letter for letter in letters if letter.offset not in taken]
@@ -320,7 +436,7 @@ class _Drive:
     async def _mark(self, partition: int, action: str, offsets: Sequence[int]) -> int:
         if not offsets:
             return -1
-        said = {"action": action, "id": self.id, "offsets": list(_spans(offsets)), "again": self._again}
+        said = {"action": action, "id": self.id, "offsets": list(consecutive(offsets)), "again": self._again}
         key = (
             f"{MARK}/{self.id}/{action}/{min(offsets)}".encode()
         )  # a compacted topic wants one, and keeps each
@@ -345,7 +461,7 @@ class _Drive:
             original: Record | None = record
             if not letter.is_copied:
                 original = await self._original(letter)
-            yield letter, None if original is None else self._alive_again(letter, original)
+            yield letter, None if original is None else self._restored_record(letter, original)
         for letter in wanted.values():
             yield letter, None
 
@@ -360,31 +476,30 @@ class _Drive:
             pass
         return None
 
-    def _alive_again(self, letter: DeadLetter, original: Record) -> NewRecord:
-        own = [
-            (name, value)
-            for name, value in original.headers
-            if not name.startswith((KAFKA_PREFIX, OUR_PREFIX)) and name not in (FROM, COUNT)
-        ]
-        before = _number(_texts(original.headers).get(COUNT)) or 0
+    def _restored_record(self, letter: DeadLetter, original: Record) -> NewRecord:
+        # A letter without the value was written by whoever has finished the record itself: its id is used up.
+        not_ours = (FROM, COUNT, ATTEMPTS) if letter.is_copied else (FROM, COUNT, ATTEMPTS, MESSAGE_ID)
+        own = [header for header in own_headers(original.headers) if header[0] not in not_ours]
+        before = header_number(header_texts(original.headers).get(COUNT)) or 0
         own.append((FROM, f"{self._topic}-{letter.partition}@{letter.offset}".encode()))
         own.append((COUNT, str(before + 1).encode()))
-        return NewRecord(original.key, original.value, own, _now_ms())
+        value = original.value if self._value is None else self._value
+        return NewRecord(original.key, value, own, _now_ms())
 
-    async def _target(self, letter: DeadLetter) -> Place | None:
+    async def _target(self, letter: DeadLetter) -> TopicAndPartition | None:
         """Where it came from; another partition if the topic has been made anew with fewer."""
         name = letter.source_topic
         if name is None or letter.source_partition is None:
             return None
         try:
-            places = await _places(self._cluster, name)
+            places = await places_of_topic(self._cluster, name)
         except KafkaError as error:
             self.errors.append(str(error))
             return None
         return places[letter.source_partition % len(places)]
 
 
-async def _places(cluster: Cluster, topic: str) -> list[Place]:
+async def places_of_topic(cluster: Cluster, topic: str) -> list[TopicAndPartition]:
     if cluster.topic(topic) is None:
         await cluster.refresh([topic])
     found = cluster.topic(topic)
@@ -394,7 +509,9 @@ async def _places(cluster: Cluster, topic: str) -> list[Place]:
     return [(topic, index) for index in sorted(found.partitions)]
 
 
-async def _records(cluster: Cluster, place: Place, first: int, last: int) -> AsyncIterator[Record]:
+async def _records(
+    cluster: Cluster, place: TopicAndPartition, first: int, last: int
+) -> AsyncIterator[Record]:
     if last < first:
         return
     async for _, batch in read_range(cluster, *place, first, last, max_bytes=READ_BYTES):
@@ -403,67 +520,83 @@ async def _records(cluster: Cluster, place: Place, first: int, last: int) -> Asy
                 yield record
 
 
-async def _read_partition(cluster: Cluster, place: Place, first: int, end: int) -> list[DeadLetter]:
-    letters: dict[int, DeadLetter] = {}
-    claims: dict[int, str] = {}
-    async for record in _records(cluster, place, first, end - 1):
+class PartitionLetters:
+    """The letters of one partition of a dead-letter topic, as far as it has been read."""
+
+    def __init__(self, place: TopicAndPartition, first: int) -> None:
+        self.place = place
+        self.first = first
+        self.position = first
+        """The next offset to read."""
+        self.letters: dict[int, DeadLetter] = {}
+        self._claims: dict[int, str] = {}
+
+    async def read_to(self, cluster: Cluster, end: int) -> None:
+        """What was written since the last call, up to this offset."""
+        async for record in _records(cluster, self.place, self.position, end - 1):
+            self._feed(record)
+            self.position = record.offset + 1
+        self.position = max(self.position, end)
+
+    def _feed(self, record: Record) -> None:
         mark = _mark_of(record)
         if mark is None:
-            letter = _letter(place, record)
+            letter = _letter(self.place, record)
             if letter is not None:
-                letters[letter.offset] = letter
-            continue
-        for offset in _offsets(mark["offsets"], first, record.offset):
-            if offset in letters:
-                letters[offset] = _after(letters[offset], mark, claims)
-    return list(letters.values())
+                self.letters[letter.offset] = letter
+            return
+        for offset in _offsets(mark["offsets"], self.first, record.offset):
+            if offset in self.letters:
+                self.letters[offset] = _after(self.letters[offset], mark, self._claims)
 
 
 def _after(letter: DeadLetter, mark: Mapping[str, Any], claims: dict[int, str]) -> DeadLetter:
     """The letter as this mark leaves it. Only its claimer can say what has become of it."""
     holder = claims.get(letter.offset)
     match mark["action"]:
-        case "claim" if letter.status is LetterStatus.WAITING or (mark.get("again") and holder):
+        case "claim" if letter.status is LetterStatus.WAITING or (
+            mark.get("again") and letter.status is LetterStatus.CLAIMED
+        ):
             claims[letter.offset] = mark["id"]
             return replace(letter, status=LetterStatus.CLAIMED)
         case "done" if holder == mark["id"]:
             return replace(letter, status=LetterStatus.REDRIVEN)
+        case "discarded" if holder == mark["id"]:
+            return replace(letter, status=LetterStatus.DISCARDED)
         case "undone" if holder == mark["id"]:
             del claims[letter.offset]
             return replace(letter, status=LetterStatus.WAITING)
     return letter
 
 
-def _letter(place: Place, record: Record) -> DeadLetter | None:
-    facts = _texts(record.headers)
-    if not any(name.startswith((KAFKA_PREFIX, OUR_PREFIX)) for name in facts):
+def _letter(place: TopicAndPartition, record: Record) -> DeadLetter | None:
+    facts = read_facts(record.headers)
+    if facts is None:
         return None
-    message = facts.get(KAFKA_PREFIX + "message", "")
-    raised = facts.get(OUR_PREFIX + "exception", "")
-    is_empty = record.key is None and record.value is None
     return DeadLetter(
         topic=place[0],
         partition=place[1],
         offset=record.offset,
         timestamp=record.timestamp,
         status=LetterStatus.WAITING,
-        source_topic=facts.get(KAFKA_PREFIX + "topic"),
-        source_partition=_number(facts.get(KAFKA_PREFIX + "partition")),
-        source_offset=_number(facts.get(KAFKA_PREFIX + "offset")),
-        group_id=facts.get(KAFKA_PREFIX + "group"),
-        delivery_count=_number(facts.get(KAFKA_PREFIX + "delivery.count")),
-        message=message,
-        kind=facts.get(OUR_PREFIX + "cause") or message,
-        exception=raised.partition(":")[0] or None,
-        traceback_hash=facts.get(OUR_PREFIX + "traceback.hash") or None,
-        is_copied=not is_empty and facts.get(OUR_PREFIX + "copied") != "false",
+        source_topic=facts.topic,
+        source_partition=facts.partition,
+        source_offset=facts.offset,
+        group_id=facts.group_id,
+        delivery_count=facts.delivery_count,
+        message=facts.message,
+        kind=facts.cause or facts.message,
+        exception=facts.exception,
+        traceback_hash=facts.traceback_hash,
+        is_copied=facts.is_copied and not (record.key is None and record.value is None),
+        attempts=facts.attempts,
     )
 
 
-def _cause(key: str, letters: Sequence[DeadLetter]) -> Cause:
+def _cause(key: str, letters: Sequence[DeadLetter]) -> DeadLetterCause:
     newest = max(letters, key=lambda letter: letter.timestamp)
     counts = {status: sum(letter.status is status for letter in letters) for status in LetterStatus}
-    return Cause(
+    return DeadLetterCause(
         id=key,
         text=newest.message or newest.kind or "(it does not say)",
         kind=newest.kind,
@@ -473,6 +606,7 @@ def _cause(key: str, letters: Sequence[DeadLetter]) -> Cause:
         waiting=counts[LetterStatus.WAITING],
         claimed=counts[LetterStatus.CLAIMED],
         redriven=counts[LetterStatus.REDRIVEN],
+        discarded=counts[LetterStatus.DISCARDED],
         first_timestamp=min(letter.timestamp for letter in letters),
         last_timestamp=newest.timestamp,
         source_topics=tuple(sorted({letter.source_topic for letter in letters if letter.source_topic})),
@@ -500,7 +634,7 @@ def _targets(letters: Iterable[DeadLetter]) -> dict[str, int]:
 
 def _mark_of(record: Record) -> dict[str, Any] | None:
     """What a record of ours says; None for any other record, and for one that only looks like ours."""
-    if MARK not in _texts(record.headers):
+    if MARK not in header_texts(record.headers):
         return None
     try:
         said = json.loads(record.value or b"")
@@ -509,37 +643,12 @@ def _mark_of(record: Record) -> dict[str, Any] | None:
         return None
 
 
-def _spans(offsets: Iterable[int]) -> Iterator[tuple[int, int]]:
-    first = last = None
-    for offset in sorted(offsets):
-        if first is None or last is None:
-            first = last = offset
-        elif offset == last + 1:
-            last = offset
-        else:
-            yield first, last
-            first = last = offset
-    if first is not None and last is not None:
-        yield first, last
-
-
 def _offsets(spans: Any, lowest: int, highest: int) -> Iterator[int]:
     """Those within bounds: whoever may write to the topic can write a mark, with anything in it."""
     for span in spans if isinstance(spans, list) else ():
         match span:
             case [int() as first, int() as last]:
                 yield from range(max(first, lowest), min(last, highest) + 1)
-
-
-def _texts(headers: Iterable[tuple[str, bytes | None]]) -> dict[str, str]:
-    return {name: (value or b"").decode(errors="replace") for name, value in headers}
-
-
-def _number(text: str | None) -> int | None:
-    try:
-        return int(text) if text is not None else None
-    except ValueError:
-        return None
 
 
 def _now_ms() -> int:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.wire.ids import uuid_text
 
 
 class AcknowledgeType(IntEnum):
@@ -82,6 +83,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     @property
     def topic(self) -> str:
         return self._grant.acquired.topic
+
+    @property
+    def topic_id(self) -> str:
+        """As Kafka's tools show it. A topic that is deleted and created again has another one."""
+        return uuid_text(self._grant.acquired.topic_id)
 
     @property
     def partition(self) -> int:

@@ -7,6 +7,7 @@ says which class a code becomes and what its reader should do next; a code witho
 
 from typing import Any
 
+from headrace.wire.error_groups import RETRIABLE
 from headrace.wire.errors import TEXTS, ErrorCode
 from headrace.wire.errors import KafkaError as KafkaError  # for users of this module, too
 
@@ -332,7 +333,7 @@ _REJOIN = "The member joins again by itself; its records go to other members."
 _SESSION = "The client opens a new share session by itself; try again."
 _ABORT = "Abort the transaction and begin another."
 _FENCED = "Another producer uses the same transactional.id; close this one."
-_ACL = "Grant it with kafka-acls, or use credentials that have it."
+_ACL = "Grant it with `headrace acl add` or kafka-acls, or use credentials that have it."
 
 TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ErrorCode.UNKNOWN_SERVER_ERROR: (UnknownServerError, "The broker's own log says what went wrong."),
@@ -397,7 +398,7 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ),
     ErrorCode.GROUP_AUTHORIZATION_FAILED: (
         GroupAuthorizationError,
-        f"The principal needs READ on the group. {_ACL}",
+        f"The principal needs READ (or what it wants to do) on the group. {_ACL}",
     ),
     ErrorCode.CLUSTER_AUTHORIZATION_FAILED: (
         ClusterAuthorizationError,
@@ -592,44 +593,6 @@ SENTENCES: dict[ErrorCode, str] = {
 }
 """For answers that come without a sentence of the broker's, beside those of `wire.errors.TEXTS`."""
 
-_RETRIABLE = frozenset(
-    {
-        ErrorCode.CORRUPT_MESSAGE,
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.CONCURRENT_TRANSACTIONS,
-        ErrorCode.KAFKA_STORAGE_ERROR,
-        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
-        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
-        ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNKNOWN_TOPIC_ID,
-        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
-        ErrorCode.INCONSISTENT_TOPIC_ID,
-        ErrorCode.SHARE_SESSION_NOT_FOUND,
-        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
-        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
-    }
-)
-"""Java's RetriableException and its children: the same request may well succeed a moment later."""
-
 
 def error_for(code: int, message: str | None = None, *, about: str = "") -> BrokerError:
     """The exception for an error code, ready to raise; `about` names the subject (`group 'mailers'`)."""
@@ -645,4 +608,4 @@ def error_for(code: int, message: str | None = None, *, about: str = "") -> Brok
 
 def is_retriable(code: int) -> bool:
     """Whether the same request may succeed a moment later (Java's rule)."""
-    return code in _RETRIABLE
+    return code in RETRIABLE

@@ -50,10 +50,11 @@ class IncomingFrames:
             (length,) = _LENGTH.unpack_from(block, start)
             if not 0 <= length <= self._size_max:
                 raise MalformedMessage(self._impossible(length, bytes(block[start : start + 16])))
-            if end - start - 4 < length:
+            following = start + 4 + length
+            if following > end:
                 break
-            frames.append(bytes(block[start + 4 : start + 4 + length]))
-            start += 4 + length
+            frames.append(bytes(block[start + 4 : following]))
+            start = following
         if start == end:
             self._start = self._end = 0
             return frames

@@ -13,13 +13,13 @@ import random
 from collections.abc import Iterable
 from enum import Enum
 
-from headrace.client.connection import Connection
+from headrace.base.backoff import backoff
+from headrace.client.connection import BrokerConnection
 from headrace.client.security import tls_context
 from headrace.client.settings import Address, ClientSettings
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.client")
-JITTER = 0.2
 
 
 class Lane(Enum):
@@ -32,8 +32,8 @@ class _Link:
 
     def __init__(self, address: Address) -> None:
         self.address = address
-        self.connection: Connection | None = None
-        self.opening: asyncio.Task[Connection] | None = None
+        self.connection: BrokerConnection | None = None
+        self.opening: asyncio.Task[BrokerConnection] | None = None
         self.failures = 0
         self.retry_at = 0.0
 
@@ -48,7 +48,7 @@ class Links:
         self._away: set[Address] = set()
         self._closing: set[asyncio.Task[None]] = set()
 
-    async def connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> Connection:
+    async def connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> BrokerConnection:
         """The open connection, or a new one. Callers at the same time share one try, behind its back-off."""
         link = self._links.get((address, lane))
         if link is None:
@@ -60,13 +60,13 @@ class Links:
             link.opening.add_done_callback(_retrieve)
         return await asyncio.shield(link.opening)
 
-    def open_connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> Connection | None:
+    def open_connection(self, address: Address, lane: Lane = Lane.QUESTIONS) -> BrokerConnection | None:
         """The connection, if it is there and may be written to at once."""
         link = self._links.get((address, lane))
         connection = link.connection if link is not None else None
         return connection if connection is not None and connection.is_ready else None
 
-    def least_busy(self, addresses: Iterable[Address]) -> Connection | None:
+    def least_busy(self, addresses: Iterable[Address]) -> BrokerConnection | None:
         """The open connection with the fewest requests in flight."""
         links = (self._links.get((address, Lane.QUESTIONS)) for address in addresses)
         found = [link.connection for link in links if link is not None and link.connection is not None]
@@ -118,10 +118,10 @@ class Links:
             self._closing.add(task)
             task.add_done_callback(self._closing.discard)
 
-    async def _open(self, link: _Link) -> Connection:
+    async def _open(self, link: _Link) -> BrokerConnection:
         try:
             await asyncio.sleep(max(0.0, link.retry_at - _now()))
-            connection = await Connection.open(link.address, self._settings, tls=self._tls)
+            connection = await BrokerConnection.open(link.address, self._settings, tls=self._tls)
         except KafkaError as error:
             self._failed(link, error)
             raise
@@ -137,15 +137,14 @@ class Links:
 
     def _failed(self, link: _Link, error: KafkaError) -> None:
         settings = self._settings
-        backoff_ms = settings.reconnect_backoff_ms << min(link.failures, 30)
-        backoff_ms = min(backoff_ms, settings.reconnect_backoff_max_ms)
+        first_ms, most_ms = settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms
+        link.retry_at = _now() + backoff(first_ms, most_ms, link.failures, random.random()) / 1000
         link.failures += 1
-        link.retry_at = _now() + backoff_ms / 1000 * random.uniform(1 - JITTER, 1 + JITTER)
         if link.address not in self._away:
             self._away.add(link.address)
             logger.warning("cannot connect, and go on trying: %s", error)
 
-    def _lost(self, link: _Link, connection: Connection) -> None:
+    def _lost(self, link: _Link, connection: BrokerConnection) -> None:
         """A connection that was in use has ended: a broker that accepts and drops must not be tried in a loop."""
         if link.connection is not connection:
             return  # it was closed here
@@ -154,7 +153,7 @@ class Links:
         logger.debug("connection to broker at %s has ended", link.address)
 
 
-def _retrieve(task: "asyncio.Task[Connection]") -> None:
+def _retrieve(task: "asyncio.Task[BrokerConnection]") -> None:
     if not task.cancelled():
         task.exception()  # those who wait have it; where nobody waits any more, nobody misses it
 

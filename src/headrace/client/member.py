@@ -23,7 +23,6 @@ core, for consumers whose application is on another thread than the loop.
 
 import asyncio
 import contextlib
-import difflib
 import logging
 import random
 import threading
@@ -36,10 +35,11 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import uuid4
 
+from headrace.base.backoff import Jitter
+from headrace.base.names import nearest
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
-from headrace.client.core.backoff import Jitter
 from headrace.client.core.holdings import Arrival
 from headrace.client.core.member import (
     NO_COMMANDS,
@@ -113,7 +113,7 @@ class AsyncShareMember:
         self._on_settled = on_settled
         self._on_lost = on_lost
         self._on_change = on_change
-        self._connections: dict[int, Connection] = {}
+        self._connections: dict[int, BrokerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
@@ -216,7 +216,7 @@ class AsyncShareMember:
         began_ms = now_ms()
         with self.lock:
             core.poll_began(now_ms=began_ms)
-        self.raise_trouble()
+        self.raise_pending_error()
         until_ms = began_ms + max(1, int(timeout_s * 1000))
         with self.lock:
             core.poll_waits(until_ms, now_ms=began_ms)
@@ -232,7 +232,7 @@ class AsyncShareMember:
                 if taken or now_ms() >= until_ms:
                     return taken
                 await self.wait_for_change(until_ms)
-                self.raise_trouble()
+                self.raise_pending_error()
         finally:
             with self.lock:
                 core.poll_ended(until_ms)
@@ -399,7 +399,7 @@ class AsyncShareMember:
             about=f"share group {self.settings.group_id!r}",
         )
 
-    def raise_trouble(self) -> None:
+    def raise_pending_error(self) -> None:
         """Raises what stands in the way, if anything does."""
         if self._raised:
             raise self._raised.pop(0)
@@ -550,7 +550,7 @@ class AsyncShareMember:
         self._soon()
         self.wake()
 
-    async def _connection(self, node_id: int, epoch: int) -> Connection:
+    async def _connection(self, node_id: int, epoch: int) -> BrokerConnection:
         """The connection that the session lives on. A session that was opened over another one is gone."""
         connection = await self._cluster.connection(node_id)
         known = self._connections.get(node_id)
@@ -577,7 +577,9 @@ class AsyncShareMember:
         connection.on_closed = lambda closed: self._lost(node_id, closed, tell_links)
         return connection
 
-    def _lost(self, node_id: int, connection: Connection, tell: Callable[[Connection], None] | None) -> None:
+    def _lost(
+        self, node_id: int, connection: BrokerConnection, tell: Callable[[BrokerConnection], None] | None
+    ) -> None:
         if tell is not None:
             tell(connection)
         if self._connections.get(node_id) is not connection:
@@ -717,8 +719,8 @@ def results_of(commit: Commit) -> dict[TopicPartition, KafkaError | None]:
 
 
 def _nearest(topic: str, existing: Collection[str]) -> str:
-    found = difflib.get_close_matches(topic, existing, n=1)
-    return f"; the nearest name is {found[0]!r}" if found else ""
+    found = nearest(topic, existing)
+    return f"; the nearest name is {found!r}" if found else ""
 
 
 def now_ms() -> int:

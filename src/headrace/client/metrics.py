@@ -58,12 +58,12 @@ class Metrics:
     def fetched(self, response: ShareFetchResponse | UsualFetch, seconds: float) -> None:
         self._fetch_latency_ms.add(seconds * 1000)
         size = records = 0
-        if isinstance(response, UsualFetch):
-            self._throttle_ms.add(0)
+        if isinstance(response, UsualFetch):  # which is not throttled
             self._fetch_bytes.add(len(response.records))
             self._fetch_records.add(response.last - response.first + 1)
             return
-        self._throttle_ms.add(response.throttle_time_ms)
+        if response.throttle_time_ms:
+            self._throttle_ms.add(response.throttle_time_ms)
         for topic in response.responses:
             for one in topic.partitions:
                 size += len(one.records or b"")
@@ -112,7 +112,7 @@ class Metrics:
                 "fetch-latency-max": self._fetch_latency_ms.most,
                 "fetch-rate": fetches / age,
                 "fetch-total": fetches,
-                "fetch-throttle-time-avg": self._throttle_ms.mean,
+                "fetch-throttle-time-avg": self._throttle_ms.total / max(fetches, 1),
                 "fetch-throttle-time-max": self._throttle_ms.most,
             },
             COORDINATOR: {

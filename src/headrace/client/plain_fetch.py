@@ -18,12 +18,13 @@ when it has said so, and nothing else, for the whole time: a broker that has jus
 """
 
 import asyncio
-import random
 from collections.abc import AsyncGenerator, Iterable, Mapping
 
-from headrace.client.cluster import Cluster, Partition, Topic
+from headrace.client.cluster import Cluster, PartitionMetadata, TopicMetadata, retry_backoff
 from headrace.client.errors import OffsetOutOfRangeError, error_for, is_retriable
 from headrace.wire.batches import HEADER_SIZE, LENGTH_MIN, MAGIC, BatchHeader, is_intact, read_header
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.error_groups import UNKNOWN_TOPIC
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -36,15 +37,13 @@ from headrace.wire.messages.list_offsets_request import (
 from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
 from headrace.wire.records import read_marker
 
-LATEST = -1
-EARLIEST = -2
 MAX_BYTES = 8 * 1024 * 1024
+OFFSET_MAX = 2**63 - 1
 LATE_BYTES_MIN = 64 * 1024
 WAIT_MS = 500
 UNKNOWN_TRIES = 3
 """A topic made just now may be unknown to a broker for a moment; one that stays unknown is not there."""
-_UNKNOWN = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
-_GONE = (*_UNKNOWN, ErrorCode.OFFSET_NOT_AVAILABLE)
+_GONE = UNKNOWN_TOPIC | {ErrorCode.OFFSET_NOT_AVAILABLE}
 _CONSUMER = -1
 """Where replicas give their node id, clients give this."""
 
@@ -59,14 +58,14 @@ async def read_range(
     committed: bool = False,
     max_bytes: int = MAX_BYTES,
     check_crcs: bool = True,
-    patience_ms: int | None = None,
+    timeout_ms: int | None = None,
     topic_id: str | None = None,
 ) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
     """The batches with offsets from `first` to `last`, without control batches; offsets compacted away are not there.
 
     `committed` leaves out aborted transactions, and waits for open ones. OffsetOutOfRangeError (with
     `log_start_offset`) when retention has taken `first` away, OffsetNotAvailableError when the log does not reach
-    `last` within `patience_ms` (default.api.timeout.ms), RequestTimeoutError when it does and gives nothing for as
+    `last` within `timeout_ms` (default.api.timeout.ms), RequestTimeoutError when it does and gives nothing for as
     long, CorruptRecordError when a checksum does not fit. With `topic_id` (as Kafka shows it) only that topic is meant:
     UnknownTopicIdError when it was deleted and made again, UnknownTopicOrPartitionError when it stays unknown for as
     long.
@@ -78,7 +77,7 @@ async def read_range(
         last,
         committed=committed,
         max_bytes=max_bytes,
-        patience_ms=patience_ms,
+        timeout_ms=timeout_ms,
         topic_id=topic_id,
     )
     upcoming = asyncio.create_task(reader.fetch(first))
@@ -104,6 +103,38 @@ async def read_range(
         await asyncio.gather(upcoming, return_exceptions=True)
 
 
+async def follow(
+    cluster: Cluster, topic: str, partition: int, first: int, *, max_bytes: int = MAX_BYTES
+) -> AsyncGenerator[tuple[BatchHeader, memoryview], None]:
+    """The batches from `first` on, as they come and without an end; the first one may begin before `first`.
+
+    OffsetOutOfRangeError (with `log_start_offset`) when `first` is not in the log; any other error when it has not
+    passed within default.api.timeout.ms.
+    """
+    reader = _RangeReader(
+        cluster, topic, partition, OFFSET_MAX,
+        committed=False, max_bytes=max_bytes, timeout_ms=None, topic_id=None,
+    )  # fmt: skip
+    budget = RetryBudget(cluster)
+    while True:
+        try:
+            data = await reader.look(first, budget.time_s)
+        except KafkaError as error:
+            await budget.after(error, [topic])
+            continue
+        budget = RetryBudget(cluster)
+        if data is None:
+            continue
+        batches = reader.whole_batches(memoryview(data.records or b""))
+        for header, batch in reader.visible(batches, ()):
+            if not is_intact(batch, 0, header):
+                raise reader.corrupt(header, "fails its checksum")
+            if header.last_offset >= first:
+                yield header, batch
+        if batches:
+            first = batches[-1][0].next_offset
+
+
 async def list_offsets(
     cluster: Cluster, wanted: Mapping[tuple[str, int], int], *, committed: bool = False
 ) -> dict[tuple[str, int], int]:
@@ -111,7 +142,7 @@ async def list_offsets(
 
     One request per leader, all at the same time. With `committed`, LATEST is the end of what is committed.
     """
-    patience = _Patience(cluster)
+    budget = RetryBudget(cluster)
     found: dict[tuple[str, int], int] = {}
     missing = dict(wanted)
     while missing:
@@ -133,34 +164,31 @@ async def list_offsets(
                     found[place] = offset
                     del missing[place]
         if error is not None:
-            await patience.after(error, {topic for topic, _ in missing})
+            await budget.after(error, {topic for topic, _ in missing})
     return found
 
 
-class _Patience:
+class RetryBudget:
     """How long a read goes on without getting anywhere. `is_sure`: what it asks for was there once."""
 
-    def __init__(self, cluster: Cluster, patience_ms: int | None = None, *, is_sure: bool = False) -> None:
+    def __init__(self, cluster: Cluster, timeout_ms: int | None = None, *, is_sure: bool = False) -> None:
         self._cluster = cluster
-        self._tries = 0
+        self._retry = retry_backoff(cluster.settings)
         self._is_sure = is_sure
-        if patience_ms is None:
-            patience_ms = cluster.settings.default_api_timeout_ms
-        self.time_s = patience_ms / 1000
+        if timeout_ms is None:
+            timeout_ms = cluster.settings.default_api_timeout_ms
+        self.time_s = timeout_ms / 1000
         self._began = self._now()
         self._gone_since: float | None = None
 
     async def after(self, error: KafkaError, topics: Iterable[str], *, tries_max: int | None = None) -> None:
         """Waits and looks the leaders up anew, or raises the error: it does not pass, or has not passed in time."""
-        settings = self._cluster.settings
-        wait_ms = min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(self._tries, 30))
-        wait_s = wait_ms * random.uniform(0.8, 1.2) / 1000
-        if tries_max is None and error.code in _UNKNOWN and not self._is_sure:
+        tries, wait_s = self._retry.failures, self._retry.after_failure() / 1000
+        if tries_max is None and error.code in UNKNOWN_TOPIC and not self._is_sure:
             tries_max = UNKNOWN_TRIES
-        is_hopeless = not is_retriable(error.code) or (tries_max is not None and self._tries >= tries_max)
+        is_hopeless = not is_retriable(error.code) or (tries_max is not None and tries >= tries_max)
         if is_hopeless or self._now() + wait_s > self._since(error) + self.time_s:
             raise error
-        self._tries += 1
         await asyncio.sleep(wait_s)
         try:
             await self._cluster.refresh(topics)
@@ -180,97 +208,13 @@ class _Patience:
         return asyncio.get_running_loop().time()
 
 
-class _RangeReader:
-    """Fetches from one partition, wherever its leader is, and knows the transactions that were aborted."""
+class BatchReader:
+    """Cuts the answers of fetches of one partition into batches, and knows the transactions that were aborted."""
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        topic: str,
-        partition: int,
-        last: int,
-        *,
-        committed: bool,
-        max_bytes: int,
-        patience_ms: int | None,
-        topic_id: str | None,
-    ) -> None:
-        self._cluster = cluster
-        self._topic = topic
-        self._topic_id = topic_id
-        self._partition = partition
-        self._last = last
-        self._patience_ms = patience_ms
+    def __init__(self, topic: str, partition: int, *, committed: bool) -> None:
+        self._about = f"partition {topic}-{partition}"
         self._committed = committed
-        self._max_bytes = max_bytes
         self._aborted: set[int] = set()
-
-    async def fetch(self, offset: int) -> PartitionData:
-        """What the log has from `offset` on: a batch at least."""
-        patience = _Patience(self._cluster, self._patience_ms, is_sure=self._topic_id is not None)
-        while True:
-            tries_max = None
-            try:
-                topic, partition = await _find(self._cluster, self._topic, self._partition)
-                if self._topic_id not in (None, uuid_text(topic.topic_id)):
-                    tries_max = UNKNOWN_TRIES  # in case that these metadata are older than the id
-                    text = f"topic {self._topic} was deleted and made again"
-                    raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
-                data = await self._ask(topic, partition, offset, patience.time_s)
-                if data is None:
-                    continue  # the answer named a new leader
-                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-                    end = await self._require_start(offset)
-                else:
-                    end = data.last_stable_offset if self._committed else data.high_watermark
-            except KafkaError as error:
-                await patience.after(error, [self._topic], tries_max=tries_max)
-                continue
-            if not data.error_code and data.records:
-                return data
-            code = ErrorCode.OFFSET_NOT_AVAILABLE
-            text = f"offsets {offset} to {self._last} are wanted, and the log can be read up to {end - 1}"
-            if not data.error_code and end > offset:
-                code = ErrorCode.REQUEST_TIMED_OUT
-                text += ", but nothing came: is its tiered storage slower than remote.fetch.max.wait.ms?"
-                # Kafka breaks off what is late and begins anew when asked again: with less to read it may be in time.
-                self._max_bytes = max(min(self._max_bytes, LATE_BYTES_MIN), self._max_bytes // 2)
-            await patience.after(error_for(code, text, about=self._about), [self._topic])
-
-    async def _ask(
-        self, topic: Topic, partition: Partition, offset: int, throttle_s_max: float
-    ) -> PartitionData | None:
-        asked = FetchPartition(
-            partition=self._partition,
-            fetch_offset=offset,
-            current_leader_epoch=partition.leader_epoch,
-            partition_max_bytes=self._max_bytes,
-        )
-        request = FetchRequest(
-            max_wait_ms=WAIT_MS,
-            min_bytes=1,
-            max_bytes=self._max_bytes,
-            isolation_level=int(self._committed),
-            topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],
-        )
-        response: FetchResponse = await self._cluster.send(partition.leader_id, request)
-        if response.error_code:
-            raise error_for(response.error_code, about=self._about)
-        if not response.responses:  # Kafka's way to hold back a client that is over its quota
-            await asyncio.sleep(min(response.throttle_time_ms / 1000, throttle_s_max))
-            text = (
-                f"the broker holds this client back for {response.throttle_time_ms} ms: it is over its quota"
-            )
-            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, about=self._about)
-        data = response.responses[0].partitions[0]
-        if not data.error_code or data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
-            return data
-        hint = data.current_leader
-        if self._cluster.learn_leader(
-            topic.topic_id, self._partition, hint.leader_id, hint.leader_epoch, response.node_endpoints
-        ):
-            return None
-        raise error_for(data.error_code, about=self._about)
 
     def visible(
         self, batches: list[tuple[BatchHeader, memoryview]], aborted: Iterable[AbortedTransaction]
@@ -311,24 +255,120 @@ class _RangeReader:
         offsets = f"the batch of offsets {header.base_offset} to {header.last_offset}"
         return error_for(ErrorCode.CORRUPT_MESSAGE, f"{offsets} {what}", about=self._about)
 
+
+class _RangeReader(BatchReader):
+    """Fetches from one partition, wherever its leader is."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        topic: str,
+        partition: int,
+        last: int,
+        *,
+        committed: bool,
+        max_bytes: int,
+        timeout_ms: int | None,
+        topic_id: str | None,
+    ) -> None:
+        super().__init__(topic, partition, committed=committed)
+        self._cluster = cluster
+        self._topic = topic
+        self._topic_id = topic_id
+        self._partition = partition
+        self._last = last
+        self._timeout_ms = timeout_ms
+        self._max_bytes = max_bytes
+
+    async def fetch(self, offset: int) -> PartitionData:
+        """What the log has from `offset` on: a batch at least."""
+        budget = RetryBudget(self._cluster, self._timeout_ms, is_sure=self._topic_id is not None)
+        while True:
+            tries_max = None
+            try:
+                topic, partition = await _find(self._cluster, self._topic, self._partition)
+                if self._topic_id not in (None, uuid_text(topic.topic_id)):
+                    tries_max = UNKNOWN_TRIES  # in case that these metadata are older than the id
+                    text = f"topic {self._topic} was deleted and made again"
+                    raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
+                data = await self._ask(topic, partition, offset, budget.time_s)
+                if data is None:
+                    continue  # the answer named a new leader
+                if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+                    end = await self._require_start(offset)
+                else:
+                    end = data.last_stable_offset if self._committed else data.high_watermark
+            except KafkaError as error:
+                await budget.after(error, [self._topic], tries_max=tries_max)
+                continue
+            if not data.error_code and data.records:
+                return data
+            code = ErrorCode.OFFSET_NOT_AVAILABLE
+            text = f"offsets {offset} to {self._last} are wanted, and the log can be read up to {end - 1}"
+            if not data.error_code and end > offset:
+                code = ErrorCode.REQUEST_TIMED_OUT
+                text += ", but nothing came: is its tiered storage slower than remote.fetch.max.wait.ms?"
+                # Kafka breaks off what is late and begins anew when asked again: with less to read it may be in time.
+                self._max_bytes = max(min(self._max_bytes, LATE_BYTES_MIN), self._max_bytes // 2)
+            await budget.after(error_for(code, text, about=self._about), [self._topic])
+
+    async def look(self, offset: int, throttle_s_max: float) -> PartitionData | None:
+        """One fetch, which waits a moment for records to come. None: it is to be asked again."""
+        topic, partition = await _find(self._cluster, self._topic, self._partition)
+        data = await self._ask(topic, partition, offset, throttle_s_max)
+        if data is not None and data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            await self._require_start(offset)
+        return data
+
+    async def _ask(
+        self, topic: TopicMetadata, partition: PartitionMetadata, offset: int, throttle_s_max: float
+    ) -> PartitionData | None:
+        asked = FetchPartition(
+            partition=self._partition,
+            fetch_offset=offset,
+            current_leader_epoch=partition.leader_epoch,
+            partition_max_bytes=self._max_bytes,
+        )
+        request = FetchRequest(
+            max_wait_ms=WAIT_MS,
+            min_bytes=1,
+            max_bytes=self._max_bytes,
+            isolation_level=int(self._committed),
+            topics=[FetchTopic(topic=topic.name, topic_id=topic.topic_id, partitions=[asked])],
+        )
+        response: FetchResponse = await self._cluster.send(partition.leader_id, request)
+        if response.error_code:
+            raise error_for(response.error_code, about=self._about)
+        if not response.responses:  # Kafka's way to hold back a client that is over its quota
+            await asyncio.sleep(min(response.throttle_time_ms / 1000, throttle_s_max))
+            text = (
+                f"the broker holds this client back for {response.throttle_time_ms} ms: it is over its quota"
+            )
+            raise error_for(ErrorCode.THROTTLING_QUOTA_EXCEEDED, text, about=self._about)
+        data = response.responses[0].partitions[0]
+        if not data.error_code or data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE:
+            return data
+        hint = data.current_leader
+        if self._cluster.learn_leader(
+            topic.topic_id, self._partition, hint.leader_id, hint.leader_epoch, response.node_endpoints
+        ):
+            return None
+        raise error_for(data.error_code, about=self._about)
+
     async def _require_start(self, offset: int) -> int:
         """Where the log ends, seen that `offset` is not in it; OffsetOutOfRangeError if it starts after `offset`."""
         place = self._topic, self._partition
-        start = (await list_offsets(self._cluster, {place: EARLIEST}))[place]
+        start = (await list_offsets(self._cluster, {place: OffsetSpec.EARLIEST}))[place]
         if self._topic_id is not None and start <= offset:
-            return (await list_offsets(self._cluster, {place: LATEST}))[place]
+            return (await list_offsets(self._cluster, {place: OffsetSpec.LATEST}))[place]
         text = f"offset {offset} is not in the log, which starts at {start}"
         error = error_for(ErrorCode.OFFSET_OUT_OF_RANGE, text, about=self._about)
         assert isinstance(error, OffsetOutOfRangeError)
         error.log_start_offset = start
         raise error
 
-    @property
-    def _about(self) -> str:
-        return f"partition {self._topic}-{self._partition}"
 
-
-async def _find(cluster: Cluster, name: str, index: int) -> tuple[Topic, Partition]:
+async def _find(cluster: Cluster, name: str, index: int) -> tuple[TopicMetadata, PartitionMetadata]:
     """The topic and the partition with its leader, from the last metadata or new one."""
     for is_fresh in (False, True):
         if is_fresh:

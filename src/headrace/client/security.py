@@ -11,16 +11,14 @@ import base64
 import binascii
 import hashlib
 import hmac
-import os
 import secrets
 import ssl
-import tempfile
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from headrace.base.stores import JavaStore, StoreError, is_pem, read_store
 from headrace.client.errors import AuthenticationError, ConfigError, TlsError, error_for
-from headrace.client.settings import ClientSettings, SaslMechanism
-from headrace.client.stores import is_pem, read_store
+from headrace.client.settings import ClientSettings
 from headrace.client.tokens import fetch_token
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
@@ -28,6 +26,8 @@ from headrace.wire.messages.sasl_authenticate_request import SaslAuthenticateReq
 from headrace.wire.messages.sasl_authenticate_response import SaslAuthenticateResponse
 from headrace.wire.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.messages.sasl_handshake_response import SaslHandshakeResponse
+from headrace.wire.security import SaslMechanism
+from headrace.wire.tls import load_identity
 
 Ask = Callable[[Message], Awaitable[Message]]
 Exchange = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
@@ -71,11 +71,10 @@ def _certificates(name: str, settings: ClientSettings) -> str:
     data = _read(name, settings.ssl_truststore_location)
     if is_pem(data):
         return data.decode(errors="replace")
-    return read_store(name, data, settings.ssl_truststore_password, "").certificates
+    return _read_store(name, data, settings.ssl_truststore_password, "").certificates
 
 
 def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> None:
-    """Python reads keys only from files, so those given as text pass through one that only we can read."""
     chain, key = settings.ssl_keystore_certificate_chain, settings.ssl_keystore_key
     names = []
     if settings.ssl_keystore_location:
@@ -84,7 +83,7 @@ def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> 
         if is_pem(data):
             chain = data.decode(errors="replace")
         else:
-            key, chain, _ = read_store(
+            key, chain, _ = _read_store(
                 names[0], data, settings.ssl_keystore_password, settings.ssl_key_password
             )
             if not key:
@@ -98,18 +97,20 @@ def _load_own_certificate(context: ssl.SSLContext, settings: ClientSettings) -> 
     if not chain and not key:
         return
     named = ", ".join(names) or "ssl.keystore.certificate.chain, ssl.keystore.key"
-    file, path = tempfile.mkstemp(suffix=".pem")
     try:
-        with os.fdopen(file, "w") as writer:
-            writer.write(f"{key}\n{chain}\n")
-        context.load_cert_chain(path, password=lambda: settings.ssl_key_password)
+        load_identity(context, key, chain, settings.ssl_key_password)
     except ssl.SSLError as error:
         raise ConfigError(
             f"{named}: this client's certificate and key cannot be used ({error.reason or error}); expected PEM with "
             "the private key and its certificate chain, and ssl.key.password where the key has a password"
         ) from None
-    finally:
-        Path(path).unlink()
+
+
+def _read_store(name: str, data: bytes, password: str, key_password: str) -> JavaStore:
+    try:
+        return read_store(name, data, password, key_password)
+    except StoreError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _read_pem(name: str, path: str) -> str:

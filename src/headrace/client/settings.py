@@ -10,14 +10,17 @@ underscores:
 What it cannot use it refuses, with the name, the value and the cure.
 """
 
-import difflib
 import re
 from collections.abc import Mapping
-from dataclasses import Field, dataclass, field, fields
+from dataclasses import dataclass, fields
 from enum import Enum
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
+from headrace.base.jaas import parse_jaas
+from headrace.base.names import nearest
+from headrace.base.settings import INT_MAX
+from headrace.base.tables import FieldError, FieldSetting, rows, setting
 from headrace.client.errors import ConfigError
 from headrace.client.settings_refused import (
     NO_EFFECT,
@@ -25,47 +28,18 @@ from headrace.client.settings_refused import (
     REFUSED_FOR_PRODUCERS,
     REFUSED_FOR_SHARE_GROUPS,
 )
+from headrace.share.modes import AcquireMode
+from headrace.wire.security import SaslMechanism, SecurityProtocol
 
-INT_MAX = 2**31 - 1
 DAY_MS = 86_400_000
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 _PROVIDER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 _TOKEN_URL = re.compile(r"https://|file:/|http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
-_TRUE, _FALSE = ("true", "yes", "1"), ("false", "no", "0")
-_JAAS_LOGIN = re.compile(r"^\s*([\w.$]+)\s+required\b(.*);\s*$", re.DOTALL)
-_JAAS_OPTION = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;]+))")
-
-
-class SecurityProtocol(Enum):
-    PLAINTEXT = "PLAINTEXT"
-    SSL = "SSL"
-    SASL_PLAINTEXT = "SASL_PLAINTEXT"
-    SASL_SSL = "SASL_SSL"
-
-    @property
-    def has_tls(self) -> bool:
-        return self in (SecurityProtocol.SSL, SecurityProtocol.SASL_SSL)
-
-    @property
-    def has_sasl(self) -> bool:
-        return self in (SecurityProtocol.SASL_PLAINTEXT, SecurityProtocol.SASL_SSL)
-
-
-class SaslMechanism(Enum):
-    PLAIN = "PLAIN"
-    SCRAM_SHA_256 = "SCRAM-SHA-256"
-    SCRAM_SHA_512 = "SCRAM-SHA-512"
-    OAUTHBEARER = "OAUTHBEARER"
 
 
 class AcknowledgementMode(Enum):
     IMPLICIT = "implicit"
     EXPLICIT = "explicit"
-
-
-class AcquireMode(Enum):
-    BATCH_OPTIMIZED = "batch_optimized"
-    RECORD_LIMIT = "record_limit"
 
 
 class Acks(Enum):
@@ -82,36 +56,15 @@ class CompressionType(Enum):
     ZSTD = "zstd"
 
 
+DEFAULT_CLIENT_ID = "headrace"
+
+
 class Address(NamedTuple):
     host: str
     port: int
 
     def __str__(self) -> str:
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-@dataclass(frozen=True, slots=True)
-class Rule:
-    """What is known of a setting beside its name and default."""
-
-    doc: str
-    minimum: int | None = None
-    maximum: int | None = None
-    aliases: tuple[str, ...] = ()
-    is_secret: bool = False
-
-
-def setting(
-    default: Any,
-    doc: str,
-    *,
-    minimum: int | None = None,
-    maximum: int | None = None,
-    aliases: tuple[str, ...] = (),
-    is_secret: bool = False,
-) -> Any:
-    rule = Rule(doc, minimum, maximum, aliases, is_secret)
-    return field(default=default, repr=not is_secret, metadata={"rule": rule})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,8 +75,13 @@ class ClientSettings:
         (),
         "Brokers to ask first, `host:port` with commas between them; the others are found through them.",
         aliases=("metadata.broker.list",),
+        allowed_text="`host:port`, …",
     )
-    client_id: str = setting("headrace", "A name for this client in the brokers' logs, quotas and metrics.")
+    client_id: str = setting(
+        DEFAULT_CLIENT_ID,
+        "A name for this client in the brokers' logs, quotas and metrics. Share consumers and workers add their host "
+        "and process to the default: `headrace@web-3:812`, `mail.send@web-3:812`.",
+    )
     client_rack: str = setting("", "The rack or zone this client is in.")
     request_timeout_ms: int = setting(
         30_000,
@@ -274,10 +232,9 @@ class ClientSettings:
             if values.get(rule_name, value) != value:
                 raise ConfigError(f"{rule_name} is given twice, with two values; keep one of them")
             values[rule_name] = value
-        own = {_dotted(each): each for each in fields(cls)}
-        settings = cls(
-            **{own[name].name: _convert(own[name], value) for name, value in values.items() if name in own}
-        )
+        own = {row.name: (field, row) for field, row in rows(cls).items()}
+        known = {own[name]: value for name, value in values.items() if name in own}
+        settings = cls(**{field: _convert(field, row, value) for (field, row), value in known.items()})
         settings._check()
         return settings
 
@@ -545,25 +502,12 @@ class ProducerSettings(ClientSettings):
             )
 
 
-def rule_of(each: "Field[Any]") -> Rule:
-    rule: Rule = each.metadata["rule"]
-    return rule
-
-
-def _dotted(each: "Field[Any]") -> str:
-    return each.name.replace("_", ".")
-
-
-def _all_names() -> dict[str, str]:
-    names = {}
-    for each in (*fields(ShareSettings), *fields(ProducerSettings)):
-        name = _dotted(each)
-        for spelling in (name, *rule_of(each).aliases):
-            names[spelling] = name
-    return names
-
-
-_NAMES = _all_names()
+_NAMES = {
+    spelling: row.name
+    for table in (ShareSettings, ProducerSettings)
+    for row in rows(table).values()
+    for spelling in (row.name, *row.aliases)
+}
 """Every spelling of a setting, and the name it stands for."""
 
 
@@ -576,59 +520,18 @@ def _refuse_or_pass_over(name: str, value: object) -> None:
         )
     if name in REFUSED:
         raise ConfigError(f"{name} cannot be used: {REFUSED[name]}")  # the value may be a password
-    near = difflib.get_close_matches(name, _NAMES, n=1)
-    hint = f"; did you mean {near[0]}?" if near else "; docs/reference/client-settings.md lists them all"
-    raise ConfigError(f"unknown setting {name}{hint}")
+    near = nearest(name, _NAMES)
+    hint = f"; did you mean {near}?" if near else "; docs/reference/client-settings.md lists them all"
+    raise ConfigError(f"unknown setting {name or repr(name)}{hint}")
 
 
-def _convert(each: "Field[Any]", value: Any) -> Any:
-    name, default, rule = _dotted(each), each.default, rule_of(each)
-    shown = "(hidden)" if rule.is_secret else repr(value)
-    if isinstance(default, Enum):
-        return _to_choice(name, value, type(default))
-    if isinstance(default, bool):
-        return _to_bool(name, value)
-    if isinstance(default, int):
-        return _to_int(name, value, rule)
-    if isinstance(default, tuple):
-        return _to_addresses(name, value)
-    if not isinstance(value, str):
-        raise ConfigError(f"{name}={shown} is not text")
-    return value if rule.is_secret else value.strip()
-
-
-def _to_choice(name: str, value: Any, kind: type[Enum]) -> Enum:
-    if isinstance(value, kind):
-        return value
-    wanted = str(value).strip().lower()
-    for choice in kind:
-        if choice.value.lower() == wanted:
-            return choice
-    allowed = ", ".join(str(choice.value) for choice in kind)
-    raise ConfigError(f"{name}={value!r}; allowed are {allowed}")
-
-
-def _to_bool(name: str, value: Any) -> bool:
-    text = str(value).strip().lower()
-    if text in _TRUE or text in _FALSE:
-        return text in _TRUE
-    raise ConfigError(f"{name}={value!r}; allowed are true and false")
-
-
-def _to_int(name: str, value: Any, rule: Rule) -> int:
+def _convert(field: str, row: FieldSetting, value: object) -> Any:
+    if field == "bootstrap_servers":
+        return _to_addresses(row.name, value)
     try:
-        if isinstance(value, (bool, float)):
-            raise ValueError
-        number = int(value)
-    except (ValueError, TypeError):
-        raise ConfigError(
-            f"{name}={value!r} is not a whole number; allowed are {rule.minimum} to {rule.maximum}"
-        ) from None
-    assert rule.minimum is not None
-    assert rule.maximum is not None
-    if not rule.minimum <= number <= rule.maximum:
-        raise ConfigError(f"{name}={number}; allowed are {rule.minimum} to {rule.maximum}")
-    return number
+        return row.read(value)
+    except FieldError as error:
+        raise ConfigError(str(error)) from None
 
 
 def _to_addresses(name: str, value: Any) -> tuple[Address, ...]:
@@ -657,21 +560,19 @@ def _to_address(name: str, part: Any) -> Address:
 
 def _read_jaas(text: str, mechanism: SaslMechanism) -> tuple[str, str]:
     """Name and password of a JAAS login, as Java's clients are given them."""
-    found = _JAAS_LOGIN.match(text)
     wanted = "PlainLoginModule" if mechanism is SaslMechanism.PLAIN else "ScramLoginModule"
     expected = (
         f"expected `org.apache.kafka.common.security.{wanted.removesuffix('LoginModule').lower()}.{wanted} required "
         'username="…" password="…";`'
     )
-    if found is None:
-        raise ConfigError(f"sasl.jaas.config cannot be read; {expected}")
-    if found[1].rpartition(".")[2] != wanted:
+    try:
+        module, options = parse_jaas(text)
+    except ValueError:
+        raise ConfigError(f"sasl.jaas.config cannot be read; {expected}") from None
+    if module != wanted:
         raise ConfigError(
-            f"sasl.jaas.config names {found[1]}, which does not fit sasl.mechanism={mechanism.value}; {expected}"
+            f"sasl.jaas.config names {module}, which does not fit sasl.mechanism={mechanism.value}; {expected}"
         )
-    options = {}
-    for key, double, single, bare in _JAAS_OPTION.findall(found[2]):
-        options[key] = bare or re.sub(r"\\(.)", r"\1", double or single)
     if "username" not in options or "password" not in options:
         raise ConfigError(f"sasl.jaas.config lacks username or password; {expected}")
     return options["username"], options["password"]

@@ -34,6 +34,7 @@ from headrace.client.core.acknowledgements import Commit
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.deserializing import Deserializer
 from headrace.client.errors import ConcurrentModificationError, IllegalStateError, WakeupError
+from headrace.client.identity import with_process_name
 from headrace.client.member import LEAVE_S, AsyncShareMember, now_ms, results_of
 from headrace.client.settings import ShareSettings
 from headrace.wire.errors import KafkaError
@@ -53,8 +54,10 @@ class _Bell:
         self._lock.acquire()
 
     def ring(self) -> None:
-        with contextlib.suppress(RuntimeError):  # it rings already
+        try:  # noqa: SIM105 - contextlib.suppress would take longer than the rest, for every response
             self._lock.release()
+        except RuntimeError:  # it rings already
+            pass
 
     def ring_for(self, _: object) -> None:
         self.ring()
@@ -88,7 +91,7 @@ class ShareConsumer:
         member_id: str | None = None,
         **keywords: Any,
     ) -> None:
-        self.settings = ShareSettings.parse(settings, **keywords)
+        self.settings = with_process_name(ShareSettings.parse(settings, **keywords))
         load_reader()
         # Nothing that runs refers to this object, only to these parts: when nobody has it any more, it is collected.
         self._bell = bell = _Bell()
@@ -116,6 +119,7 @@ class ShareConsumer:
         self._closing: Future[None] | None = None
         self._close_s = 0.0
         self._starting: Future[None] | None = None
+        self._is_started = False
         self._background = background = BackgroundLoop()
         self._finalizer = weakref.finalize(self, _dropped, member, consumption, background)
         self._finalizer.atexit = False
@@ -431,10 +435,13 @@ class ShareConsumer:
 
     def _raise_trouble(self) -> None:
         self._raise_wakeup()
-        if self._starting is not None and self._starting.done() and self._starting.exception() is not None:
-            failed, self._starting = self._starting, None  # it is said once, and the next poll tries again
-            failed.result()
-        self._member.raise_trouble()
+        if not self._is_started and self._starting is not None and self._starting.done():
+            if self._starting.exception() is not None:
+                # It is said once, and the next poll tries again.
+                failed, self._starting = self._starting, None
+                failed.result()
+            self._is_started = True
+        self._member.raise_pending_error()
 
     def _start(self) -> None:
         if self._starting is None:
@@ -542,7 +549,7 @@ def _dropped(member: AsyncShareMember, consumption: Consumption, background: Bac
         ResourceWarning,
         stacklevel=2,
     )
-    with contextlib.suppress(RuntimeError):
+    with contextlib.suppress(IllegalStateError):
         closing = background.submit(_close(member, consumption, LEAVE_S))
 
         def closed(_: object) -> None:
@@ -557,7 +564,7 @@ def _leave_at_exit() -> None:
     """A program that forgets `close` leaves its groups all the same, if the brokers answer within a moment."""
     consumers = [each for each in list(_open) if each._closing is None and each._background.is_own_process]
     for each in consumers:
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(IllegalStateError):
             each._begin_closing(LEAVE_S)
     until = time.monotonic() + LEAVE_S
     for each in consumers:

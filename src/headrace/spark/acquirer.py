@@ -8,33 +8,28 @@ others send is dropped as it arrives. How much is held is bounded by the member'
 import asyncio
 import contextlib
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from headrace.client.admin.aio import AsyncAdmin
-from headrace.client.admin.results import OffsetSpec
+from headrace.client.admin.results import ShareGroupOffset
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import (
-    GroupIdNotFoundError,
     InvalidShareSessionEpochError,
     error_for,
     is_retriable,
 )
 from headrace.client.member import AcquiredRange, Arrival, AsyncShareMember, Lost, Settled, now_ms
-from headrace.share.states import FINAL
-from headrace.spark.advice import DELIVERIES, RENEWS, WINDOW, advise
 from headrace.spark.dead_letters import copy_rejected, require_topic
 from headrace.spark.errors import CheckpointError
-from headrace.spark.holdings import Holdings
+from headrace.spark.group_watch import GroupWatch
+from headrace.spark.holdings import HeldSegments
 from headrace.spark.options import RECORDS_MAX, SourceOptions
 from headrace.spark.outcomes import Outcome
-from headrace.spark.runs import Place, Run, RunSet
-from headrace.spark.settle import Ledger, Limits, before
-from headrace.spark.starting import RESET, start_group
-from headrace.spark.window import LOCKS, fit_window
+from headrace.spark.runs import Run, RunSet
+from headrace.spark.settle import BatchLimits, Ledger, before
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.ids import uuid_text
+from headrace.wire.ids import TopicAndPartition, uuid_text
 from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
 
 logger = logging.getLogger("headrace.spark")
@@ -46,14 +41,8 @@ MORE_S_MAX = 0.5
 """And how long it does so while more and more comes,"""
 MORE_PART = 0.2
 """or this part of the time that the last micro-batch took: else one that was slow once would make all others slow."""
-LOOK_AGAIN_S = 0.1
-"""How often a trigger that waits looks for changes that nobody tells it of."""
-LOOK_S = 5.0
-"""How often the group's start offsets and lag are looked up."""
-FIRST_LOOK_S = 0.5
-"""And at first, until the lag is known: a short query wants to know it, too."""
-LOOKS_PER_STATE = 12
-"""And every so many times also the group's state topic, when the journal is not empty."""
+CHECK_AGAIN_S = 0.1
+"""How often a trigger that waits checks for changes that nobody tells it of."""
 IDLE_S = 1.0
 """With Trigger.AvailableNow: a queue that gave nothing for this long, whenever it was asked, is drained."""
 JOIN_S_MAX = 60.0
@@ -61,8 +50,6 @@ JOIN_S_MAX = 60.0
 FIRST_S_MAX = 15.0
 """How long the first trigger waits for the group to give this member partitions."""
 OLD_SESSIONS_S = 3.0
-STATE_S = 5.0
-STATE_AGAIN_MS = 60_000
 CLOSE_S = 10.0
 FINAL_EPOCH = -1
 """The share-session epoch that closes a session."""
@@ -88,33 +75,25 @@ class Acquirer:
         self.ledger = ledger
         self.counts = Counts()
         self.topic_ids: dict[str, str] = {}
-        self.reset: Collection[Place] = ()
-        """Where the group was reset before we joined: what was known of its records is of no use any more."""
-        self._state_epochs: dict[Place, int] = {}
-        """Of the group's state, where it can be read. A reset changes it, and needs a group without members."""
-        self._state_again_ms: dict[Place, int] = {}
-        """When what could not be read is tried again."""
-        self.lag: int | None = None
+        self.has_forgotten = False
+        """A topic was made again, and the note of what is accepted ahead may still be about the old one."""
         self.bytes_per_record = 0.0
-        self.delivery_limit: int | None = None
-        """After so many deliveries the broker gives a record up; None when it does not tell."""
         self.more_s = MORE_S_MAX
         """How long a micro-batch waits for more, while more and more comes."""
-        self.window = 0
-        """How many records the group may lock at a time, in all partitions together."""
         self._options = options
-        self._holdings: Holdings[AcquiredRange] = Holdings()
+        self._holdings: HeldSegments[AcquiredRange] = HeldSegments()
         self._error: BaseException | None = None
         self.arrived = asyncio.Event()
         """Records have come: for whoever takes them ahead."""
         self._changed = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
-        self._trouble_ms = self._last_trouble_ms = 0
+        self._failing_since_ms = self._last_error_ms = 0
         self._arrived_ms = 0
-        self._ends: dict[Place, int] | None = None
+        self._ends: dict[TopicAndPartition, int] | None = None
         per_trigger = min(options.records_per_trigger or RECORDS_HELD, RECORDS_MAX)
         self._capacity = per_trigger + (options.records_held or per_trigger)
         self._admin = AsyncAdmin(options.client)
+        self.group = GroupWatch(options, ledger, self._admin)
         self._member = AsyncShareMember(
             options.client,
             capacity=self._capacity,
@@ -128,7 +107,7 @@ class Acquirer:
     def member_id(self) -> str:
         return self._member.member_id
 
-    async def start(self, *, is_new: bool, state_epochs: Mapping[Place, int]) -> None:
+    async def start(self, *, is_new: bool, state_epochs: Mapping[TopicAndPartition, int]) -> None:
         """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts.
 
         Acquires nothing before the first `wait`, so not while Spark replays a micro-batch: if that fails again and
@@ -136,15 +115,16 @@ class Acquirer:
         given up.
         """
         await self._admin.start()
-        await self._look_at_group(is_new=is_new)
-        await self._look_for_reset(state_epochs)
+        await self.group.check(is_new=is_new)
+        self._member.configure(auto_renew=self.group.is_renewing)
+        await self.group.find_reset(state_epochs)
         await self._member.start()
         if self._options.dead_letter_topic is not None:
             await require_topic(self._member.cluster, self._options.dead_letter_topic)
         await self._end_old_sessions()
         self._member.configure(is_paused=True)  # until the first `wait`
         self._member.subscribe(self._options.topics)
-        self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self._look_after())]
+        self._tasks = [asyncio.create_task(self._acquire()), asyncio.create_task(self.group.run())]
 
     async def _end_old_sessions(self) -> None:
         """Ends what an earlier life under this member id has left at the brokers, which releases its records.
@@ -173,62 +153,12 @@ class Acquirer:
             await self._member.close(timeout_s=CLOSE_S)
         await self._admin.close()
 
-    async def end_offsets(self) -> dict[Place, int]:
-        """Where the subscribed topics end now."""
-        described = await self._admin.describe_topics(self._options.topics)
-        places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
-        offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-        self._ends = {place: found.offset or 0 for place, found in offsets.items()}
+    async def drain(self) -> dict[TopicAndPartition, int]:
+        """From now on only what is in the subscribed topics now counts: returns where they end."""
+        self._ends = await self.group.end_offsets()
         return self._ends
 
-    async def state_epochs(self, places: Collection[Place]) -> dict[Place, int]:
-        """Those that are known; what is not is looked up now, and if that fails again some time later."""
-        now = now_ms()
-        unknown = [
-            place
-            for place in places
-            if place not in self._state_epochs and self._state_again_ms.get(place, now) <= now
-        ]
-        if unknown:
-            self._state_again_ms.update(dict.fromkeys(unknown, now + STATE_AGAIN_MS))
-            with contextlib.suppress(GroupIdNotFoundError):
-                self._state_epochs.update(await self._read_state_epochs(unknown))
-        return {place: self._state_epochs[place] for place in places if place in self._state_epochs}
-
-    async def _read_state_epochs(self, places: Collection[Place]) -> dict[Place, int]:
-        """What can be seen."""
-        try:
-            async with asyncio.timeout(STATE_S):
-                states = await self._admin.share_state(self._options.group, places)
-        except GroupIdNotFoundError:
-            raise  # that is an answer, too
-        except (KafkaError, OSError, TimeoutError) as error:
-            logger.warning(
-                "The state of group %s cannot be read (%s). If the group is reset, give this query a new "
-                "checkpointLocation: it would not see it.",
-                self._options.group,
-                error,
-            )
-            return {}
-        return {place: state.state_epoch for place, state in states.items()}
-
-    async def _look_for_reset(self, epochs: Mapping[Place, int]) -> None:
-        """The group was perhaps reset, or deleted, since an offset was logged with these epochs."""
-        if not epochs:
-            return
-        try:
-            found = await self._read_state_epochs(epochs)
-            self.reset = [place for place, epoch in found.items() if epoch != epochs[place]]
-        except GroupIdNotFoundError:
-            self.reset = list(epochs)
-        if self.reset:
-            logger.warning(
-                "Group %s was reset since this query ran (%s): what comes again is processed again.",
-                self._options.group,
-                ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self.reset)),
-            )
-
-    async def wait(self, limits: Limits, wait_s: float, wanted: int | None) -> bool:
+    async def wait(self, limits: BatchLimits, wait_s: float, wanted: int | None) -> bool:
         """Until there are records for a micro-batch (True), the time is over, or (with ends) the queue is drained.
 
         Each micro-batch has a price of its own, so where records come in a stream it waits for as many as are wanted.
@@ -251,7 +181,7 @@ class Acquirer:
                     left_s = FIRST_S_MAX - (now_ms() - began_ms) / 1000
                 if left_s <= 0:
                     return False
-                await self._change(min(left_s, LOOK_AGAIN_S))
+                await self._change(min(left_s, CHECK_AGAIN_S))
             await self._gather(limits, wanted)
             # What comes next is a micro-batch, and then its acknowledgement, which must not wait behind a fetch.
             fetch_wait_ms = 0
@@ -259,14 +189,14 @@ class Acquirer:
         finally:
             self._member.configure(fetch_wait_ms=fetch_wait_ms)
 
-    async def _gather(self, limits: Limits, wanted: int | None) -> None:
+    async def _gather(self, limits: BatchLimits, wanted: int | None) -> None:
         """Waits as long as more comes, up to what is wanted."""
         until_ms = now_ms() + 1000 * self.more_s
         while not self._has(RECORDS_HELD if wanted is None else wanted, limits):
             if not await self._change(min(MORE_S, (until_ms - now_ms()) / 1000)):
                 return
 
-    def _has(self, count: int, limits: Limits) -> bool:
+    def _has(self, count: int, limits: BatchLimits) -> bool:
         """Whether so many records wait for a micro-batch; from now on a change is one to that answer."""
         self._changed.clear()
         return self.ledger.waiting(limits).record_count >= count
@@ -312,7 +242,7 @@ class Acquirer:
                 try:
                     arrivals = await self._member.take(RECORDS_PER_FETCH, timeout_s=1.0)
                 except KafkaError as error:
-                    self._trouble(error)
+                    self._tolerate(error)
                 else:
                     for arrival in arrivals:
                         self._arrived(arrival)
@@ -321,7 +251,7 @@ class Acquirer:
         except BaseException as error:
             self.fail(error)
 
-    def _trouble(self, error: KafkaError) -> None:
+    def _tolerate(self, error: KafkaError) -> None:
         """Errors that pass, as when a leader moves, are borne for default.api.timeout.ms in a row."""
         if isinstance(error, InvalidShareSessionEpochError):  # it has been borne that long
             raise CheckpointError(
@@ -329,18 +259,18 @@ class Acquirer:
                 "neither gets on: it runs from a copy of this checkpoint. Stop one of them, and give the one that "
                 "shall work beside the other a new checkpointLocation."
             ) from error
-        patience_ms, now = self._options.client.default_api_timeout_ms, now_ms()
-        if self._member.asked_ms >= self._trouble_ms or now - self._last_trouble_ms > patience_ms:
-            self._trouble_ms = now
-        self._last_trouble_ms = now
-        if not is_retriable(error.code) or now - self._trouble_ms > patience_ms:
+        timeout_ms, now = self._options.client.default_api_timeout_ms, now_ms()
+        if self._member.asked_ms >= self._failing_since_ms or now - self._last_error_ms > timeout_ms:
+            self._failing_since_ms = now
+        self._last_error_ms = now
+        if not is_retriable(error.code) or now - self._failing_since_ms > timeout_ms:
             raise error
-        logger.warning("Share group %s has trouble, and tries again: %s", self._options.group, error)
+        logger.warning("Share group %s: an error that may pass, retrying: %s", self._options.group, error)
 
     def _arrived(self, arrival: Arrival) -> None:
         self._know_topic(arrival.topic, uuid_text(arrival.topic_id))
         place = arrival.topic, arrival.partition
-        runs: list[tuple[Place, Run]] = []
+        runs: list[tuple[TopicAndPartition, Run]] = []
         for acquired in arrival.acquired:
             self._holdings.put(place, acquired.first, acquired.last, acquired)
             runs.append((place, Run(acquired.first, acquired.last, acquired.delivery_count)))
@@ -353,14 +283,14 @@ class Acquirer:
             size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size
         )
         again = self.ledger.acquired(delivered)
-        self._look_at_ends(delivered)
+        self._note_arrival(delivered)
         self.counts.delivered += count
         self.counts.redelivered += again.record_count
         self._send(again)
         self.arrived.set()
         self._changed.set()
 
-    def _look_at_ends(self, delivered: RunSet) -> None:
+    def _note_arrival(self, delivered: RunSet) -> None:
         """What lies behind the ends takes no room from what does not, and does not count as an arrival."""
         if self._ends is not None:
             behind = self.ledger.fresh.minus(before(self._ends))
@@ -378,9 +308,10 @@ class Acquirer:
         self.ledger.forget(topic)
         self._holdings.forget(topic)
         self.topic_ids[topic] = topic_id
+        self.has_forgotten = True
 
     def _settled(self, answers: Sequence[Settled]) -> None:
-        confirmed: list[tuple[Place, Run]] = []
+        confirmed: list[tuple[TopicAndPartition, Run]] = []
         for answer in answers:
             topic_id = uuid_text(answer.acquired.topic_id)
             if answer.type not in _FINAL or self.topic_ids.get(answer.acquired.topic) != topic_id:
@@ -395,7 +326,7 @@ class Acquirer:
         self.ledger.confirmed(RunSet.of(confirmed))
 
     def _lost(self, losses: Sequence[Lost]) -> None:
-        lost: list[tuple[Place, Run]] = []
+        lost: list[tuple[TopicAndPartition, Run]] = []
         for loss in losses:
             place = loss.acquired.topic, loss.acquired.partition
             for first, last, held in self._holdings.take(place, loss.first, loss.last):
@@ -411,73 +342,7 @@ class Acquirer:
             for first, last, acquired in self._holdings.take(place, run.first, run.last):
                 self._member.acknowledge(acquired, run.outcome, first, last)
 
-    # the group
-
-    async def _look_at_group(self, *, is_new: bool) -> None:
-        group = self._options.group
-        try:
-            entries = await self._admin.group_config(group)
-        except KafkaError as error:
-            logger.warning(
-                "The settings of group %s cannot be read (%s), so they are not checked.", group, error
-            )
-            entries = {}
-        config = {name: entry.value for name, entry in entries.items()}
-        limit = config.get(DELIVERIES)
-        self.delivery_limit = int(limit) if limit else None
-        self._member.configure(auto_renew=config.get(RENEWS) != "false")
-        described = await self._admin.describe_topics(self._options.topics)
-        wanted = self._options.starting_offsets
-        await start_group(
-            self._admin, group, described, found=config.get(RESET), wanted=wanted, is_new=is_new
-        )
-        partitions = sum(len(topic.partitions) for topic in described.values())
-        locks = await fit_window(self._admin, self._options, entries.get(WINDOW), partitions=partitions)
-        if locks is not None:
-            config[WINDOW] = str(locks)
-        self.window = partitions * (locks or LOCKS)
-        for sentence in advise(config, self._options, partitions=partitions):
-            logger.warning("%s", sentence)
-
-    async def _look_after(self) -> None:
-        """Finds out what the broker has settled without our seeing the answer, and how much there is to do."""
-        looks = 0
-        while True:
-            try:
-                await self._look()
-                if self.ledger.processed and looks % LOOKS_PER_STATE == 0:
-                    await self._look_at_state()
-            except (KafkaError, OSError, TimeoutError) as error:
-                logger.debug("How far group %s is cannot be read: %s", self._options.group, error)
-            looks += 1
-            await asyncio.sleep(FIRST_LOOK_S if self.lag is None and looks < LOOKS_PER_STATE else LOOK_S)
-
-    async def _look(self) -> dict[Place, Any]:
-        owed = self.ledger.processed
-        offsets = await self._admin.share_group_offsets(self._options.group, list(self._options.topics))
-        for place, found in offsets.items():
-            if found.start_offset is not None:
-                self.ledger.passed(place, found.start_offset)
-            if found.lag == 0:
-                # Everything is settled there. What entered the journal after the question is not meant.
-                self.ledger.confirmed(owed.only([place]))
-        lags = [found.lag for found in offsets.values()]
-        self.lag = None if None in lags else sum(lag for lag in lags if lag is not None)
-        return dict(offsets)
-
-    async def _look_at_state(self) -> None:
-        """What `__share_group_state` shows as settled: acknowledgements are written there before they are answered."""
-        owed = self.ledger.processed
-        states = await self._admin.share_state(self._options.group, owed.places)
-        settled = RunSet.of(
-            (place, Run(run.first, run.last, 0))
-            for place, state in states.items()
-            for run in state.runs
-            if run.state in FINAL
-        )
-        self.ledger.confirmed(owed.within(settled))
-
-    async def _is_drained(self, limits: Limits, began_ms: int) -> bool:
+    async def _is_drained(self, limits: BatchLimits, began_ms: int) -> bool:
         """Nothing below the ends is left for us: all of it is settled, or the brokers have stopped giving us any.
 
         `began_ms` is when we started to wait: what we did before, such as a release, may still bring records.
@@ -485,7 +350,7 @@ class Acquirer:
         assert limits.ends is not None
         is_settled = False
         with contextlib.suppress(KafkaError):
-            offsets = await self._look()
+            offsets = await self.group.refresh_offsets()
             is_settled = all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items())
         if self.ledger.waiting(limits) or self.ledger.is_taking(limits):
             return False  # records have come while the broker was asked
@@ -505,7 +370,7 @@ class Acquirer:
         return True
 
 
-def _is_settled(found: Any, end: int) -> bool:
+def _is_settled(found: ShareGroupOffset | None, end: int) -> bool:
     if end == 0:
         return True
     return found is not None and (

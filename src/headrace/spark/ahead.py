@@ -25,7 +25,7 @@ from headrace.spark.locations import Location
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.runs import RunSet
-from headrace.spark.settle import Ledger, Limits
+from headrace.spark.settle import BatchLimits, Ledger
 
 logger = logging.getLogger("headrace.spark")
 AHEAD_S = 5.0
@@ -120,7 +120,7 @@ class Ahead:
         if self._notes is not None:
             self._notes.close()
 
-    async def run(self, acquirer: Acquirer, ends: Limits) -> None:
+    async def run(self, acquirer: Acquirer, ends: BatchLimits) -> None:
         """Takes what arrives, as long as there is room, until `stop`."""
         while not self._is_stopped:
             await acquirer.arrived.wait()
@@ -133,13 +133,13 @@ class Ahead:
         self._is_stopped = True
         acquirer.arrived.set()
 
-    async def _take(self, acquirer: Acquirer, ends: Limits) -> bool:
+    async def _take(self, acquirer: Acquirer, ends: BatchLimits) -> bool:
         async with self._writing:
             room = self.limit - self._ledger.taken.record_count
             runs_room = self._options.runs_per_trigger - self._ledger.taken.run_count
             if room <= 0 or runs_room <= 0:
                 return False
-            runs = self._ledger.begin_taking(Limits(room, runs_room, ends.ends))
+            runs = self._ledger.begin_taking(BatchLimits(room, runs_room, ends.ends))
             if not runs:
                 return False
             try:
@@ -151,8 +151,11 @@ class Ahead:
             acquirer.tell()
             return True
 
-    async def logged(self, acquirer: Acquirer) -> None:
-        """Spark's offset log holds the planned micro-batch: our own need not any more, and has room again."""
+    async def write_anew(self, acquirer: Acquirer) -> None:
+        """Spark's offset log holds the planned micro-batch: our own need not any more, and has room again.
+
+        Or what it holds is of a topic that is gone.
+        """
         if self._notes is not None:
             async with self._writing:
                 await self._write(acquirer)

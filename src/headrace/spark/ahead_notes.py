@@ -27,9 +27,9 @@ from typing import IO, Any, NamedTuple, Protocol
 from uuid import uuid4
 
 from headrace.spark import checkpoint
-from headrace.spark.checkpoint import MEMBER_ID_LENGTH, ahead_path, lock_file, sync_folders
+from headrace.spark.checkpoint import MEMBER_ID_LENGTH, ahead_path, lock_file
 from headrace.spark.errors import CheckpointError
-from headrace.spark.locations import Location, ObjectPath, write_durably
+from headrace.spark.locations import Location, ObjectPath, sync_folders, write_durably
 
 logger = logging.getLogger("headrace.spark")
 Ahead = dict[str, Any]

@@ -23,7 +23,7 @@ from typing import IO, Any
 from uuid import uuid4
 
 from headrace.spark.errors import CheckpointError
-from headrace.spark.locations import Location, ObjectPath, sync_path, write_durably
+from headrace.spark.locations import Location, ObjectPath, sync_folders, sync_path, write_durably
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -78,6 +78,14 @@ def require_logged(checkpoint: Location, offset: Mapping[str, Any]) -> Location:
         )
     newest = _newest(checkpoint / "offsets")
     assert newest is not None
+    if commit_of(newest).exists():
+        # Spark runs it again if the entries of the offset log after it are gone and their commits are not.
+        raise CheckpointError(
+            f"{checkpoint} shows micro-batch {newest.name} as committed, and Spark runs it: later entries of its "
+            "offset log have been lost, so nobody knows which records they contained, or another query writes to it. "
+            "Restore the folder `offsets` from a backup that is as new as `commits`, or give the query a new "
+            "checkpointLocation; then records whose acknowledgement was not confirmed are processed again."
+        )
     return newest
 
 
@@ -143,15 +151,6 @@ class LogSync:
                 *(checkpoint, error),
             )
         self._synced[log] = logged
-
-
-def sync_folders(folder: Path) -> None:
-    """A folder and those above it, as far as we may: they may be new."""
-    for each in (folder, *folder.parents):
-        try:
-            sync_path(each)
-        except PermissionError:
-            return
 
 
 def claim(folder: Location, name: str, *, is_alone: bool) -> tuple[IO[str] | None, str | None]:

@@ -15,38 +15,42 @@ from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing
 
 from headrace.client.cluster import Cluster
-from headrace.client.dead_letters import (
-    BATCH_BYTES_MAX,
-    KAFKA_PREFIX,
-    OUR_PREFIX,
-    READ_BYTES,
-    REQUEST_BYTES_MAX,
-)
+from headrace.client.dead_letters import REQUEST_BYTES_MAX
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import (
     OffsetNotAvailableError,
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.producing.record import RecordMetadata
 from headrace.client.settings import ProducerSettings
 from headrace.spark.errors import OutcomeError
 from headrace.spark.executor import GONE
 from headrace.spark.outcomes import EXHAUSTED, Outcome
-from headrace.spark.runs import Place
 from headrace.spark.splitting import hulls
+from headrace.wire.dead_letter import (
+    BATCH_BYTES_MAX,
+    READ_BYTES,
+    kafka_headers,
+    our_headers,
+    own_headers,
+    without_value,
+)
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.records import NewRecord, Record, read_records
 
 logger = logging.getLogger("headrace.spark")
-COPIED = OUR_PREFIX + "copied"
 
 
 async def require_topic(cluster: Cluster, topic: str) -> None:
     """OutcomeError, with the cure, where there is no such topic."""
     try:
-        await list_offsets(cluster, {(topic, 0): LATEST})  # waits for a leader, if there is none just now
+        await list_offsets(
+            cluster, {(topic, 0): OffsetSpec.LATEST}
+        )  # waits for a leader, if there is none just now
     except UnknownTopicOrPartitionError:
         raise OutcomeError(
             f"deadLetterTopic={topic!r} does not exist. Create it: `headrace topic create {topic}`."
@@ -67,7 +71,7 @@ async def copy_rejected(
     await require_topic(cluster, topic)
     target = cluster.topic(topic)
     assert target is not None  # its offset was listed
-    rejected: dict[Place, list[Outcome]] = {}
+    rejected: dict[TopicAndPartition, list[Outcome]] = {}
     for outcome in sorted(outcomes):
         if outcome.type is AcknowledgeType.REJECT:
             rejected.setdefault(outcome.place, []).append(outcome)
@@ -93,7 +97,11 @@ async def copy_rejected(
 
 
 async def _read(
-    cluster: Cluster, place: Place, outcomes: Sequence[Outcome], topic_id: str | None, gone: set[str]
+    cluster: Cluster,
+    place: TopicAndPartition,
+    outcomes: Sequence[Outcome],
+    topic_id: str | None,
+    gone: set[str],
 ) -> AsyncGenerator[tuple[Record, Outcome], None]:
     """The records that sorted outcomes of one partition are about; neighbours and near ones are read in one go.
 
@@ -171,7 +179,7 @@ class _Letters:
             try:
                 await future
             except RecordTooLargeError as error:
-                smaller = _smaller(letter)
+                smaller = without_value(letter)
                 if smaller is None:
                     raise
                 logger.warning(
@@ -192,35 +200,19 @@ class _Letters:
 
 
 def _letter(record: Record, outcome: Outcome, group: str) -> NewRecord:
-    facts = {
-        KAFKA_PREFIX + "topic": outcome.topic,
-        KAFKA_PREFIX + "partition": outcome.partition,
-        KAFKA_PREFIX + "offset": record.offset,
-        KAFKA_PREFIX + "group": group,
-        KAFKA_PREFIX + "delivery.count": outcome.delivery_count,
-        KAFKA_PREFIX + "message": outcome.reason or "rejected by a Spark query",
-        OUR_PREFIX + "cause": "exhausted" if outcome.reason.startswith(EXHAUSTED) else "rejected",
-        OUR_PREFIX + "timestamp": record.timestamp,
-    }
-    own = [header for header in record.headers if not _is_fact(header)]
+    reason = outcome.reason or "rejected by a Spark query"
+    of_kafka = kafka_headers(*outcome.place, record.offset, group, outcome.delivery_count, reason)
+    cause = "exhausted" if outcome.reason.startswith(EXHAUSTED) else "rejected"
     return NewRecord(
         record.key,
         record.value,
-        [*own, *((name, str(fact).encode()) for name, fact in facts.items())],
+        [
+            *own_headers(record.headers),
+            *of_kafka,
+            *our_headers({"cause": cause, "timestamp": record.timestamp}),
+        ],
         time.time_ns() // 1_000_000,  # the letter's: with the record's, retention could take it at once
     )
-
-
-def _smaller(letter: NewRecord) -> NewRecord | None:
-    """Without value and the record's own headers; then without the key; then there is nothing to leave out."""
-    if (COPIED, b"false") not in letter.headers:
-        facts = [header for header in letter.headers if _is_fact(header)]
-        return letter._replace(value=None, headers=[*facts, (COPIED, b"false")])
-    return None if letter.key is None else letter._replace(key=None)
-
-
-def _is_fact(header: tuple[str, bytes | None]) -> bool:
-    return header[0].startswith((KAFKA_PREFIX, OUR_PREFIX))
 
 
 def _size(letter: NewRecord) -> int:

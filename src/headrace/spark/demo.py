@@ -6,6 +6,8 @@ into a dead-letter topic. It can be killed at any time; results are replaced whe
 
 import argparse
 import json
+import sys
+from pathlib import Path
 
 import pandas as pd
 from pyspark.sql import DataFrame, SparkSession
@@ -29,8 +31,10 @@ def main() -> None:
     )
     spark.sparkContext.setLogLevel(QUIET)
     register(spark)
+    if told.wait and not sys.stdin.readline():
+        return  # whoever started it has gone
     reader = spark.readStream.format("kafka-share")
-    for name, value in json.loads(told.settings).items():
+    for name, value in json.loads(Path(told.settings).read_text()).items():
         reader = reader.option(f"kafka.{name}", value)
     orders = (
         reader.option("subscribe", told.topic)
@@ -72,6 +76,7 @@ def _arguments() -> argparse.Namespace:
         parser.add_argument(f"--{name}", required=True)
     parser.add_argument("--micro-batch", type=int, required=True)
     parser.add_argument("--drain", action="store_true", help="end when everything that was there is done")
+    parser.add_argument("--wait", action="store_true", help="get ready, and begin when a line comes in")
     return parser.parse_args()
 
 

@@ -23,10 +23,10 @@ from dataclasses import replace
 from typing import IO, Any, TypeVar
 from uuid import NAMESPACE_URL, uuid4, uuid5
 
+from headrace.base.settings import INT_MAX
 from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.member import now_ms
-from headrace.client.settings import INT_MAX
 from headrace.spark.acquirer import MORE_PART, MORE_S, MORE_S_MAX, Acquirer
 from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import (
@@ -46,16 +46,16 @@ from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
-from headrace.spark.runs import Place, RunSet
-from headrace.spark.settle import BatchStage, Ledger, Limits
-from headrace.wire.ids import uuid_text
+from headrace.spark.runs import RunSet
+from headrace.spark.settle import BatchLimits, BatchStage, Ledger
+from headrace.wire.ids import TopicAndPartition, uuid_text
 
 logger = logging.getLogger("headrace.spark")
 T = TypeVar("T")
-COMMIT_LOOK_S = 0.1
-"""How often Spark's commit log is looked at while a micro-batch runs."""
-STORE_LOOK_S = 1.0
-"""And in an object store, where each look is a request that costs."""
+COMMIT_POLL_S = 0.1
+"""How often Spark's commit log is read while a micro-batch runs."""
+STORE_POLL_S = 1.0
+"""And in an object store, where each read is a request that costs."""
 
 
 class Driver:
@@ -71,11 +71,11 @@ class Driver:
         self._ahead = Ahead(options, self._ledger)
         self._taking: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
-        self._look: asyncio.Task[None] | None = None
+        self._commit_watch: asyncio.Task[None] | None = None
         """Waits for Spark's commit of the micro-batch that runs."""
         self._claim: IO[str] | None = None
         """Keeps the member id for this process."""
-        self._ends: dict[Place, int] | None = None
+        self._ends: dict[TopicAndPartition, int] | None = None
         self._wants_ends = drain
         self._is_drained = False
         self._last_count = 0
@@ -127,7 +127,7 @@ class Driver:
             self._require_all_opened()
         self._was_asked = True
         self._run(self._forget_what_was_reset(acquirer))
-        self._run(self._look_at_pace(acquirer))
+        self._run(self._measure_pace(acquirer))
         if self._ahead.is_due and self._options.outcomes_path is not None:
             self._ahead.begin(self._options.outcomes_path, given)
             self._run(self._begin_to_take(acquirer))
@@ -138,7 +138,7 @@ class Driver:
         offset = None
         # What is left of a divided micro-batch needs no lock: the broker is asked for more when that is done.
         while offset is None and (
-            self._ledger.later or self._run(acquirer.wait(Limits(ends=self._ends), wait_s, wanted))
+            self._ledger.later or self._run(acquirer.wait(BatchLimits(ends=self._ends), wait_s, wanted))
         ):  # what came may have been lost by now, with a connection
             offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
@@ -236,7 +236,7 @@ class Driver:
             return None
         counts = acquirer.counts
         return {
-            "lag": acquirer.lag,
+            "lag": acquirer.group.lag,
             "held": ledger.fresh.record_count + ledger.held.record_count,
             "ahead": ledger.taken.record_count,
             "unconfirmed": ledger.processed.record_count,
@@ -263,10 +263,10 @@ class Driver:
             self._ahead.close()
 
     async def _close(self, acquirer: Acquirer) -> None:
-        if self._look is not None:
-            self._look.cancel()
+        if self._commit_watch is not None:
+            self._commit_watch.cancel()
         self._ahead.stop(acquirer)
-        tasks = [task for task in (self._look, self._taking, self._early_sync) if task is not None]
+        tasks = [task for task in (self._commit_watch, self._taking, self._early_sync) if task is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
         await acquirer.close()
 
@@ -289,26 +289,22 @@ class Driver:
                 "checkpointLocation of writeStream."
             )
         member_id = offset.member or self._first_member_id()
-        before = None
+        topic_ids = dict(offset.topic_ids)
         if folder is not None and member_id is not None:
             before = self._ahead.open(folder, member_id, offset)
             if before is not None:
-                self._ledger.recover_taken(self._read(before.to_json()).batch)
+                topic_ids = self._recover_ahead(offset, self._read(before.to_json()))
             self._outcomes = OutcomeLog(folder, reader=member_id)
+            if offset.has_notes:
+                self._require_notes(self._outcomes)
             self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
             self._recover_division(offset, self._outcomes)
-        elif offset.is_divisible:
+        elif offset.has_notes or offset.accepted is Accepted.AHEAD:
             raise CheckpointError(
-                "This query was started with maxBatchFailures, and which records of its last micro-batch were run may "
-                "be in its checkpoint: give readStream the checkpointLocation, as before. (maxBatchFailures may be "
-                "left out.)"
+                "The source's notes about the last micro-batch are in the query's checkpoint: which of its records "
+                "were released, rejected, not run yet (maxBatchFailures) or accepted ahead (maxRecordsAhead). Give "
+                "readStream the checkpointLocation, as before. The other options may be left out."
             )
-        elif offset.accepted is Accepted.AHEAD:
-            raise CheckpointError(
-                "This query accepted records ahead, and what is left of them is in its checkpoint: give readStream the "
-                "checkpointLocation, as before. (maxRecordsAhead may be left out: they are worked off.)"
-            )
-        topic_ids = {**({} if before is None else before.topic_ids), **offset.topic_ids}
         self._acquirer = self._run(self._start(offset, member_id, topic_ids))
         return self._acquirer
 
@@ -317,6 +313,34 @@ class Driver:
         if not self._is_alone and self._options.outcomes_path is not None:
             self._ahead.require_all_opened(self._options.outcomes_path)
         self._is_alone = True
+
+    def _recover_ahead(self, offset: AcquiredOffset, note: AcquiredOffset) -> dict[str, str]:
+        """Takes back what was accepted ahead. Returns the topics' ids.
+
+        Where a topic was deleted and made again, one of the two is about the topic that is gone: the older one. A note
+        has the number of the offset that was planned last when it was written.
+        """
+        taken = note.batch
+        remade = {topic for topic, id in note.topic_ids.items() if offset.topic_ids.get(topic, id) != id}
+        if note.sequence < offset.sequence:
+            self._ledger.recover_taken(taken.only(place for place in taken.places if place[0] not in remade))
+            return {**note.topic_ids, **offset.topic_ids}
+        for topic in remade:
+            self._ledger.forget(topic)
+        self._ledger.recover_taken(taken)
+        return {**offset.topic_ids, **note.topic_ids}
+
+    def _require_notes(self, notes: OutcomeLog) -> None:
+        """What was decided of the last micro-batch may have been in notes that are gone."""
+        if notes.is_described():
+            return
+        missing = f"{notes.path}, where this query kept its notes, is not there any more or is not complete"
+        if self._options.fails_on_data_loss:
+            raise CheckpointError(
+                f"{missing}: if records of the last micro-batch were released, rejected or not run yet, nobody knows. "
+                "Put it back, or set failOnDataLoss=false to have all of them accepted."
+            )
+        logger.warning("%s. Records of the last micro-batch are accepted, unless it says otherwise.", missing)
 
     def _recover_division(self, offset: AcquiredOffset, notes: OutcomeLog) -> None:
         """An earlier life has perhaps run a part of this micro-batch only, whichever options it has now."""
@@ -334,7 +358,7 @@ class Driver:
         try:
             await acquirer.start(is_new=not offset.sequence, state_epochs=offset.state_epochs)
             if self._wants_ends:
-                self._ends = await acquirer.end_offsets()
+                self._ends = await acquirer.drain()
             if self._ledger.takes_ahead:
                 await self._begin_to_take(acquirer)
         except BaseException:
@@ -342,20 +366,20 @@ class Driver:
             raise
         return acquirer
 
-    async def _look_at_pace(self, acquirer: Acquirer) -> None:
+    async def _measure_pace(self, acquirer: Acquirer) -> None:
         """How fast the query is decides how much is accepted ahead of it, and how long it waits for more."""
         asked_ms, self._asked_ms = self._asked_ms, now_ms()
         if self._took_ms is not None:
             took_ms, self._took_ms = self._took_ms, None
             acquirer.more_s = min(max(MORE_S, MORE_PART * took_ms / 1000), MORE_S_MAX)
-            self._ahead.ran(self._last_count, took_ms, self._asked_ms - asked_ms, acquirer.window)
+            self._ahead.ran(self._last_count, took_ms, self._asked_ms - asked_ms, acquirer.group.window)
 
     async def _begin_to_take(self, acquirer: Acquirer) -> None:
         self._taking = asyncio.create_task(self._take_ahead(acquirer))
 
     async def _take_ahead(self, acquirer: Acquirer) -> None:
         try:
-            await self._ahead.run(acquirer, Limits(ends=self._ends))
+            await self._ahead.run(acquirer, BatchLimits(ends=self._ends))
         except Exception as error:
             acquirer.fail(error)
 
@@ -404,7 +428,7 @@ class Driver:
         if log is None:
             return []
         kept = log.kept(sequence, self._ledger.planned)
-        outcomes, is_copied = (self._decided(acquirer.delivery_limit), False) if kept is None else kept
+        outcomes, is_copied = (self._decided(acquirer.group.delivery_limit), False) if kept is None else kept
         if self._ledger.accepted:
             outcomes = [_without_release(each, topic) for each in outcomes]
         if self._division is not None and self._division.rejected and topic is None:
@@ -439,7 +463,7 @@ class Driver:
 
     async def _settle_when_committed(self, acquirer: Acquirer, batch: Location, sequence: int) -> None:
         """`batch` is the micro-batch's file in Spark's commit log."""
-        pause_s = STORE_LOOK_S if isinstance(batch, ObjectPath) else COMMIT_LOOK_S
+        pause_s = STORE_POLL_S if isinstance(batch, ObjectPath) else COMMIT_POLL_S
         while not await asyncio.to_thread(_is_there, batch):  # noqa: ASYNC110 (Spark tells nobody)
             await asyncio.sleep(pause_s)
         if self._ledger.sequence == sequence:
@@ -461,19 +485,22 @@ class Driver:
         else:
             self._early_sync = asyncio.create_task(self._sync_log_early())
         acquirer.acknowledge(self._ledger.hand_off())
-        await self._ahead.logged(acquirer)
-        if self._look is not None:
-            self._look.cancel()
+        await self._ahead.write_anew(acquirer)
+        if self._commit_watch is not None:
+            self._commit_watch.cancel()
         if self._log_file is not None:
-            look = self._settle_when_committed(acquirer, commit_of(self._log_file), self._ledger.sequence)
-            self._look = asyncio.create_task(look)
+            watch = self._settle_when_committed(acquirer, commit_of(self._log_file), self._ledger.sequence)
+            self._commit_watch = asyncio.create_task(watch)
 
     async def _forget_what_was_reset(self, acquirer: Acquirer) -> None:
         """After the last micro-batch of an earlier life was settled, and before anything is acquired."""
-        self._ledger.confirmed(self._recovered.only(acquirer.reset))
+        self._ledger.confirmed(self._recovered.only(acquirer.group.reset))
         self._recovered = RunSet()
 
-    async def _plan(self, acquirer: Acquirer, limits: Limits) -> AcquiredOffset | None:
+    async def _plan(self, acquirer: Acquirer, limits: BatchLimits) -> AcquiredOffset | None:
+        while acquirer.has_forgotten:  # no offset is newer than the note
+            acquirer.has_forgotten = False
+            await self._ahead.write_anew(acquirer)
         acquirer.let_go_of_ended_locks()
         batch = self._ledger.plan(limits)
         if batch is None:
@@ -488,19 +515,19 @@ class Driver:
             {topic: acquirer.topic_ids[topic] for topic in topics},
             batch,
             processed,
-            await acquirer.state_epochs(places),
+            await acquirer.group.state_epochs(places),
             self._ledger.accepted,
-            is_divisible=self._options.batch_failures_max > 0,
+            has_notes=self._outcomes is not None,
             later=later,
         )
         return offset
 
-    def _limits(self, acquirer: Acquirer, records_max: int | None, bytes_max: int | None) -> Limits:
+    def _limits(self, acquirer: Acquirer, records_max: int | None, bytes_max: int | None) -> BatchLimits:
         for size in (bytes_max, self._options.bytes_per_trigger):
             if size is not None and acquirer.bytes_per_record:
                 by_size = max(1, int(size / acquirer.bytes_per_record))
                 records_max = by_size if records_max is None else min(records_max, by_size)
-        return Limits(records_max, self._options.runs_per_trigger, self._ends)
+        return BatchLimits(records_max, self._options.runs_per_trigger, self._ends)
 
     def _read(self, found: Mapping[str, Any]) -> AcquiredOffset:
         offset = AcquiredOffset.from_json(found)

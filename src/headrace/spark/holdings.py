@@ -4,24 +4,24 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Generic, TypeVar
 
-from headrace.spark.runs import Place
+from headrace.wire.ids import TopicAndPartition
 
 Held = TypeVar("Held")
 Segment = tuple[int, int, Held]
 
 
-class Holdings(Generic[Held]):
+class HeldSegments(Generic[Held]):
     """Stretches of offsets, each with whoever holds it. A later holder replaces an earlier one."""
 
     def __init__(self) -> None:
-        self._segments: dict[Place, list[Segment[Held]]] = {}
+        self._segments: dict[TopicAndPartition, list[Segment[Held]]] = {}
 
-    def put(self, place: Place, first: int, last: int, held: Held) -> None:
+    def put(self, place: TopicAndPartition, first: int, last: int, held: Held) -> None:
         segments = self._segments.setdefault(place, [])
         self.take(place, first, last)
         segments.insert(bisect_left(segments, first, key=lambda segment: segment[0]), (first, last, held))
 
-    def take(self, place: Place, first: int, last: int) -> list[Segment[Held]]:
+    def take(self, place: TopicAndPartition, first: int, last: int) -> list[Segment[Held]]:
         """Takes the stretch out; returns what was in it, by holder."""
         segments = self._segments.get(place, [])
         begin = bisect_left(segments, first, key=lambda segment: segment[0])
@@ -45,7 +45,7 @@ class Holdings(Generic[Held]):
         for place in [place for place in self._segments if place[0] == topic]:
             del self._segments[place]
 
-    def __iter__(self) -> Iterator[tuple[Place, Segment[Held]]]:
+    def __iter__(self) -> Iterator[tuple[TopicAndPartition, Segment[Held]]]:
         for place in sorted(self._segments):
             for segment in self._segments[place]:
                 yield place, segment

@@ -179,6 +179,15 @@ def sync_path(path: Path) -> None:
         os.close(file)
 
 
+def sync_folders(folder: Path) -> None:
+    """A folder and those above it, as far as we may: they may be new."""
+    for each in (folder, *folder.parents):
+        try:
+            sync_path(each)
+        except PermissionError:
+            return
+
+
 @cache
 def _files_of(root: str, process: int) -> "FileSystem":
     """`process` because a connection must not be used on both sides of a fork."""

@@ -4,31 +4,21 @@ A micro-batch holds each record once, with its delivery count. So outcomes are p
 partition and delivery count, and both are walked over once. Where several name one delivery, the last counts.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
+from headrace.base.ranges import flattened, within
 from headrace.spark.outcomes import Outcome, to_runs
-from headrace.spark.runs import Place, Run, RunSet, flattened
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.ids import TopicAndPartition
 
 
 def match(outcomes: Sequence[Outcome], planned: RunSet) -> tuple[list[Outcome], RunSet]:
     """The outcomes, cut to the planned deliveries that they name, each delivery once; and what they name beside."""
-    said: dict[tuple[Place, int], list[Outcome]] = {}
+    said: dict[tuple[TopicAndPartition, int], list[Outcome]] = {}
     for each in outcomes:
         said.setdefault((each.place, each.delivery_count), []).append(each)
-    runs: dict[tuple[Place, int], list[Run]] = {}
+    runs: dict[tuple[TopicAndPartition, int], list[Run]] = {}
     for place, run in planned:
         runs.setdefault((place, run.delivery_count), []).append(run)
-    meant = [each for key in said for each in _cut(said[key], runs.get(key, []))]
+    meant = [each for key in said for each in within(flattened(said[key]), runs.get(key, []))]
     return meant, to_runs(outcomes).minus(to_runs(meant))
-
-
-def _cut(outcomes: Sequence[Outcome], runs: Iterable[Run]) -> Iterator[Outcome]:
-    ahead = iter(runs)
-    run = next(ahead, None)
-    for first, last, index in flattened(outcomes):
-        while run is not None and run.first <= last:
-            if run.last >= first:
-                yield outcomes[index]._replace(first=max(first, run.first), last=min(last, run.last))
-            if run.last > last:
-                break
-            run = next(ahead, None)

@@ -10,7 +10,8 @@ in it:
      "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}},   processed before, not confirmed yet
      "e":{"<topic>":{"<partition>":state epoch}},                          of the group's state, where it is known
      "a":"handoff",                    the records are accepted as soon as this is logged; "ahead": they were before
-     "d":1,                            this micro-batch may be divided (`dividing.py`): the checkpoint says if it was
+     "n":1,                            notes in the checkpoint (`outcomes.py`) say what was decided of its records, and
+                                       whether only a part of it was run; earlier versions wrote "d" for the latter
      "l":{...as "b"}}                  records of one that was divided, which later micro-batches will have
 
 The outcome is written only where it is not ACCEPT (1). `seq` counts our offsets; Spark's batch id is another number,
@@ -30,11 +31,12 @@ from typing import Any
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import CheckpointError
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.ids import TopicAndPartition
 
 VERSION = 1
 _KEYS = {"v", "seq", "g", "m", "t", "b", "p"}
-_MORE_KEYS = {"e", "a", "d", "l"}
+_MORE_KEYS = {"e", "a", "d", "l", "n"}
 """Not in every offset."""
 
 
@@ -56,9 +58,9 @@ class AcquiredOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     batch: RunSet = field(default_factory=RunSet)
     processed: RunSet = field(default_factory=RunSet)
-    state_epochs: Mapping[Place, int] = field(default_factory=dict)
+    state_epochs: Mapping[TopicAndPartition, int] = field(default_factory=dict)
     accepted: Accepted = Accepted.WHEN_COMMITTED
-    is_divisible: bool = False
+    has_notes: bool = False
     later: RunSet = field(default_factory=RunSet)
 
     def to_json(self) -> dict[str, Any]:
@@ -72,7 +74,7 @@ class AcquiredOffset:
             "p": runs_to_json(self.processed),
             "e": _epochs_to_json(self.state_epochs),
             **({"a": str(self.accepted)} if self.accepted else {}),
-            **({"d": 1} if self.is_divisible else {}),
+            **({"n": 1} if self.has_notes else {}),
             **({"l": runs_to_json(self.later)} if self.later else {}),
         }
 
@@ -100,7 +102,7 @@ class AcquiredOffset:
                 processed=runs_from_json(found["p"]),
                 state_epochs=_epochs_from_json(found.get("e", {})),
                 accepted=Accepted(found.get("a", "")),
-                is_divisible=bool(found.get("d", 0)),
+                has_notes=bool(found.get("n", found.get("d", 0))),
                 later=runs_from_json(found.get("l", {})),
             )
         except (TypeError, ValueError, AttributeError) as error:
@@ -137,14 +139,14 @@ def _run_from_json(entry: list[int]) -> Run:
     )
 
 
-def _epochs_to_json(epochs: Mapping[Place, int]) -> dict[str, dict[str, int]]:
+def _epochs_to_json(epochs: Mapping[TopicAndPartition, int]) -> dict[str, dict[str, int]]:
     written: dict[str, dict[str, int]] = {}
     for topic, partition in sorted(epochs):
         written.setdefault(topic, {})[str(partition)] = epochs[topic, partition]
     return written
 
 
-def _epochs_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[Place, int]:
+def _epochs_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicAndPartition, int]:
     return {
         (topic, int(partition)): int(epoch)
         for topic, partitions in found.items()

@@ -5,31 +5,44 @@ does not matter. `kafka.*` goes to the client, whose own table checks it. What a
 the reason and the cure; names of the Flink proposal (FLIP-573) are understood.
 """
 
-import difflib
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from dataclasses import field as dataclass_field
-from typing import Any
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
+from headrace.base.names import nearest
+from headrace.base.settings import INT_MAX, LONG_MAX, ConfigType
+from headrace.base.tables import FieldError, FieldSetting, rows, setting
 from headrace.client.errors import ConfigError
-from headrace.client.settings import INT_MAX, ShareSettings, rule_of
+from headrace.client.settings import ClientSettings, ShareSettings
 from headrace.spark.errors import OptionError
 from headrace.spark.locations import Location, locate
 from headrace.spark.settle import Acknowledge
 
+C = TypeVar("C", bound=ClientSettings)
 RECORDS_MAX = 10_000_000
-LONG_MAX = 2**63 - 1
-"""What Spark's own options go up to."""
 RUNS_PER_TRIGGER = 20_000
 """A run is 20 to 25 bytes of offset text, which Spark keeps a hundred times over: 20,000 are half a megabyte."""
 
 OUTCOMES_FOLDER = "share-outcomes"
+OUTCOMES = "headrace.outcomes"
+"""Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
+
+MODE = "headrace.acknowledge"
+"""And beside it: in which mode."""
 
 
-def option(name: str, default: Any, doc: str, *, minimum: int = 0, maximum: int = RECORDS_MAX) -> Any:
-    return dataclass_field(
-        default=default, metadata={"name": name, "doc": doc, "minimum": minimum, "maximum": maximum}
-    )
+def option(
+    name: str,
+    default: Any,
+    doc: str,
+    *,
+    kind: ConfigType | None = None,
+    minimum: int = 0,
+    maximum: int = RECORDS_MAX,
+    **row: Any,
+) -> Any:
+    kind = ConfigType.LONG if kind is None and default is None else kind
+    return setting(default, doc, kind=kind, name=name, minimum=minimum, maximum=maximum, **row)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,97 +54,122 @@ class SourceOptions:
     acknowledge: Acknowledge = option(  # noqa: RUF009
         "acknowledge",
         Acknowledge.COMMIT,
-        "`commit`: locks are renewed while the micro-batch runs, and records are accepted when Spark has committed "
-        "it. `handoff`: records are accepted as soon as Spark's offset log holds them.",
+        "`commit`: locks are renewed while the micro-batch runs, and records are accepted when Spark has "
+        "committed it. `handoff`: records are accepted as soon as Spark's offset log holds them; see above.",
     )
     starting_offsets: str | None = option(
         "startingOffsets",
         None,
-        "`earliest` or `latest`: where the group starts in topics that it has not read yet. `latest` is the end that "
-        "their partitions have when the query starts; partitions that are added later are read from their beginning.",
+        "`earliest` or `latest`: where the group starts in topics that it has not read. `latest` is the end that "
+        "their partitions have when the query starts: they get that start offset, and the group's "
+        "`share.auto.offset.reset` becomes `earliest`, so that partitions that are added later are read from "
+        "their beginning.",
+        default_text="the group's",
+        kind=ConfigType.STRING,
     )
     records_per_trigger: int | None = option(
-        "maxRecordsPerTrigger", None, "The most records of one micro-batch.", minimum=1, maximum=LONG_MAX
+        "maxRecordsPerTrigger",
+        None,
+        "The maximum number of records of a micro-batch.",
+        default_text="all available",
+        minimum=1,
+        maximum=LONG_MAX,
+        aliases=("maxOffsetsPerTrigger",),
     )
     bytes_per_trigger: int | None = option(
         "maxBytesPerTrigger",
         None,
-        "About the most bytes of one micro-batch, by the average size of the records seen so far.",
+        "The approximate maximum size, estimated from the average record size.",
+        default_text="none",
         minimum=1,
         maximum=1 << 50,
     )
     runs_per_trigger: int = option(
         "maxRunsPerTrigger",
         RUNS_PER_TRIGGER,
-        "The most runs of neighbouring records in one micro-batch: bounds the text of the offset.",
+        "The maximum number of runs of adjacent records; limits the size of the offset.",
         minimum=1,
         maximum=200_000,
     )
     records_held: int | None = option(
         "maxRecordsHeld",
         None,
-        "The most records to hold locks on beyond the micro-batch that runs. By default as many as one micro-batch "
-        "takes, or what the group's window allows.",
+        "How many records to lock ahead of the micro-batch that runs.",
+        default_text="one micro-batch",
         minimum=1,
     )
     records_ahead: int | None = option(
         "maxRecordsAhead",
         None,
-        "With acknowledge=handoff: how many records to accept before a micro-batch has them, kept in a log beside the "
-        "checkpoint, so that the group's window does not bound a micro-batch. Other members do not get them. By "
-        "default the source begins with it, if checkpointLocation is given, when the window bounds micro-batches that "
-        "are quick, and accepts what the query processes in about 5 seconds. 0 for none.",
+        "With `handoff`: how many records to accept before they are in a micro-batch, 0 for none; see above.",
+        default_text="by pace",
         maximum=100_000_000,
     )
     partitions_min: int | None = option(
         "minPartitions",
         None,
-        "Into how many tasks to cut a micro-batch, at least.",
+        "Into how many tasks to cut a micro-batch, at least (a task has at least one record); also more than "
+        "Kafka has partitions.",
+        default_text="by size and cores",
         minimum=1,
         maximum=100_000,
     )
     records_per_partition: int | None = option(
-        "maxRecordsPerPartition", None, "The most records of one task.", minimum=1, maximum=LONG_MAX
+        "maxRecordsPerPartition",
+        None,
+        "The maximum number of records of a task.",
+        default_text="none",
+        minimum=1,
+        maximum=LONG_MAX,
     )
-    include_headers: bool = option("includeHeaders", False, "Adds the column `headers`.")
+    include_headers: bool = option(
+        "includeHeaders",
+        False,
+        "Adds the column `headers`.",
+    )
     fails_on_data_loss: bool = option(
         "failOnDataLoss",
         True,
-        "Whether a micro-batch whose records were removed from Kafka's log (retention, deleted topic) fails the "
-        "query, or goes on without them.",
+        "Whether a replay whose records are gone fails the query: taken by retention, their topic deleted, or "
+        "their log cut off, and so for `kafka.default.api.timeout.ms`. A broker that is away, a missing leader or "
+        "right, tiered storage that is too slow always fail it.",
     )
     checkpoint: str | None = option(
         "checkpointLocation",
         None,
-        "The query's checkpoint, as given to writeStream. Spark does not tell it to Python sources; the outcome log "
-        "and the guard against asynchronous progress tracking need it. A local or mounted path, or a folder in S3 "
-        "(s3a://), Google Cloud Storage (gs://) or Azure Data Lake Storage (abfss://).",
+        "The query's checkpoint: a local or mounted path, or [a folder in an object "
+        "store](spark-on-a-cluster.md#in-an-object-store).",
+        default_text="none",
+        kind=ConfigType.STRING,
     )
     dead_letter_topic: str | None = option(
         "deadLetterTopic",
         None,
-        "Where rejected records are copied to, with the reason in their headers. Needed for REJECT with "
-        "acknowledge=handoff.",
+        "Copies of rejected records; not a topic of `subscribe`.",
+        default_text="none",
+        kind=ConfigType.STRING,
     )
     batch_failures_max: int = option(
         "maxBatchFailures",
         0,
-        "After so many failures of the function of `process` on one micro-batch, the query divides it when it starts "
-        "again, to find the record that it fails on; one that has failed so often by itself is rejected. 0 for never. "
-        "Needs deadLetterTopic, and a sink that replaces what a batch id wrote before.",
+        "After how many failures of the function of `process` a micro-batch is divided, and a record rejected; "
+        "see [above](#records-that-the-function-fails-on).",
+        default_text="0 (never)",
         maximum=1_000,
     )
     wait_ms: int = option(
         "pollTimeoutMs",
         500,
-        "How long a trigger waits for records before it reports that there are none. Not after a micro-batch that only "
-        "other sources of the query had records for.",
+        "How long a trigger waits for records before it reports none; records that come end the wait (the first "
+        "trigger waits for its place in the group, up to 15 seconds). A source that had nothing in the last "
+        "micro-batch does not wait: others of the query may have records.",
         maximum=60_000,
     )
     read_timeout_ms: int = option(
         "kafkaConsumer.pollTimeoutMs",
         120_000,
-        "How long a task waits for the next records of its range before it fails.",
+        "How long a task waits for the next records of its range; with less than `kafka.default.api.timeout.ms` "
+        "its error cannot name what is wrong.",
         minimum=1,
         maximum=3_600_000,
     )
@@ -171,15 +209,16 @@ class SourceOptions:
         _, subscribed = _only_one(rest, ("subscribe", "topic")) or ("", "")
         topics = _topics(subscribed)
         values: dict[str, Any] = {}
-        for each in fields(cls):
-            if "name" not in each.metadata:
-                continue
-            given_as = _only_one(rest, _names_of(each.metadata["name"]))
+        for field, row in rows(cls).items():
+            given_as = _only_one(rest, (row.name, *row.aliases))
             if given_as is not None:
-                values[each.name] = _convert(*given_as, each.metadata, each.default)
+                values[field] = read_option(row, *given_as)
+        if "starting_offsets" in values:
+            values["starting_offsets"] = values["starting_offsets"].lower()
         client = _client(rest, group)
         if rest:
-            raise OptionError(_unknown(spelled[min(rest)]))
+            every = [each for row in rows(cls).values() for each in (row.name, *row.aliases)]
+            raise unknown_option(spelled[min(rest)], "kafka-share", ["subscribe", *REQUIRED, *every])
         options = cls(client=client, topics=topics, **values)
         options._check()
         return options
@@ -219,13 +258,13 @@ def option_names() -> list[str]:
     """Every option beside kafka.*, as the documentation spells it."""
     return [
         "subscribe",
-        *(each.metadata["name"] for each in fields(SourceOptions) if "name" in each.metadata),
+        *(row.name for row in rows(SourceOptions).values()),
     ]
 
 
+REQUIRED = ("kafka.bootstrap.servers", "kafka.group.id")
 _GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id")
 _IGNORED = ("path",)
-_OTHER_NAMES = {"maxRecordsPerTrigger": ("maxOffsetsPerTrigger",)}
 _NO_BATCH = "a queue has no end to read to. Use readStream; Trigger.AvailableNow stops when it is drained."
 _START = (
     "where a share group starts is a property of the group: startingOffsets=earliest or latest, or "
@@ -298,10 +337,6 @@ def spell(given: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
     return found, spelled
 
 
-def _names_of(name: str) -> tuple[str, ...]:
-    return name, *_OTHER_NAMES.get(name, ())
-
-
 def _only_one(rest: dict[str, str], names: tuple[str, ...]) -> tuple[str, str] | None:
     """Takes an option out by any of its names: the name and the value. Two of them must not differ."""
     found = {name: rest.pop(name.lower()) for name in names if name.lower() in rest}
@@ -330,24 +365,34 @@ def _client(rest: dict[str, str], group: str) -> ShareSettings:
         raise OptionError(
             'kafka.group.id is missing. Name the share group: .option("kafka.group.id", "mailers")'
         )
+    given = kafka_options(rest)
+    ours = {
+        field: _MEMBER[field]
+        for field, row in rows(ShareSettings).items()
+        if field in _MEMBER and not {row.name, *row.aliases} & given.keys()
+    }
+    return parse_client(ShareSettings, given, group_id=group, share_acknowledgement_mode="explicit", **ours)
+
+
+def kafka_options(rest: dict[str, str]) -> dict[str, str]:
+    """Takes out what is the client's to read, by its names for it."""
     given = {key.removeprefix("kafka."): rest.pop(key) for key in list(rest) if key.startswith("kafka.")}
     if "bootstrap.servers" not in given:
         raise OptionError(
             "kafka.bootstrap.servers is missing. Say where Kafka is: "
             '.option("kafka.bootstrap.servers", "localhost:9092")'
         )
-    ours = {
-        each.name: _MEMBER[each.name]
-        for each in fields(ShareSettings)
-        if each.name in _MEMBER and not {each.name.replace("_", "."), *rule_of(each).aliases} & given.keys()
-    }
+    return given
+
+
+def parse_client(table: type[C], given: Mapping[str, str], **more: Any) -> C:
     try:
-        return ShareSettings.parse(given, group_id=group, share_acknowledgement_mode="explicit", **ours)
+        return table.parse(given, **more)
     except ConfigError as error:
-        raise OptionError(prefixed(str(error))) from None
+        raise OptionError(_prefixed(str(error))) from None
 
 
-def prefixed(text: str) -> str:
+def _prefixed(text: str) -> str:
     """The client's words about a setting, with the name that it has here."""
     unknown = "unknown setting "
     if text.startswith(unknown):
@@ -356,36 +401,23 @@ def prefixed(text: str) -> str:
     return f"kafka.{text}"
 
 
-def _convert(name: str, text: str, rule: Mapping[str, Any], default: Any) -> Any:
-    if isinstance(default, bool):
-        if text.lower() not in ("true", "false"):
-            raise OptionError(f"{name}={text!r}; allowed are true and false.")
-        return text.lower() == "true"
-    if isinstance(default, Acknowledge):
-        if text.lower() not in list(Acknowledge):
-            raise OptionError(f"{name}={text!r}; allowed are {' and '.join(Acknowledge)}.")
-        return Acknowledge(text.lower())
-    if name in ("startingOffsets", "checkpointLocation", "deadLetterTopic"):
-        if not text:
-            raise OptionError(f"{name} is empty. Give it a value or leave it out.")
-        return text if name != "startingOffsets" else text.lower()
+def read_option(row: FieldSetting, name: str, text: str) -> Any:
+    """The value of an option under the name that it was given by."""
+    if row.type is ConfigType.STRING and row.enum is None and not text:
+        raise OptionError(f"{name} is empty. Give it a value or leave it out.")
     try:
-        number = int(text)
-    except ValueError:
-        number = None
-    if number is None or not rule["minimum"] <= number <= rule["maximum"]:
-        raise OptionError(
-            f"{name}={text!r}; allowed are whole numbers from {rule['minimum']} to {rule['maximum']}."
-        )
-    return number
+        return replace(row, name=name).read(text)
+    except FieldError as error:
+        raise OptionError(f"{error}.") from None
 
 
-def _unknown(name: str) -> str:
-    kafka = ("kafka.bootstrap.servers", "kafka.group.id")
-    names = [*(each for known in option_names() for each in _names_of(known)), *kafka]
-    known = {"topic": "subscribe", **{each.lower(): each for each in names}}
-    near = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+def unknown_option(name: str, format: str, names: Iterable[str]) -> OptionError:
+    known = {each.lower(): each for each in names}
+    meant = {"topic": "subscribe"} if "subscribe" in known else {}
+    near = nearest(name.lower(), {**known, **meant})
     hint = (
-        f" Did you mean {known[near[0]]}?" if near else f" Known are {', '.join(sorted(names))}, and kafka.*."
+        f"Did you mean {meant.get(near) or known[near]}?"
+        if near
+        else f"Known are {', '.join(sorted(known.values()))}, and kafka.*."
     )
-    return f"{name} is no option of kafka-share.{hint}"
+    return OptionError(f"{name} is no option of {format}. {hint}")

@@ -16,14 +16,17 @@ Beside them, of a micro-batch that fails: `failures-<batch id>.json`, by `proces
 
 import json
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from headrace.base.ranges import joined
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OutcomeError
-from headrace.spark.locations import Location, write_durably
+from headrace.spark.locations import Location, sync_folders, write_durably
 from headrace.spark.offset import runs_to_json
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
 from headrace.spark.settle import Acknowledge
+from headrace.wire.ids import TopicAndPartition
 
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
@@ -48,7 +51,7 @@ class Outcome(NamedTuple):
     reason: str = ""
 
     @property
-    def place(self) -> Place:
+    def place(self) -> TopicAndPartition:
         return self.topic, self.partition
 
     @property
@@ -68,17 +71,8 @@ def parse_type(value: Any) -> AcknowledgeType:
 
 def join(outcomes: Iterable[Outcome]) -> list[Outcome]:
     """Neighbours that are alike become one; accepted ones are left out, being the default."""
-    joined: list[Outcome] = []
-    for each in sorted(outcomes):
-        if each.type is AcknowledgeType.ACCEPT:
-            continue
-        each = each._replace(reason=each.reason[:REASON_LENGTH_MAX])
-        before = joined[-1] if joined else None
-        if before is not None and before.last + 1 == each.first and _alike(before) == _alike(each):
-            joined[-1] = before._replace(last=each.last)
-        else:
-            joined.append(each)
-    return joined
+    kept = (each for each in sorted(outcomes) if each.type is not AcknowledgeType.ACCEPT)
+    return list(joined((each._replace(reason=each.reason[:REASON_LENGTH_MAX]) for each in kept), _alike))
 
 
 def to_runs(outcomes: Iterable[Outcome]) -> RunSet:
@@ -102,8 +96,17 @@ class OutcomeLog:
         self._division = path / f"division-{reader}.json"
 
     def describe(self, mode: Acknowledge, dead_letter_topic: str | None) -> None:
-        """Tells whoever writes outcomes what the source can do with them."""
+        """Tells whoever writes outcomes what the source can do with them.
+
+        From now on the folder itself is safe from a power cut: a commit of Spark's may outlive one by chance, and the
+        outcomes that it rests on must do so, too.
+        """
         write_durably(self._source, json.dumps({"acknowledge": mode, "deadLetterTopic": dead_letter_topic}))
+        if isinstance(self.path, Path):
+            sync_folders(self.path.parent)
+
+    def is_described(self) -> bool:
+        return self._source.exists()
 
     def described(self) -> tuple[Acknowledge, str | None]:
         try:

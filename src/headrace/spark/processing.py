@@ -37,7 +37,7 @@ from headrace.spark.errors import OptionError, OutcomeError
 from headrace.spark.locations import Location, locate, spark_location
 from headrace.spark.matching import match
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.options import OUTCOMES_FOLDER
+from headrace.spark.options import MODE, OUTCOMES, OUTCOMES_FOLDER
 from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_runs
 from headrace.spark.plan import require_redeliveries_pass
 from headrace.spark.runs import RunSet
@@ -45,12 +45,6 @@ from headrace.spark.settle import Acknowledge
 from headrace.spark.telling import plainly
 
 logger = logging.getLogger("headrace.spark")
-OUTCOMES = "headrace.outcomes"
-"""Metadata that the source leaves on the column deliveryCount: where outcomes go, or nothing if it was not told."""
-
-MODE = "headrace.acknowledge"
-"""And beside it: in which mode."""
-
 KEYS = ("topic", "partition", "offset", "deliveryCount")
 COLUMNS = {
     "topic": (StringType, "string"),

@@ -1,7 +1,8 @@
 """The stream reader that Spark talks to: a thin skin. What it does is in `driver.py` and `executor.py`.
 
 Spark makes this object in several processes and pickles it to the executors, so it holds nothing but options until the
-first call that only the driver's reader process gets. `query.stop()` and the end of Trigger.AvailableNow come as
+first call that only the driver's reader process gets. Each of those processes imports this module, so `driver.py` and
+`executor.py` are imported by the calls that need them. `query.stop()` and the end of Trigger.AvailableNow come as
 SIGTERM, not as `stop()`; the handler turns it into an orderly exit, which runs `stop()`.
 """
 
@@ -12,7 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,12 +25,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headrace.spark.driver import Driver
-from headrace.spark.executor import Reading, read_pieces
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
-from headrace.spark.splitting import Piece, Wishes, split
+from headrace.spark.splitting import Piece, SplitHints, split
 from headrace.spark.telling import is_told, plainly
+
+if TYPE_CHECKING:
+    from headrace.spark.driver import Driver
 
 logger = logging.getLogger("headrace.spark")
 
@@ -66,12 +68,14 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         offset = self._opened().log(end)
-        wishes = Wishes(
+        wishes = SplitHints(
             self._options.partitions_min, self._options.records_per_partition, cores=os.cpu_count() or 1
         )
         return [InputPartition(pieces) for pieces in split(offset.batch, offset.topic_ids, wishes)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from headrace.spark.executor import Reading, read_pieces
+
         pieces: tuple[Piece, ...] = partition.value
         options = self._options
         reading = Reading(
@@ -97,8 +101,10 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
                 raise
             logger.warning("The reader could not be closed, either.", exc_info=True)
 
-    def _opened(self) -> Driver:
+    def _opened(self) -> "Driver":
         if self._driver is None:
+            from headrace.spark.driver import Driver
+
             _exit_on_sigterm()
             self._driver = Driver(self._options, drain=self._is_available_now)
         return self._driver

@@ -1,20 +1,17 @@
-"""Runs of offsets: which records, run-length encoded. The algebra under the offset, the ledger and the splitting.
+"""Runs of offsets: which records, run-length encoded. Under the offset, the ledger and the splitting.
 
 Theory of operation. A `Run` is a stretch of offsets of one partition that are alike: the same delivery count and the
 same outcome. A `RunSet` holds runs of many partitions: per partition in order, without overlap, and as long as they
 can be (neighbours that are alike are joined). So two sets of the same records are equal, and so is their text.
-Every operation walks over both operands once. Nothing is changed in place.
+The algebra is in `base/ranges.py`; here it is done for each partition.
 """
 
-import heapq
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import pairwise
-from typing import NamedTuple, Protocol
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
+from headrace.base.ranges import flattened, joined, minus, within
 from headrace.client.delivery import AcknowledgeType
-
-Place = tuple[str, int]
-"""Topic and partition."""
+from headrace.wire.ids import TopicAndPartition
 
 
 class Run(NamedTuple):
@@ -33,34 +30,26 @@ class Run(NamedTuple):
 Runs = tuple[Run, ...]
 
 
-class Span(Protocol):
-    """Anything that is about a stretch of offsets."""
-
-    @property
-    def first(self) -> int: ...
-
-    @property
-    def last(self) -> int: ...
-
-
 class RunSet:
     """Runs by topic and partition. Immutable, hashable by nobody, equal by content."""
 
     __slots__ = ("_runs",)
 
-    def __init__(self, runs: Mapping[Place, Runs] | None = None) -> None:
+    def __init__(self, runs: Mapping[TopicAndPartition, Runs] | None = None) -> None:
         """For runs that are in order and joined already; anything else comes through `of`."""
-        self._runs: dict[Place, Runs] = {place: kept for place, kept in (runs or {}).items() if kept}
+        self._runs: dict[TopicAndPartition, Runs] = {
+            place: kept for place, kept in (runs or {}).items() if kept
+        }
 
     @classmethod
-    def of(cls, runs: Iterable[tuple[Place, Run]]) -> "RunSet":
+    def of(cls, runs: Iterable[tuple[TopicAndPartition, Run]]) -> "RunSet":
         """From runs in any order. Where they overlap, the later one counts."""
-        by_place: dict[Place, list[Run]] = {}
+        by_place: dict[TopicAndPartition, list[Run]] = {}
         for place, run in runs:
             by_place.setdefault(place, []).append(run)
         return cls({place: _normal(found) for place, found in by_place.items()})
 
-    def __iter__(self) -> Iterator[tuple[Place, Run]]:
+    def __iter__(self) -> Iterator[tuple[TopicAndPartition, Run]]:
         for place in sorted(self._runs):
             for run in self._runs[place]:
                 yield place, run
@@ -77,7 +66,7 @@ class RunSet:
         return f"RunSet({self._runs!r})"
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[TopicAndPartition]:
         return sorted(self._runs)
 
     @property
@@ -88,7 +77,7 @@ class RunSet:
     def run_count(self) -> int:
         return sum(map(len, self._runs.values()))
 
-    def at(self, place: Place) -> Runs:
+    def at(self, place: TopicAndPartition) -> Runs:
         return self._runs.get(place, ())
 
     def replaced_by(self, other: "RunSet") -> "RunSet":
@@ -96,14 +85,14 @@ class RunSet:
         united = dict(self._runs)
         for place, runs in other._runs.items():
             mine = united.get(place)
-            united[place] = runs if mine is None else _joined(sorted((*_minus(mine, runs), *runs)))
+            united[place] = runs if mine is None else tuple(joined(sorted((*minus(mine, runs), *runs))))
         return RunSet(united)
 
     def minus(self, other: "RunSet") -> "RunSet":
         """What is not in `other`."""
         return RunSet(
             {
-                place: _minus(runs, other._runs[place]) if place in other._runs else runs
+                place: tuple(minus(runs, other._runs[place])) if place in other._runs else runs
                 for place, runs in self._runs.items()
             }
         )
@@ -112,17 +101,17 @@ class RunSet:
         """What is also in `other`, as this set describes it."""
         return RunSet(
             {
-                place: _within(runs, other._runs[place])
+                place: tuple(joined(within(runs, other._runs[place])))
                 for place, runs in self._runs.items()
                 if place in other._runs
             }
         )
 
-    def below(self, place: Place, offset: int) -> "RunSet":
+    def below(self, place: TopicAndPartition, offset: int) -> "RunSet":
         """The records of one partition before an offset."""
-        return RunSet({place: _within(self.at(place), (Run(0, offset - 1, 0),))}) if offset > 0 else RunSet()
+        return RunSet({place: tuple(within(self.at(place), (Run(0, offset - 1, 0),)))})
 
-    def only(self, places: Iterable[Place]) -> "RunSet":
+    def only(self, places: Iterable[TopicAndPartition]) -> "RunSet":
         return RunSet({place: self._runs[place] for place in places if place in self._runs})
 
     def with_outcome(self, outcome: AcknowledgeType) -> "RunSet":
@@ -151,69 +140,7 @@ class RunSet:
 
 def _normal(runs: list[Run]) -> Runs:
     """In order, without overlap (the later in the list counts), joined."""
-    return _joined(runs[index]._replace(first=first, last=last) for first, last, index in flattened(runs))
-
-
-def flattened(spans: Sequence[Span]) -> Iterator[tuple[int, int, int]]:
-    """Stretches of offsets in order, without overlap, and which of the spans each is from: the last that has it."""
-    begins = sorted(range(len(spans)), key=lambda index: spans[index].first)
-    if all(spans[before].last < spans[after].first for before, after in pairwise(begins)):
-        yield from ((spans[index].first, spans[index].last, index) for index in begins)
-        return
-    edges = sorted({edge for span in spans for edge in (span.first, span.last + 1)})
-    begun = 0
-    latest: list[int] = []
-    """A heap of those that have begun, the last in the list on top (so they are negative)."""
-    for first, end in pairwise(edges):
-        while begun < len(begins) and spans[begins[begun]].first <= first:
-            heapq.heappush(latest, -begins[begun])
-            begun += 1
-        while latest and spans[-latest[0]].last < first:
-            heapq.heappop(latest)
-        if latest:
-            yield first, end - 1, -latest[0]
-
-
-def _joined(runs: Iterable[Run]) -> Runs:
-    joined: list[Run] = []
-    for run in runs:
-        if joined and joined[-1].last + 1 == run.first and joined[-1][2:] == run[2:]:
-            joined[-1] = joined[-1]._replace(last=run.last)
-        else:
-            joined.append(run)
-    return tuple(joined)
-
-
-def _minus(runs: Runs, other: Runs) -> Runs:
-    kept: list[Run] = []
-    position = 0
-    for run in runs:
-        first = run.first
-        while position < len(other) and other[position].last < first:
-            position += 1
-        ahead = position
-        while ahead < len(other) and other[ahead].first <= run.last:
-            if other[ahead].first > first:
-                kept.append(run._replace(first=first, last=other[ahead].first - 1))
-            first = other[ahead].last + 1
-            ahead += 1
-        if first <= run.last:
-            kept.append(run._replace(first=first))
-    return tuple(kept)
-
-
-def _within(runs: Runs, other: Runs) -> Runs:
-    kept: list[Run] = []
-    position = 0
-    for run in runs:
-        while position < len(other) and other[position].last < run.first:
-            position += 1
-        ahead = position
-        while ahead < len(other) and other[ahead].first <= run.last:
-            span = other[ahead]
-            kept.append(run._replace(first=max(run.first, span.first), last=min(run.last, span.last)))
-            ahead += 1
-    return _joined(kept)
+    return tuple(joined(flattened(runs)))
 
 
 def _front(runs: Runs, count: int) -> Runs:
@@ -226,9 +153,9 @@ def _front(runs: Runs, count: int) -> Runs:
     return tuple(taken)
 
 
-def _fair_shares(wanted: Mapping[Place, int], total: int) -> dict[Place, int]:
+def _fair_shares(wanted: Mapping[TopicAndPartition, int], total: int) -> dict[TopicAndPartition, int]:
     """Shares out `total`: nobody gets more than it wants, and what one leaves goes to the others."""
-    shares: dict[Place, int] = {}
+    shares: dict[TopicAndPartition, int] = {}
     for index, place in enumerate(sorted(wanted, key=lambda place: (wanted[place], place))):
         shares[place] = min(wanted[place], total // (len(wanted) - index))
         total -= shares[place]

@@ -42,7 +42,8 @@ from enum import Enum, StrEnum
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import Accepted, AcquiredOffset
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.ids import TopicAndPartition
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
@@ -64,16 +65,16 @@ class BatchStage(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class BatchLimits:
     """How much one micro-batch may hold."""
 
     records_max: int | None = None
     runs_max: int | None = None
-    ends: Mapping[Place, int] | None = None
+    ends: Mapping[TopicAndPartition, int] | None = None
     """Only records before these offsets, by partition; None for no such limit."""
 
 
-def before(ends: Mapping[Place, int]) -> RunSet:
+def before(ends: Mapping[TopicAndPartition, int]) -> RunSet:
     """All offsets before the ends."""
     return RunSet.of((place, Run(0, end - 1, 0)) for place, end in ends.items() if end > 0)
 
@@ -136,7 +137,7 @@ class Ledger:
         self.held = self.held.minus(runs)
         self.taking = self.taking.minus(runs)
 
-    def plan(self, limits: Limits) -> RunSet | None:
+    def plan(self, limits: BatchLimits) -> RunSet | None:
         """The records of the next micro-batch, or None when there are none. Only after the last one was settled."""
         assert self.is_settled, "the last micro-batch is not settled"
         records_max = limits.records_max
@@ -162,7 +163,7 @@ class Ledger:
             self.fresh = self.fresh.minus(taken)
         return taken
 
-    def waiting(self, limits: Limits) -> RunSet:
+    def waiting(self, limits: BatchLimits) -> RunSet:
         """The records that a micro-batch may have, however many."""
         if self.later:
             return self.later
@@ -178,11 +179,11 @@ class Ledger:
 
     # taking ahead
 
-    def is_taking(self, limits: Limits) -> bool:
+    def is_taking(self, limits: BatchLimits) -> bool:
         """Whether records are on their way into our own log."""
         return self.takes_ahead and bool(self.taking or _limited(self.fresh, limits))
 
-    def begin_taking(self, limits: Limits) -> RunSet:
+    def begin_taking(self, limits: BatchLimits) -> RunSet:
         """Fresh records to write to our own log; `taken_over` or `not_taken` comes next."""
         fresh = self.fresh.minus(self.later)
         runs = _limited(fresh, limits).take(records_max=limits.records_max, runs_max=limits.runs_max)
@@ -247,7 +248,7 @@ class Ledger:
         """The broker has settled these for good: accepted, rejected, or passed by the start offset."""
         self.processed = self.processed.minus(runs)
 
-    def passed(self, place: Place, start_offset: int) -> None:
+    def passed(self, place: TopicAndPartition, start_offset: int) -> None:
         """The share-partition starts at `start_offset` now: nothing before it will be delivered again."""
         self.confirmed(self.processed.below(place, start_offset))
 
@@ -274,7 +275,7 @@ class Ledger:
         return owed
 
 
-def _limited(runs: RunSet, limits: Limits) -> RunSet:
+def _limited(runs: RunSet, limits: BatchLimits) -> RunSet:
     return runs if limits.ends is None else runs.within(before(limits.ends))
 
 
@@ -285,7 +286,7 @@ def _decide(planned: RunSet, outcomes: RunSet) -> RunSet:
 
 def same_delivery(runs: RunSet, other: RunSet) -> RunSet:
     """Those of `runs` that `other` has with the same delivery count."""
-    counts: dict[int, list[tuple[Place, Run]]] = {}
+    counts: dict[int, list[tuple[TopicAndPartition, Run]]] = {}
     for place, run in other:
         counts.setdefault(run.delivery_count, []).append((place, run))
     kept = [

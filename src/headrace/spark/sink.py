@@ -28,12 +28,14 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import ArrayType, BinaryType, DataType, IntegerType, StringType, StructType
 
-from headrace.client.errors import ConfigError, SomeNotSentError
+from headrace.base.settings import ConfigType
+from headrace.base.tables import rows
+from headrace.client.errors import SomeNotSentError
 from headrace.client.producing.future import SendFuture
 from headrace.client.producing.sync import Producer
 from headrace.client.settings import ProducerSettings
 from headrace.spark.errors import ColumnError, OptionError
-from headrace.spark.options import prefixed, spell
+from headrace.spark.options import kafka_options, option, parse_client, read_option, spell, unknown_option
 from headrace.spark.telling import plainly
 
 NAME = "kafka-headrace"
@@ -58,8 +60,12 @@ class SinkOptions:
     client: ProducerSettings
     topic: str | None = None
     """For all rows, whatever their column `topic` says."""
-    include_headers: bool | None = None
-    """None: if the DataFrame has the column."""
+    include_headers: bool | None = option(
+        "includeHeaders",
+        None,
+        "Whether to write the column `headers`; by default if the DataFrame has it.",
+        kind=ConfigType.BOOLEAN,
+    )
 
     @classmethod
     def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
@@ -71,34 +77,21 @@ class SinkOptions:
         if topic == "":
             raise OptionError("topic is empty. Name a topic, or leave it out and have a column `topic`.")
         headers = rest.pop("includeheaders", None)
-        if headers is not None and headers.lower() not in ("true", "false"):
-            raise OptionError(f"includeHeaders={headers!r}; allowed are true and false.")
         client = _client(rest)
         if rest:
-            raise OptionError(
-                f"{spelled[min(rest)]} is no option of {NAME}. Known are {', '.join(OPTIONS)}, and kafka.* for the "
-                "producer."
-            )
-        return cls(
-            client=client, topic=topic, include_headers=None if headers is None else headers.lower() == "true"
-        )
+            raise unknown_option(spelled[min(rest)], NAME, OPTIONS)
+        row = rows(cls)["include_headers"]
+        shown = None if headers is None else read_option(row, row.name, headers)
+        return cls(client=client, topic=topic, include_headers=shown)
 
 
 def _client(rest: dict[str, str]) -> ProducerSettings:
-    given = {key.removeprefix("kafka."): rest.pop(key) for key in list(rest) if key.startswith("kafka.")}
-    if "bootstrap.servers" not in given:
-        raise OptionError(
-            "kafka.bootstrap.servers is missing. Say where Kafka is: "
-            '.option("kafka.bootstrap.servers", "localhost:9092")'
-        )
+    given = kafka_options(rest)
     if "transactional.id" in given:
         raise OptionError(
             f"kafka.transactional.id={given['transactional.id']!r} cannot be used: {_TRANSACTION}"
         )
-    try:
-        return ProducerSettings.parse(given)
-    except ConfigError as error:
-        raise OptionError(prefixed(str(error))) from None
+    return parse_client(ProducerSettings, given)
 
 
 class SinkColumns(NamedTuple):

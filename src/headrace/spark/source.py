@@ -25,11 +25,8 @@ from pyspark.sql.types import (
 )
 
 from headrace.spark.errors import OptionError
-from headrace.spark.options import SourceOptions
-from headrace.spark.processing import MODE, OUTCOMES, KafkaShareAckSink
+from headrace.spark.options import MODE, OUTCOMES, SourceOptions
 from headrace.spark.reader import ShareStreamReader
-from headrace.spark.sink import KafkaSink
-from headrace.spark.tables import KafkaShareDeadLetters, KafkaShareState
 from headrace.spark.telling import plainly
 
 
@@ -96,5 +93,10 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
 
 def register(spark: SparkSession) -> None:
     """Makes kafka-share, kafka-share-ack, kafka-headrace and the tables known to a session."""
+    # Not above: Spark's workers import this module to find kafka-share, and need nothing of these.
+    from headrace.spark.processing import KafkaShareAckSink
+    from headrace.spark.sink import KafkaSink
+    from headrace.spark.tables import KafkaShareDeadLetters, KafkaShareState
+
     for source in (KafkaShareSource, KafkaShareAckSink, KafkaSink, KafkaShareState, KafkaShareDeadLetters):
         spark.dataSource.register(source)

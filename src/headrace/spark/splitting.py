@@ -4,7 +4,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from headrace.spark.runs import Run, RunSet, Span
+from headrace.base.ranges import Ranged
+from headrace.spark.runs import Run, RunSet
 
 ROWS_PER_TASK = 50_000
 """Below this a task costs more to start than to run; above it another core helps."""
@@ -24,7 +25,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class SplitHints:
     """How the user wants a micro-batch cut; `cores` is what there is to run tasks on."""
 
     partitions_min: int | None = None
@@ -32,7 +33,7 @@ class Wishes:
     cores: int = 1
 
 
-def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tuple[Piece, ...]]:
+def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: SplitHints) -> list[tuple[Piece, ...]]:
     """The pieces of each task: tasks whose sizes differ by one record at most, each of as few partitions as can be."""
     rows = runs.record_count
     count = _task_count(rows, wishes)
@@ -57,7 +58,7 @@ def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: Wishes) -> list[tu
     return [tuple(pieces) for pieces in tasks]
 
 
-S = TypeVar("S", bound=Span)
+S = TypeVar("S", bound=Ranged)
 
 
 def hulls(runs: Sequence[S], gap_max: int = GAP_MAX) -> Iterator[tuple[S, ...]]:
@@ -72,7 +73,7 @@ def hulls(runs: Sequence[S], gap_max: int = GAP_MAX) -> Iterator[tuple[S, ...]]:
         yield tuple(group)
 
 
-def _task_count(rows: int, wishes: Wishes) -> int:
+def _task_count(rows: int, wishes: SplitHints) -> int:
     """No task is empty, so with few records there may be fewer than the user wants."""
     count = wishes.partitions_min or min(wishes.cores, -(-rows // ROWS_PER_TASK))
     if wishes.records_per_partition:

@@ -11,10 +11,11 @@ import logging
 from collections.abc import Collection, Mapping
 
 from headrace.client.admin.aio import AsyncAdmin
-from headrace.client.admin.results import OffsetSpec, TopicDescription
+from headrace.client.admin.results import TopicDescription
 from headrace.client.errors import GroupIdNotFoundError, NonEmptyGroupError
-from headrace.spark.runs import Place
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import KafkaError
+from headrace.wire.ids import TopicAndPartition
 
 logger = logging.getLogger("headrace.spark")
 RESET = "share.auto.offset.reset"
@@ -96,6 +97,8 @@ async def _try_to_pin(admin: AsyncAdmin, group: str, topics: Mapping[str, TopicD
     return None
 
 
-async def _offsets(admin: AsyncAdmin, spec: OffsetSpec, places: Collection[Place]) -> dict[Place, int]:
+async def _offsets(
+    admin: AsyncAdmin, spec: OffsetSpec, places: Collection[TopicAndPartition]
+) -> dict[TopicAndPartition, int]:
     listed = await admin.list_offsets(dict.fromkeys(places, spec)) if places else {}
     return {place: found.offset or 0 for place, found in listed.items()}

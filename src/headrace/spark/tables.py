@@ -20,19 +20,21 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.client.admin.results import GroupListing, GroupType, Place, ShareGroupOffset
+from headrace.base.tables import rows
+from headrace.client.admin.results import GroupListing, ShareGroupOffset
 from headrace.client.admin.sync import Admin
 from headrace.client.dead_letters import LETTERS_MAX, DeadLetter
-from headrace.client.errors import ConfigError
 from headrace.client.settings import ShareSettings
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState
 from headrace.spark.errors import OptionError
 from headrace.spark.executor import Reading, read_pieces
-from headrace.spark.options import prefixed, spell
+from headrace.spark.options import kafka_options, option, parse_client, read_option, spell, unknown_option
 from headrace.spark.runs import Run
 from headrace.spark.splitting import Piece
 from headrace.spark.telling import plainly, plainly_each
+from headrace.wire.enums import GroupType
+from headrace.wire.ids import TopicAndPartition
 
 STATE, LETTERS = "kafka-share-state", "kafka-share-dead-letters"
 OPEN = "open"
@@ -90,8 +92,8 @@ class TableOptions:
     """Only what every client has is used of it; tasks read records with it."""
     groups: tuple[str, ...] = ()
     topics: tuple[str, ...] = ()
-    include_records: bool = False
-    letters_max: int = LETTERS_MAX
+    include_records: bool = option("includeRecords", False, "Adds the records that are in flight.")
+    letters_max: int = option("maxLetters", LETTERS_MAX, "The most dead letters.", minimum=1)
 
     @classmethod
     def parse(cls, given: Mapping[str, str], name: str) -> "TableOptions":
@@ -100,27 +102,15 @@ class TableOptions:
         rest.pop("path", None)
         groups = _names(rest.pop("groups", "")) if name == STATE else ()
         topics = _names(rest.pop("topics", ""))
-        records = rest.pop("includerecords", "false") if name == STATE else "false"
-        if records.lower() not in ("true", "false"):
-            raise OptionError(f"includeRecords={records!r}; allowed are true and false.")
-        most = rest.pop("maxletters", str(LETTERS_MAX)) if name == LETTERS else str(LETTERS_MAX)
-        if not most.isascii() or not most.isdigit() or not 0 < int(most) <= 10_000_000:
-            raise OptionError(f"maxLetters={most!r}; allowed are whole numbers from 1 to 10000000.")
+        field = "include_records" if name == STATE else "letters_max"
+        row = rows(cls)[field]
+        text = rest.pop(row.name.lower(), None)
+        values = {} if text is None else {field: read_option(row, row.name, text)}
         client = _client(rest)
         if rest:
-            known = (
-                "groups, topics, includeRecords"
-                if name == STATE
-                else "topics (dead-letter topics), maxLetters"
-            )
-            raise OptionError(f"{spelled[min(rest)]} is no option of {name}. Known are {known}, and kafka.*.")
-        return cls(
-            client=client,
-            groups=groups,
-            topics=topics,
-            include_records=records.lower() == "true",
-            letters_max=int(most),
-        )
+            names = ("groups", "topics", row.name) if name == STATE else ("topics", row.name)
+            raise unknown_option(spelled[min(rest)], name, names)
+        return cls(client=client, groups=groups, topics=topics, **values)
 
     def admin(self) -> Admin:
         return Admin(self.client)
@@ -141,21 +131,13 @@ def _names(text: str) -> tuple[str, ...]:
 
 
 def _client(rest: dict[str, str]) -> ShareSettings:
-    given = {key.removeprefix("kafka."): rest.pop(key) for key in list(rest) if key.startswith("kafka.")}
-    if "bootstrap.servers" not in given:
-        raise OptionError(
-            "kafka.bootstrap.servers is missing. Say where Kafka is: "
-            '.option("kafka.bootstrap.servers", "localhost:9092")'
-        )
+    given = kafka_options(rest)
     if "group.id" in given:
         raise OptionError(
             f"kafka.group.id={given['group.id']!r}: a table is no member of a group. Name the groups to look at: "
             '.option("groups", "fraud")'
         )
-    try:
-        return ShareSettings.parse(given, group_id="-")
-    except ConfigError as error:
-        raise OptionError(prefixed(str(error))) from None
+    return parse_client(ShareSettings, given, group_id="-")
 
 
 class Range(NamedTuple):
@@ -234,7 +216,7 @@ class _StateTable(_Table):
             if self._options.include_records:
                 yield from self._records(name, states)
                 return
-            members: dict[Place, list[str]] = {}
+            members: dict[TopicAndPartition, list[str]] = {}
             for member in admin.describe_share_group(name.group_id).members:
                 for place in member.assignment:
                     members.setdefault(place, []).append(member.member_id)
@@ -246,7 +228,7 @@ class _StateTable(_Table):
         yield from _in_batches(rows, RANGES)
 
     def _records(
-        self, group: GroupListing, states: Mapping[Place, SharePartitionState]
+        self, group: GroupListing, states: Mapping[TopicAndPartition, SharePartitionState]
     ) -> Iterator[pa.RecordBatch]:
         """Those whose delivery is written down, with their content; for each state, since rows are told by offsets."""
         for state in states.values():
@@ -329,7 +311,7 @@ class _LetterTable(_Table):
         self, letters: Iterable[DeadLetter], ids: Mapping[str, str]
     ) -> dict[tuple[str, int, int], tuple[bytes | None, bytes | None]]:
         """Key and value by topic, partition and offset, as far as they are still there."""
-        wanted: dict[Place, set[int]] = {}
+        wanted: dict[TopicAndPartition, set[int]] = {}
         for letter in letters:
             topic, partition, offset = _home(letter)
             if topic in ids:

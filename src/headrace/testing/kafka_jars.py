@@ -7,12 +7,15 @@ import importlib.util
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 from headrace.testing.java import JavaNotFound, find_java
 from headrace.testing.user_cache import filled
 
 KAFKA_VERSION = "4.3.1"
+DEFINITIONS_VERSION = "4.4.0"
+"""The newest release whose message definitions are published (the jar of its clients)."""
 FETCH_TIMEOUT_S = 900
 # kafka-tools wants Connect's runtime for one tool that we do not run; it would double the download.
 MODULES = f"""\
@@ -28,6 +31,16 @@ MODULES = f"""\
 </ivy-module>
 """
 
+DEFINITIONS = f"""\
+<ivy-module version="2.0">
+  <info organisation="headrace" module="kafka-definitions"/>
+  <configurations><conf name="run"/></configurations>
+  <dependencies defaultconf="run->default">
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="{DEFINITIONS_VERSION}" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
 
 class JarsUnavailable(Exception):
     """Apache Kafka's jars are not in the cache and could not be fetched; `make kafka-jars` tries again."""
@@ -35,12 +48,22 @@ class JarsUnavailable(Exception):
 
 def kafka_jars() -> Path:
     """The folder with Apache Kafka's jars. Takes a minute the first time; raises JarsUnavailable."""
-    return filled(f"kafka-{KAFKA_VERSION}", is_current=_is_current, fill=_fetch)
+    return filled(f"kafka-{KAFKA_VERSION}", is_current=partial(_is_current, MODULES), fill=_fetch)
 
 
-def _is_current(folder: Path) -> bool:
-    modules = folder / "ivy.xml"
-    return modules.is_file() and modules.read_text() == MODULES
+def definitions_jar() -> Path:
+    """The jar with the newest message definitions; raises JarsUnavailable."""
+    folder = filled(
+        f"kafka-definitions-{DEFINITIONS_VERSION}",
+        is_current=partial(_is_current, DEFINITIONS),
+        fill=partial(fetch_by_ivy, modules=DEFINITIONS),
+    )
+    return folder / f"kafka-clients-{DEFINITIONS_VERSION}.jar"
+
+
+def _is_current(modules: str, folder: Path) -> bool:
+    kept = folder / "ivy.xml"
+    return kept.is_file() and kept.read_text() == modules
 
 
 def _fetch(folder: Path) -> None:

@@ -5,14 +5,21 @@
 
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.admin.call import SomeFailedError
-from headrace.client.admin.results import GroupState, GroupType, OffsetSpec
 from headrace.client.admin.sync import Admin
+from headrace.wire.acls import Acl, AclFilter, AclOperation, AclPatternType, AclPermission, AclResourceType
+from headrace.wire.enums import GroupState, GroupType, OffsetSpec
 
 EARLIEST, LATEST = OffsetSpec.EARLIEST, OffsetSpec.LATEST
 
 __all__ = [
     "EARLIEST",
     "LATEST",
+    "Acl",
+    "AclFilter",
+    "AclOperation",
+    "AclPatternType",
+    "AclPermission",
+    "AclResourceType",
     "Admin",
     "AsyncAdmin",
     "GroupState",

@@ -12,37 +12,52 @@ things were asked for, a `SomeFailedError` whose `errors` names each that failed
 for `default.api.timeout.ms`. One admin may be used by many tasks at the same time.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Self
 
-from headrace.client.admin import cluster_info, configs, groups, offsets, share_offsets, share_state, topics
-from headrace.client.admin.call import Call
-from headrace.client.admin.configs import Resource, Value
+from headrace.client.admin import (
+    acls,
+    cluster_info,
+    configs,
+    disks,
+    groups,
+    offsets,
+    share_offsets,
+    share_state,
+    survey,
+    topics,
+    users,
+)
+from headrace.client.admin.call import AdminCall
+from headrace.client.admin.configs import Value
 from headrace.client.admin.dead_letter_topics import find_dead_letter_topics
 from headrace.client.admin.offsets import At
 from headrace.client.admin.results import (
     ClusterDescription,
     ConfigEntry,
-    ConsumerGroup,
+    ConsumerGroupDescription,
+    DiskUsage,
     Features,
     GroupListing,
-    GroupState,
-    GroupType,
     ListedOffset,
     OffsetChange,
-    Place,
-    ShareGroup,
+    ScramUser,
+    ShareGroupDescription,
     ShareGroupOffset,
     ShareStateRecord,
     TopicDescription,
     parse_choice,
 )
 from headrace.client.admin.share_offsets import To, Topics
+from headrace.client.admin.survey import GROUPS_MAX, GroupSurvey
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import (
     LETTERS_MAX,
+    LetterPlace,
     Listing,
     RedriveResult,
+    discard,
     read_dead_letter,
     read_dead_letters,
     redrive,
@@ -50,7 +65,10 @@ from headrace.client.dead_letters import (
 from headrace.client.errors import IllegalStateError, error_for
 from headrace.client.settings import ClientSettings
 from headrace.share.view import SharePartitionState
+from headrace.wire.acls import Acl, AclFilter
+from headrace.wire.enums import ConfigResourceType, GroupState, GroupType
 from headrace.wire.errors import ErrorCode
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.records import Record
 
 
@@ -96,14 +114,14 @@ class AsyncAdmin:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    def _call(self) -> Call:
+    def _call(self) -> AdminCall:
         if self._is_closed:
             raise IllegalStateError("this admin client is closed; make a new one")
         if self._cluster is None:
             raise IllegalStateError(
                 "this admin client is not connected; use `async with AsyncAdmin(...)` or await start()"
             )
-        return Call(self._cluster, self._settings)
+        return AdminCall(self._cluster, self._settings)
 
     async def create_topic(
         self,
@@ -145,11 +163,11 @@ class AsyncAdmin:
 
     async def topic_config(self, topic: str) -> dict[str, ConfigEntry]:
         """Every config of a topic, whether it was set or not."""
-        return await configs.describe_config(self._call(), Resource.TOPIC, topic)
+        return await configs.describe_config(self._call(), ConfigResourceType.TOPIC, topic)
 
     async def set_topic_config(self, topic: str, changes: Mapping[str, Value | None]) -> None:
         """Sets configs, all or none of them; None puts one back to its default. Others stay as they are."""
-        await configs.set_config(self._call(), Resource.TOPIC, topic, changes)
+        await configs.set_config(self._call(), ConfigResourceType.TOPIC, topic, changes)
 
     async def list_groups(
         self,
@@ -164,19 +182,35 @@ class AsyncAdmin:
             states=[parse_choice(GroupState, one) for one in _several(state)],
         )
 
+    async def record_time(self, topic: str, partition: int, offset: int) -> int | None:
+        """When the record at an offset, or the next one, came, in milliseconds since 1970; None if there is none."""
+        from headrace.client.oldest import Standing, record_time
+
+        return await record_time(self._call().cluster, Standing(topic, partition, offset))
+
+    async def disk_usage(self) -> list[DiskUsage]:
+        """Free and used bytes of every log directory of every broker, and the size of each partition there."""
+        return await disks.disk_usage(self._call())
+
+    async def survey_groups(self, *, groups_max: int = GROUPS_MAX) -> tuple[list[GroupSurvey], int]:
+        """Members, offsets and lag of all groups, in few requests; and how many groups were left out."""
+        return await survey.survey_groups(self._call(), groups_max=groups_max)
+
     async def find_group(self, group_id: str) -> GroupListing:
         """Type and state of one group; GroupIdNotFoundError if there is none."""
         return await groups.find_group(self._call(), group_id)
 
-    async def describe_share_group(self, group_id: str) -> ShareGroup:
+    async def describe_share_group(self, group_id: str) -> ShareGroupDescription:
         """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if it is none."""
         return await groups.describe_share_group(self._call(), group_id)
 
-    async def describe_consumer_group(self, group_id: str) -> ConsumerGroup:
+    async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
         """Members, committed offsets and lag of a consumer group, of either protocol."""
         return await groups.describe_consumer_group(self._call(), group_id)
 
-    async def alter_consumer_group_offsets(self, group_id: str, offsets: Mapping[Place, int]) -> None:
+    async def alter_consumer_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicAndPartition, int]
+    ) -> None:
         """Commits offsets for a consumer group that has no members: for each (topic, partition) the next to be read."""
         await groups.alter_consumer_group_offsets(self._call(), group_id, offsets)
 
@@ -186,15 +220,15 @@ class AsyncAdmin:
 
     async def group_config(self, group_id: str) -> dict[str, ConfigEntry]:
         """Every config of a group, whether it was set or not; a group need not exist to have configs."""
-        return await configs.describe_config(self._call(), Resource.GROUP, group_id)
+        return await configs.describe_config(self._call(), ConfigResourceType.GROUP, group_id)
 
     async def set_group_config(self, group_id: str, changes: Mapping[str, Value | None]) -> None:
         """Sets configs, all or none of them; None puts one back to its default. Brokers act on it at once."""
-        await configs.set_config(self._call(), Resource.GROUP, group_id, changes)
+        await configs.set_config(self._call(), ConfigResourceType.GROUP, group_id, changes)
 
     async def share_group_offsets(
         self, group_id: str, topics: Topics | None = None
-    ) -> dict[Place, ShareGroupOffset]:
+    ) -> dict[TopicAndPartition, ShareGroupOffset]:
         """Where a share group stands, with its lag: in all its topics, or in those named.
 
         `topics` holds names, or (topic, partition) pairs for single partitions.
@@ -203,7 +237,7 @@ class AsyncAdmin:
 
     async def alter_share_group_offsets(
         self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
-    ) -> dict[Place, OffsetChange]:
+    ) -> dict[TopicAndPartition, OffsetChange]:
         """Moves the start offsets of a share group that has no members, and forgets what it had settled there.
 
         `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a zone (the first record of that time or later), or
@@ -219,14 +253,17 @@ class AsyncAdmin:
         await share_offsets.delete_share_group_offsets(self._call(), group_id, topics)
 
     async def share_state(
-        self, group_id: str, topics: Topics | None = None
-    ) -> dict[Place, SharePartitionState]:
+        self, group_id: str, topics: Topics | None = None, *, at: datetime | None = None
+    ) -> dict[TopicAndPartition, SharePartitionState]:
         """The windows of a share group as last written to `__share_group_state`: runs of records by state.
+
+        With `at`, a datetime with a zone, as they were written then, as far back as that topic reaches: Headrace keeps
+        it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
 
         Locks are never written: offsets in a window that no run covers have perhaps been acquired. The embedded
         broker's own `Broker.share_state` knows. Needs READ on that topic.
         """
-        return await share_state.share_state(self._call(), group_id, topics)
+        return await share_state.share_state(self._call(), group_id, topics, at)
 
     async def share_state_records(
         self, group_id: str, topics: Topics | None = None
@@ -235,21 +272,26 @@ class AsyncAdmin:
         return await share_state.share_state_records(self._call(), group_id, topics)
 
     async def list_offsets(
-        self, wanted: Mapping[Place, At], *, committed: bool = False
-    ) -> dict[Place, ListedOffset]:
+        self, wanted: Mapping[TopicAndPartition, At], *, committed: bool = False
+    ) -> dict[TopicAndPartition, ListedOffset]:
         """The offset at a named place or time, for each partition.
 
         With `committed`, LATEST is the end of what is committed, before any open transaction.
         """
         return await offsets.list_offsets(self._call(), wanted, committed=committed)
 
-    async def delete_records(self, before: Mapping[Place, int]) -> dict[Place, int]:
+    async def delete_records(self, before: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
         """Deletes the records before an offset (OffsetSpec.LATEST: all of them); returns where the logs begin now."""
         return await offsets.delete_records(self._call(), before)
 
-    async def dead_letter_topics(self) -> list[str]:
-        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names."""
-        return await find_dead_letter_topics(self._call())
+    async def dead_letter_topics(
+        self, *, topics: Sequence[str] | None = None, groups: Sequence[str] | None = None
+    ) -> list[str]:
+        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names.
+
+        Who has listed the topics and the share groups already gives their names.
+        """
+        return await find_dead_letter_topics(self._call(), topics, groups)
 
     async def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
         """The newest letters of a dead-letter topic, their causes, and what has become of them since."""
@@ -266,6 +308,8 @@ class AsyncAdmin:
         group_id: str | None = None,
         cause: str | None = None,
         limit: int | None = None,
+        letters: Collection[LetterPlace] | None = None,
+        value: bytes | None = None,
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
@@ -279,9 +323,60 @@ class AsyncAdmin:
             group_id=group_id,
             cause=cause,
             limit=limit,
+            letters=letters,
+            value=value,
             again=again,
             dry_run=dry_run,
         )
+
+    async def discard(
+        self,
+        topic: str,
+        *,
+        group_id: str | None = None,
+        cause: str | None = None,
+        letters: Collection[LetterPlace] | None = None,
+        again: bool = False,
+        dry_run: bool = True,
+    ) -> RedriveResult:
+        """Marks dead letters as looked at: they do not wait any more, and no redrive takes them. Nothing is deleted.
+        The choice is that of `redrive`; unless `dry_run` is False it only says what it would do.
+        """
+        return await discard(
+            self._call().cluster,
+            topic,
+            group_id=group_id,
+            cause=cause,
+            letters=letters,
+            again=again,
+            dry_run=dry_run,
+        )
+
+    async def list_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
+        """Users that log in with SCRAM: all, or these. ResourceNotFoundError for one that does not exist."""
+        return await users.list_users(self._call(), None if names is None else [*names])
+
+    async def set_user_password(
+        self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
+    ) -> None:
+        """Adds a user that logs in with SCRAM, or changes the password. It is sent salted and hashed."""
+        await users.set_password(self._call(), name, password, mechanism=mechanism, iterations=iterations)
+
+    async def delete_user(self, name: str, *, mechanism: str | None = None) -> None:
+        """Deletes a user's SCRAM credentials: all, or those of one mechanism."""
+        await users.delete_user(self._call(), name, mechanism)
+
+    async def create_acls(self, entries: Iterable[Acl]) -> None:
+        """Adds entries to the access control lists. Entries that exist already are fine."""
+        await acls.create_acls(self._call(), entries)
+
+    async def describe_acls(self, matching: AclFilter | None = None) -> list[Acl]:
+        """The entries that match a filter; without one, all."""
+        return await acls.describe_acls(self._call(), matching or AclFilter())
+
+    async def delete_acls(self, matching: Iterable[AclFilter]) -> list[Acl]:
+        """Deletes every entry that matches one of the filters, and returns what was deleted."""
+        return await acls.delete_acls(self._call(), matching)
 
     async def cluster(self) -> ClusterDescription:
         """Id, controller and brokers of the cluster."""
@@ -302,7 +397,7 @@ class AsyncAdmin:
                 f"the cluster has no broker {asked}, only {', '.join(map(str, sorted(nodes)))}",
                 about="broker config",
             )
-        return await configs.describe_config(call, Resource.BROKER, str(asked), node_id=asked)
+        return await configs.describe_config(call, ConfigResourceType.BROKER, str(asked), node_id=asked)
 
 
 def _several(given: Any) -> list[Any]:

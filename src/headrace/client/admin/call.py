@@ -13,13 +13,13 @@ then be a refusal (the topic exists, the group is gone): `SECOND_TIME` names tho
 """
 
 import asyncio
-import random
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, TypeVar, cast
 
-from headrace.client.cluster import ANY, Cluster, Node
+from headrace.client.cluster import ANY, Cluster, Node, retry_backoff
 from headrace.client.errors import ConnectionLost, RequestTimeoutError, error_for
 from headrace.client.settings import ClientSettings
+from headrace.wire.error_groups import COORDINATOR_MOVED, PASSING, UNREACHABLE
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 
@@ -28,34 +28,6 @@ K = TypeVar("K")
 PARALLEL_MAX = 8
 """How many requests one call has under way at a time."""
 
-PASSING = frozenset(
-    {
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REQUEST_TIMED_OUT,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.LISTENER_NOT_FOUND,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-        ErrorCode.UNSTABLE_OFFSET_COMMIT,
-    }
-)
-COORDINATOR_MOVED = frozenset(
-    {
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.BROKER_NOT_AVAILABLE,
-        ErrorCode.NETWORK_EXCEPTION,
-        ErrorCode.REQUEST_TIMED_OUT,
-    }
-)
 SECOND_TIME = frozenset(
     {
         ErrorCode.TOPIC_ALREADY_EXISTS,
@@ -86,7 +58,7 @@ class SomeFailedError(KafkaError):
         return type(self), (self.errors, self.total)
 
 
-class Call:
+class AdminCall:
     """Made anew for each method of the admin client; holds what is left of its time."""
 
     def __init__(self, cluster: Cluster, settings: ClientSettings) -> None:
@@ -102,7 +74,7 @@ class Call:
         return max(1, min(left_ms, self._settings.request_timeout_ms))
 
     async def retrying(self, attempt: Callable[[], Awaitable[T]]) -> T:
-        backoff_s = self._settings.retry_backoff_ms / 1000
+        retry = retry_backoff(self._settings, self._deadline)
         began = _now()
         while True:
             try:
@@ -112,12 +84,11 @@ class Call:
                 if error.code not in PASSING:
                     self._note_second_time(error)
                     raise
-                wait_s = backoff_s * random.uniform(0.8, 1.2)
-                if _now() + wait_s >= self._deadline:
+                wait_s = retry.wait_s(_now())
+                if wait_s is None:
                     error.add_note(f"Tried for {_now() - began:.1f} s (default.api.timeout.ms).")
                     raise
             await asyncio.sleep(wait_s)
-            backoff_s = min(2 * backoff_s, self._settings.retry_backoff_max_ms / 1000)
 
     async def send(self, node_id: int, request: Message, *, version_max: int | None = None) -> Any:
         """One attempt at one request."""
@@ -140,7 +111,7 @@ class Call:
                     await self.send(await self._coordinator(group_id), request, version_max=version_max)
                 )
             except KafkaError as error:
-                if error.code in COORDINATOR_MOVED:
+                if error.code in COORDINATOR_MOVED | UNREACHABLE:
                     self.cluster.forget_coordinator(group_id)
                 raise
 

@@ -1,6 +1,6 @@
 """The cluster itself: its brokers, and which features are switched on."""
 
-from headrace.client.admin.call import Call
+from headrace.client.admin.call import AdminCall
 from headrace.client.admin.results import ClusterDescription, Features, known
 from headrace.client.cluster import Node
 from headrace.client.errors import error_for
@@ -11,7 +11,7 @@ from headrace.wire.messages.describe_cluster_request import DescribeClusterReque
 from headrace.wire.messages.describe_cluster_response import DescribeClusterResponse
 
 
-async def describe_cluster(call: Call) -> ClusterDescription:
+async def describe_cluster(call: AdminCall) -> ClusterDescription:
     def read(response: DescribeClusterResponse) -> ClusterDescription:
         if response.error_code:
             raise error_for(response.error_code, response.error_message, about="cluster")
@@ -25,7 +25,7 @@ async def describe_cluster(call: Call) -> ClusterDescription:
     return await call.ask(DescribeClusterRequest(), read)
 
 
-async def describe_features(call: Call) -> Features:
+async def describe_features(call: AdminCall) -> Features:
     def read(response: ApiVersionsResponse) -> Features:
         if response.error_code:
             raise error_for(response.error_code, about="features")

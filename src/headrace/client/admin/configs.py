@@ -3,13 +3,14 @@
 import asyncio
 from collections.abc import Mapping
 from contextlib import suppress
-from enum import IntEnum
 from typing import TypeVar
 
-from headrace.client.admin.call import Call, in_parallel
-from headrace.client.admin.results import ConfigEntry, ConfigSource, ConfigType
+from headrace.base.settings import ConfigType
+from headrace.client.admin.call import AdminCall, in_parallel
+from headrace.client.admin.results import ConfigEntry
 from headrace.client.cluster import ANY
 from headrace.client.errors import error_for
+from headrace.wire.enums import AlterOperation, ConfigResourceType, ConfigSource
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_configs_response import (
@@ -29,24 +30,13 @@ SEEN_S_MAX = 5.0
 LOOK_S = 0.02
 
 
-class Resource(IntEnum):
-    TOPIC = 2
-    BROKER = 4
-    GROUP = 32
-
-
-class _Operation(IntEnum):
-    SET = 0
-    DELETE = 1
-
-
 def as_text(value: Value) -> str:
     """As Kafka writes it: true and false in lower case."""
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 async def describe_config(
-    call: Call, resource: Resource, name: str, *, node_id: int = ANY
+    call: AdminCall, resource: ConfigResourceType, name: str, *, node_id: int = ANY
 ) -> dict[str, ConfigEntry]:
     asked = DescribeConfigsResource(resource_type=resource, resource_name=name, configuration_keys=None)
 
@@ -60,7 +50,9 @@ async def describe_config(
     return await call.ask(request, read, node_id=node_id)
 
 
-async def set_config(call: Call, resource: Resource, name: str, changes: Mapping[str, Value | None]) -> None:
+async def set_config(
+    call: AdminCall, resource: ConfigResourceType, name: str, changes: Mapping[str, Value | None]
+) -> None:
     """All of the changes or none; None takes a setting back to its default."""
     if not changes:
         return
@@ -68,7 +60,7 @@ async def set_config(call: Call, resource: Resource, name: str, changes: Mapping
     configs = [
         AlterableConfig(
             name=key,
-            config_operation=_Operation.DELETE if value is None else _Operation.SET,
+            config_operation=AlterOperation.DELETE if value is None else AlterOperation.SET,
             value=value,
         )
         for key, value in wanted.items()
@@ -84,7 +76,9 @@ async def set_config(call: Call, resource: Resource, name: str, changes: Mapping
     await _until_seen(call, resource, name, wanted)
 
 
-async def _until_seen(call: Call, resource: Resource, name: str, wanted: Mapping[str, str | None]) -> None:
+async def _until_seen(
+    call: AdminCall, resource: ConfigResourceType, name: str, wanted: Mapping[str, str | None]
+) -> None:
     """Brokers hear of the change a moment after the controller has made it: whoever acts next relies on it.
 
     The change is made in any case, so this gives up without a word when a broker is away, or when somebody else has
@@ -103,17 +97,17 @@ async def _until_seen(call: Call, resource: Resource, name: str, wanted: Mapping
                 await asyncio.sleep(LOOK_S)
 
 
-def _shows(entry: ConfigEntry | None, value: str | None, resource: Resource) -> bool:
+def _shows(entry: ConfigEntry | None, value: str | None, resource: ConfigResourceType) -> bool:
     if entry is None or entry.is_sensitive:
         return True
     if value is None:
         return entry.source is not (
-            ConfigSource.GROUP if resource is Resource.GROUP else ConfigSource.DYNAMIC_TOPIC
+            ConfigSource.GROUP if resource is ConfigResourceType.GROUP else ConfigSource.DYNAMIC_TOPIC
         )
     return (entry.value or "").lower() == value.strip().lower()
 
 
-def _about(resource: Resource, name: str) -> str:
+def _about(resource: ConfigResourceType, name: str) -> str:
     return f"{resource.name.lower()} {name!r}"
 
 

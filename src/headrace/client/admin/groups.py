@@ -4,18 +4,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from headrace.client.admin.call import Call, in_parallel, outcome, raise_for
+from headrace.client.admin.call import AdminCall, in_parallel, outcome, raise_for
 from headrace.client.admin.offsets import by_topic, try_list_offsets
 from headrace.client.admin.results import (
     CommittedOffset,
-    ConsumerGroup,
+    ConsumerGroupDescription,
     GroupListing,
     GroupMember,
-    GroupState,
-    GroupType,
-    OffsetSpec,
-    Place,
-    ShareGroup,
+    ShareGroupDescription,
     in_order,
     known,
     known_or,
@@ -23,7 +19,9 @@ from headrace.client.admin.results import (
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import GroupIdNotFoundError, UnsupportedVersionError, error_for
 from headrace.wire.codec import MalformedMessage, read_message
+from headrace.wire.enums import GroupState, GroupType, OffsetSpec
 from headrace.wire.errors import ErrorCode
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
 from headrace.wire.messages.consumer_group_describe_response import ConsumerGroupDescribeResponse
 from headrace.wire.messages.consumer_protocol_assignment import ConsumerProtocolAssignment
@@ -50,13 +48,13 @@ CONSUMER_PROTOCOL = "consumer"
 
 
 async def list_groups(
-    call: Call, *, types: Sequence[GroupType], states: Sequence[GroupState]
+    call: AdminCall, *, types: Sequence[GroupType], states: Sequence[GroupState]
 ) -> list[GroupListing]:
     """Each broker knows the groups it coordinates, so all of them are asked."""
     request = ListGroupsRequest(states_filter=states, types_filter=types)
 
     async def ask(node_id: int) -> list[GroupListing]:
-        return _listings(await call.send(node_id, request))
+        return listings_of(await call.send(node_id, request))
 
     async def attempt() -> list[list[GroupListing]]:
         await call.cluster.refresh()
@@ -71,11 +69,11 @@ async def list_groups(
     ]
 
 
-async def find_group(call: Call, group_id: str) -> GroupListing:
+async def find_group(call: AdminCall, group_id: str) -> GroupListing:
     """One group, asked of its coordinator; GroupIdNotFoundError if there is none."""
 
     def read(response: ListGroupsResponse) -> GroupListing:
-        for group in _listings(response):
+        for group in listings_of(response):
             if group.group_id == group_id:
                 return group
         raise error_for(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} not found.", about=about(group_id))
@@ -83,7 +81,7 @@ async def find_group(call: Call, group_id: str) -> GroupListing:
     return await call.ask_coordinator(group_id, ListGroupsRequest(), read)
 
 
-def _listings(response: ListGroupsResponse) -> list[GroupListing]:
+def listings_of(response: ListGroupsResponse) -> list[GroupListing]:
     if response.error_code:
         raise error_for(response.error_code, about="groups")
     return [_listing(group) for group in response.groups]
@@ -98,13 +96,13 @@ def _listing(group: ListedGroup) -> GroupListing:
     )
 
 
-async def delete_groups(call: Call, group_ids: Iterable[str]) -> None:
+async def delete_groups(call: AdminCall, group_ids: Iterable[str]) -> None:
     wanted = list(dict.fromkeys(group_ids))
     results = await in_parallel(outcome(_delete_group(call, group_id)) for group_id in wanted)
     raise_for(dict(zip(wanted, results, strict=True)))
 
 
-async def _delete_group(call: Call, group_id: str) -> None:
+async def _delete_group(call: AdminCall, group_id: str) -> None:
     def read(response: DeleteGroupsResponse) -> None:
         (result,) = response.results
         if result.error_code:
@@ -113,7 +111,7 @@ async def _delete_group(call: Call, group_id: str) -> None:
     await call.ask_coordinator(group_id, DeleteGroupsRequest(groups_names=[group_id]), read)
 
 
-async def describe_share_group(call: Call, group_id: str) -> ShareGroup:
+async def describe_share_group(call: AdminCall, group_id: str) -> ShareGroupDescription:
     def read(response: ShareGroupDescribeResponse) -> Any:
         (group,) = response.groups
         if group.error_code:
@@ -121,7 +119,7 @@ async def describe_share_group(call: Call, group_id: str) -> ShareGroup:
         return group
 
     group = await call.ask_coordinator(group_id, ShareGroupDescribeRequest(group_ids=[group_id]), read)
-    return ShareGroup(
+    return ShareGroupDescription(
         group_id=group_id,
         state=known_or(GroupState, group.group_state, GroupState.UNKNOWN),
         group_epoch=group.group_epoch,
@@ -132,7 +130,7 @@ async def describe_share_group(call: Call, group_id: str) -> ShareGroup:
     )
 
 
-async def describe_consumer_group(call: Call, group_id: str) -> ConsumerGroup:
+async def describe_consumer_group(call: AdminCall, group_id: str) -> ConsumerGroupDescription:
     """With `group.protocol=consumer` or classic: the one is tried, then the other."""
     try:
         group = await _describe_modern(call, group_id)
@@ -143,7 +141,7 @@ async def describe_consumer_group(call: Call, group_id: str) -> ConsumerGroup:
     places = in_order([*committed, *holders])
     # A committed topic may be gone by now: its end is not known then, and so is its lag.
     ends, _ = await try_list_offsets(call, dict.fromkeys(places, OffsetSpec.LATEST))
-    offsets: dict[Place, CommittedOffset] = {}
+    offsets: dict[TopicAndPartition, CommittedOffset] = {}
     for place in places:
         offset, leader_epoch, metadata = committed.get(place, (None, None, ""))
         end_offset = ends[place].offset if place in ends else None
@@ -161,7 +159,7 @@ async def describe_consumer_group(call: Call, group_id: str) -> ConsumerGroup:
     return replace(group, offsets=offsets)
 
 
-async def _describe_modern(call: Call, group_id: str) -> ConsumerGroup:
+async def _describe_modern(call: AdminCall, group_id: str) -> ConsumerGroupDescription:
     def read(response: ConsumerGroupDescribeResponse) -> Any:
         (group,) = response.groups
         if group.error_code:
@@ -169,7 +167,7 @@ async def _describe_modern(call: Call, group_id: str) -> ConsumerGroup:
         return group
 
     group = await call.ask_coordinator(group_id, ConsumerGroupDescribeRequest(group_ids=[group_id]), read)
-    return ConsumerGroup(
+    return ConsumerGroupDescription(
         group_id=group_id,
         type=GroupType.CONSUMER,
         state=known_or(GroupState, group.group_state, GroupState.UNKNOWN),
@@ -182,7 +180,7 @@ async def _describe_modern(call: Call, group_id: str) -> ConsumerGroup:
     )
 
 
-async def _describe_classic(call: Call, group_id: str) -> ConsumerGroup:
+async def _describe_classic(call: AdminCall, group_id: str) -> ConsumerGroupDescription:
     def read(response: DescribeGroupsResponse) -> Any:
         (group,) = response.groups
         if group.error_code:
@@ -196,7 +194,7 @@ async def _describe_classic(call: Call, group_id: str) -> ConsumerGroup:
         raise error_for(
             ErrorCode.GROUP_ID_NOT_FOUND, f"it is a {found.type} group", about=about(group_id)
         ) from None
-    return ConsumerGroup(
+    return ConsumerGroupDescription(
         group_id=group_id,
         type=GroupType.CLASSIC,
         state=known_or(GroupState, group.group_state, GroupState.UNKNOWN),
@@ -209,7 +207,7 @@ async def _describe_classic(call: Call, group_id: str) -> ConsumerGroup:
     )
 
 
-async def _committed(call: Call, group_id: str) -> dict[TopicPartition, tuple[int, int | None, str]]:
+async def _committed(call: AdminCall, group_id: str) -> dict[TopicPartition, tuple[int, int | None, str]]:
     request = OffsetFetchRequest(groups=[OffsetFetchRequestGroup(group_id=group_id, topics=None)])
 
     def read(response: OffsetFetchResponse) -> dict[TopicPartition, tuple[int, int | None, str]]:
@@ -232,7 +230,9 @@ async def _committed(call: Call, group_id: str) -> dict[TopicPartition, tuple[in
     return await call.ask_coordinator(group_id, request, read, version_max=NAMES_TOPICS_MAX)
 
 
-async def alter_consumer_group_offsets(call: Call, group_id: str, offsets: Mapping[Place, int]) -> None:
+async def alter_consumer_group_offsets(
+    call: AdminCall, group_id: str, offsets: Mapping[TopicAndPartition, int]
+) -> None:
     """As a client that is no member: a broker takes that for a group without members alone."""
     for place, offset in offsets.items():
         if offset < 0:

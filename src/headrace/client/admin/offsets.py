@@ -4,12 +4,15 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeVar
 
-from headrace.client.admin.call import PASSING, Call, in_parallel, raise_for
-from headrace.client.admin.results import ListedOffset, OffsetSpec, Place, in_order, known
+from headrace.client.admin.call import AdminCall, in_parallel, raise_for
+from headrace.client.admin.results import ListedOffset, in_order, known
 from headrace.client.cluster import ANY
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import error_for
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.error_groups import PASSING
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.message import Message
 from headrace.wire.messages.delete_records_request import (
     DeleteRecordsPartition,
@@ -31,7 +34,7 @@ At = OffsetSpec | int | datetime
 """A named place, or a time: an aware datetime or milliseconds since 1970."""
 Answers = Iterable[tuple[TopicPartition, int, T]]
 """Of each partition in a response its error code, and what it says if that is 0."""
-Errors = dict[Place, KafkaError | None]
+Errors = dict[TopicAndPartition, KafkaError | None]
 CLIENT_REPLICA = -1
 """Where a broker's fetcher would put its id."""
 
@@ -50,19 +53,23 @@ def as_timestamp(at: At) -> int:
 
 
 async def list_offsets(
-    call: Call, wanted: Mapping[Place, At], *, committed: bool = False
-) -> dict[Place, ListedOffset]:
-    results, errors = await try_list_offsets(call, wanted, committed=committed, is_patient=True)
+    call: AdminCall, wanted: Mapping[TopicAndPartition, At], *, committed: bool = False
+) -> dict[TopicAndPartition, ListedOffset]:
+    results, errors = await try_list_offsets(call, wanted, committed=committed, waits_for_leaders=True)
     raise_for(errors)
     return results
 
 
 async def try_list_offsets(
-    call: Call, wanted: Mapping[Place, At], *, committed: bool = False, is_patient: bool = False
-) -> tuple[dict[Place, ListedOffset], Errors]:
+    call: AdminCall,
+    wanted: Mapping[TopicAndPartition, At],
+    *,
+    committed: bool = False,
+    waits_for_leaders: bool = False,
+) -> tuple[dict[TopicAndPartition, ListedOffset], Errors]:
     """What could be found out, and for each partition its error or None.
 
-    `is_patient` waits for partitions that have no leader; they may be without one for long.
+    `waits_for_leaders` waits for partitions that have no leader; they may be without one for long.
     """
     times = {place: as_timestamp(at) for place, at in wanted.items()}
 
@@ -89,10 +96,12 @@ async def try_list_offsets(
                 found = ListedOffset(known(one.offset), known(one.timestamp), known(one.leader_epoch))
                 yield TopicPartition(topic.name, one.partition_index), one.error_code, found
 
-    return await _ask_leaders(call, in_order(times), request, read, is_patient=is_patient)
+    return await _ask_leaders(call, in_order(times), request, read, waits_for_leaders=waits_for_leaders)
 
 
-async def delete_records(call: Call, before: Mapping[Place, int]) -> dict[Place, int]:
+async def delete_records(
+    call: AdminCall, before: Mapping[TopicAndPartition, int]
+) -> dict[TopicAndPartition, int]:
     offsets = {place: int(offset) for place, offset in before.items()}
     for place, offset in offsets.items():
         if offset < OffsetSpec.LATEST:
@@ -118,24 +127,24 @@ async def delete_records(call: Call, before: Mapping[Place, int]) -> dict[Place,
             for one in topic.partitions:
                 yield TopicPartition(topic.name, one.partition_index), one.error_code, one.low_watermark
 
-    results, errors = await _ask_leaders(call, in_order(offsets), request, read, is_patient=True)
+    results, errors = await _ask_leaders(call, in_order(offsets), request, read, waits_for_leaders=True)
     raise_for(errors)
     return results
 
 
 async def _ask_leaders(
-    call: Call,
+    call: AdminCall,
     places: list[TopicPartition],
     request: Callable[[list[TopicPartition]], Message],
     read: Callable[[Any], Answers[T]],
     *,
-    is_patient: bool,
-) -> tuple[dict[Place, T], Errors]:
+    waits_for_leaders: bool,
+) -> tuple[dict[TopicAndPartition, T], Errors]:
     """One request to each leader; what fails for a reason that passes is asked again, of the leader of then."""
-    results: dict[Place, T] = {}
+    results: dict[TopicAndPartition, T] = {}
     errors: Errors = dict.fromkeys(places)
     left = list(places)
-    passing_codes = PASSING if is_patient else PASSING - {ErrorCode.LEADER_NOT_AVAILABLE}
+    passing_codes = PASSING if waits_for_leaders else PASSING - {ErrorCode.LEADER_NOT_AVAILABLE}
 
     async def ask(node_id: int, some: list[TopicPartition]) -> None:
         try:
@@ -170,7 +179,9 @@ async def _ask_leaders(
     return results, errors
 
 
-async def _leaders(call: Call, places: list[TopicPartition], errors: Errors) -> dict[TopicPartition, int]:
+async def _leaders(
+    call: AdminCall, places: list[TopicPartition], errors: Errors
+) -> dict[TopicPartition, int]:
     """Who leads now; partitions that have no leader or are not there get their error."""
     topics = [MetadataRequestTopic(name=name) for name in by_topic(places)]
     request = MetadataRequest(topics=topics, allow_auto_topic_creation=False)
@@ -195,7 +206,7 @@ async def _leaders(call: Call, places: list[TopicPartition], errors: Errors) -> 
     return leaders
 
 
-def by_topic(places: Iterable[Place]) -> dict[str, list[int]]:
+def by_topic(places: Iterable[TopicAndPartition]) -> dict[str, list[int]]:
     topics: dict[str, list[int]] = {}
     for topic, index in places:
         topics.setdefault(topic, []).append(index)

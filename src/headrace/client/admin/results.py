@@ -4,75 +4,21 @@ Offsets, lags and epochs that the cluster does not know are None, never -1. Ids 
 Kafka's own tools show. Where an answer has a part for each partition it is a dict by `(topic, partition)`, in order.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum, IntEnum, StrEnum
+from enum import Enum, StrEnum
 from typing import TypeVar
 
+from headrace.base.names import nearest
+from headrace.base.settings import ConfigType
 from headrace.client.cluster import Node
 from headrace.client.delivery import TopicPartition
+from headrace.wire.enums import ConfigSource, GroupState, GroupType
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.share_state import Snapshot, Update
 
 E = TypeVar("E", bound=Enum)
-Place = tuple[str, int]
-"""A topic and a partition. Keys of answers are `TopicPartition`s, which are equal to plain pairs."""
-
-
-class GroupType(StrEnum):
-    SHARE = "share"
-    CONSUMER = "consumer"
-    CLASSIC = "classic"
-    STREAMS = "streams"
-    UNKNOWN = "unknown"
-
-
-class GroupState(StrEnum):
-    """Share groups are only ever Empty or Stable."""
-
-    EMPTY = "Empty"
-    STABLE = "Stable"
-    PREPARING_REBALANCE = "PreparingRebalance"
-    COMPLETING_REBALANCE = "CompletingRebalance"
-    ASSIGNING = "Assigning"
-    RECONCILING = "Reconciling"
-    NOT_READY = "NotReady"
-    DEAD = "Dead"
-    UNKNOWN = "Unknown"
-
-
-class OffsetSpec(IntEnum):
-    """Places in a log that have a name; the numbers are those of ListOffsets."""
-
-    LATEST = -1
-    EARLIEST = -2
-    MAX_TIMESTAMP = -3
-
-
-class ConfigSource(IntEnum):
-    """Where a config's value comes from; the numbers are Kafka's."""
-
-    UNKNOWN = 0
-    DYNAMIC_TOPIC = 1
-    DYNAMIC_BROKER = 2
-    DYNAMIC_DEFAULT_BROKER = 3
-    STATIC_BROKER = 4
-    DEFAULT = 5
-    DYNAMIC_BROKER_LOGGER = 6
-    CLIENT_METRICS = 7
-    GROUP = 8
-
-
-class ConfigType(IntEnum):
-    UNKNOWN = 0
-    BOOLEAN = 1
-    STRING = 2
-    INT = 3
-    SHORT = 4
-    LONG = 5
-    DOUBLE = 6
-    LIST = 7
-    CLASS = 8
-    PASSWORD = 9
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +105,7 @@ class GroupMember:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShareGroup:
+class ShareGroupDescription:
     group_id: str
     state: GroupState
     group_epoch: int
@@ -184,7 +130,7 @@ class CommittedOffset:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerGroup:
+class ConsumerGroupDescription:
     group_id: str
     type: GroupType
     state: GroupState
@@ -194,7 +140,7 @@ class ConsumerGroup:
     assignor: str
     coordinator: Node
     members: tuple[GroupMember, ...]
-    offsets: Mapping[Place, CommittedOffset]
+    offsets: Mapping[TopicAndPartition, CommittedOffset]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +154,29 @@ class ShareGroupOffset:
     lag: int | None
     """Records that are neither accepted nor archived, as the broker counts them (KIP-1226): acquired ones are among."""
     leader_epoch: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScramUser:
+    """A user that logs in with SCRAM. `credentials` has the iterations of the password's hash by mechanism."""
+
+    name: str
+    credentials: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiskUsage:
+    """One log directory of a broker."""
+
+    broker_id: int
+    path: str
+    total_bytes: int | None
+    """Of the volume that the directory is on; None where the broker does not tell."""
+    free_bytes: int | None
+    sizes: Mapping[TopicAndPartition, int]
+    """Bytes of each partition, by topic and partition."""
+    error: str | None = None
+    """Why the broker cannot use the directory."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,8 +226,11 @@ def parse_choice(kind: type[E], given: "E | str") -> E:
     for member in kind:
         if str(member.value).lower() == str(given).lower():
             return member
-    choices = ", ".join(str(member.value) for member in kind)
-    raise ValueError(f"{given!r} is no {kind.__name__}; choose from {choices}")
+    values = [str(member.value) for member in kind if str(member.value).lower() != "unknown"]
+    what = re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
+    meant = nearest(str(given), values)
+    hint = f"; did you mean {meant!r}?" if meant else f"; choose from {', '.join(values)}"
+    raise ValueError(f"{given!r} is not a {what}{hint}")
 
 
 def known_or(kind: type[E], given: str, fallback: E) -> E:
@@ -274,5 +246,5 @@ def known(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def in_order(places: Iterable[Place]) -> list[TopicPartition]:
+def in_order(places: Iterable[TopicAndPartition]) -> list[TopicPartition]:
     return [TopicPartition(*place) for place in sorted(set(places))]

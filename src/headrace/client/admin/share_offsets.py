@@ -4,23 +4,16 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
-from headrace.client.admin.call import Call, in_parallel, raise_for
+from headrace.client.admin.call import AdminCall, in_parallel, raise_for
 from headrace.client.admin.groups import about, describe_share_group, find_group
 from headrace.client.admin.offsets import as_timestamp, by_topic, list_offsets, try_list_offsets
-from headrace.client.admin.results import (
-    GroupState,
-    GroupType,
-    OffsetChange,
-    OffsetSpec,
-    Place,
-    ShareGroupOffset,
-    in_order,
-    known,
-)
+from headrace.client.admin.results import OffsetChange, ShareGroupOffset, in_order, known
 from headrace.client.admin.topics import describe_topics
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import GroupIdNotFoundError, error_for
+from headrace.wire.enums import GroupState, GroupType, OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
     AlterShareGroupOffsetsRequestPartition,
@@ -39,13 +32,13 @@ from headrace.wire.messages.describe_share_group_offsets_request import (
 )
 from headrace.wire.messages.describe_share_group_offsets_response import DescribeShareGroupOffsetsResponse
 
-Topics = Iterable[str | Place]
+Topics = Iterable[str | TopicAndPartition]
 """Whole topics by name, single partitions as (topic, partition)."""
-To = OffsetSpec | datetime | Mapping[Place, int]
+To = OffsetSpec | datetime | Mapping[TopicAndPartition, int]
 
 
 async def described_offsets(
-    call: Call, group_id: str, places: list[TopicPartition] | None
+    call: AdminCall, group_id: str, places: list[TopicPartition] | None
 ) -> dict[TopicPartition, tuple[bytes, Any]]:
     """Of each partition its topic's id and what the coordinator says; None asks for all that the group has.
 
@@ -80,8 +73,8 @@ async def described_offsets(
 
 
 async def share_group_offsets(
-    call: Call, group_id: str, topics: Topics | None
-) -> dict[Place, ShareGroupOffset]:
+    call: AdminCall, group_id: str, topics: Topics | None
+) -> dict[TopicAndPartition, ShareGroupOffset]:
     places = None if topics is None else await places_of(call, topics)
     found = await described_offsets(call, group_id, places)
     # A topic may be deleted between the two questions: its end is not known then.
@@ -99,7 +92,7 @@ async def share_group_offsets(
     }
 
 
-async def places_of(call: Call, topics: Topics) -> list[TopicPartition]:
+async def places_of(call: AdminCall, topics: Topics) -> list[TopicPartition]:
     """All partitions of named topics, and partitions named one by one; each must exist."""
     wanted = [topics] if isinstance(topics, str) else list(topics)
     names = [one if isinstance(one, str) else one[0] for one in wanted]
@@ -122,8 +115,8 @@ async def places_of(call: Call, topics: Topics) -> list[TopicPartition]:
 
 
 async def alter_share_group_offsets(
-    call: Call, group_id: str, *, to: To, topics: Topics | None, dry_run: bool
-) -> dict[Place, OffsetChange]:
+    call: AdminCall, group_id: str, *, to: To, topics: Topics | None, dry_run: bool
+) -> dict[TopicAndPartition, OffsetChange]:
     _check(to, topics)
     exists = await _require_empty(call, group_id)
     places = await _places_to_alter(call, group_id, to, topics, exists)
@@ -131,7 +124,7 @@ async def alter_share_group_offsets(
         return {}
     before = await described_offsets(call, group_id, places) if exists else {}
     after = await _targets(call, places, to)
-    changes: dict[Place, OffsetChange] = {
+    changes: dict[TopicAndPartition, OffsetChange] = {
         place: OffsetChange(
             place.topic,
             place.partition,
@@ -158,7 +151,7 @@ def _check(to: To, topics: Topics | None) -> None:
         )
 
 
-async def _require_empty(call: Call, group_id: str) -> bool:
+async def _require_empty(call: AdminCall, group_id: str) -> bool:
     """Whether the group exists. Refuses early, and in a dry run too, what the coordinator would refuse."""
     try:
         found = await find_group(call, group_id)
@@ -182,7 +175,7 @@ async def _require_empty(call: Call, group_id: str) -> bool:
 
 
 async def _places_to_alter(
-    call: Call, group_id: str, to: To, topics: Topics | None, exists: bool
+    call: AdminCall, group_id: str, to: To, topics: Topics | None, exists: bool
 ) -> list[TopicPartition]:
     if isinstance(to, Mapping):
         return await places_of(call, to)
@@ -197,7 +190,7 @@ async def _places_to_alter(
     return list(await described_offsets(call, group_id, None))
 
 
-async def _targets(call: Call, places: list[TopicPartition], to: To) -> dict[TopicPartition, int]:
+async def _targets(call: AdminCall, places: list[TopicPartition], to: To) -> dict[TopicPartition, int]:
     specs: list[OffsetSpec | datetime] = [OffsetSpec.EARLIEST, OffsetSpec.LATEST]
     if isinstance(to, datetime):
         specs.append(to)
@@ -229,7 +222,7 @@ def _within(place: TopicPartition, offset: int, start: int, end: int) -> int:
     return offset
 
 
-async def _alter(call: Call, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
+async def _alter(call: AdminCall, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
     topics = [
         AlterShareGroupOffsetsRequestTopic(
             topic_name=name,
@@ -258,7 +251,7 @@ async def _alter(call: Call, group_id: str, offsets: Mapping[TopicPartition, int
     )
 
 
-async def delete_share_group_offsets(call: Call, group_id: str, topics: Iterable[str]) -> None:
+async def delete_share_group_offsets(call: AdminCall, group_id: str, topics: Iterable[str]) -> None:
     wanted = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
     request = DeleteShareGroupOffsetsRequest(
         group_id=group_id,

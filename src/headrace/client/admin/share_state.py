@@ -7,27 +7,23 @@ oldest snapshot that is still needed; a read that finds its place gone begins an
 
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from contextlib import aclosing, suppress
+from datetime import datetime
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.client.admin.call import Call, in_parallel
-from headrace.client.admin.offsets import list_offsets
-from headrace.client.admin.replay import Replay, ReplayedState
-from headrace.client.admin.results import (
-    OffsetSpec,
-    Place,
-    ShareStateRecord,
-    StateRecordKind,
-    known,
-)
+from headrace.client.admin.call import AdminCall, in_parallel
+from headrace.client.admin.offsets import as_timestamp, list_offsets
+from headrace.client.admin.results import ListedOffset, ShareStateRecord, StateRecordKind, known
 from headrace.client.admin.share_offsets import Topics, described_offsets, places_of
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import OffsetOutOfRangeError, error_for
 from headrace.client.plain_fetch import read_range
 from headrace.share.view import SharePartitionState, written_runs
 from headrace.wire.codec import MalformedMessage
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode
-from headrace.wire.ids import partition_for, uuid_text
+from headrace.wire.ids import TopicAndPartition, partition_for, uuid_text
 from headrace.wire.records import Record, read_records
+from headrace.wire.share_replay import ReplayedState, replay
 from headrace.wire.share_state import STATE_TOPIC, ShareKey, Snapshot, Update, decode
 
 READS_MAX = 5
@@ -42,14 +38,20 @@ class _Found(NamedTuple):
     timestamp: int
 
 
-async def share_state(call: Call, group_id: str, topics: Topics | None) -> dict[Place, SharePartitionState]:
+async def share_state(
+    call: AdminCall, group_id: str, topics: Topics | None, at: datetime | None = None
+) -> dict[TopicAndPartition, SharePartitionState]:
     keys = await _keys(call, group_id, topics)
+    at_ms = None if at is None else as_timestamp(at)
 
     async def play(home: int, records: AsyncIterator[_Found]) -> dict[ShareKey, ReplayedState]:
-        replay = Replay()
+        states: dict[ShareKey, ReplayedState | None] = {}
         async for record in records:
-            replay.feed(record.key, record.body)
-        return replay.states
+            if at_ms is not None and record.timestamp > at_ms:
+                continue
+            known = states.get(record.key)
+            states[record.key] = replay(known, record.body, lambda snapshot: ReplayedState(*snapshot))
+        return {key: state for key, state in states.items() if state is not None}
 
     states = {
         key: state for played in await _read(call, keys.values(), play) for key, state in played.items()
@@ -58,19 +60,36 @@ async def share_state(call: Call, group_id: str, topics: Topics | None) -> dict[
     starts, ends = await in_parallel(
         list_offsets(call, dict.fromkeys(places, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
     )
+    before = {} if at is None else await list_offsets(call, dict.fromkeys(places, at))
     return {
-        place: _view(
+        place: view_of(
             keys[place],
             place,
             states[keys[place]],
             log_start_offset=starts[place].offset or 0,
-            log_end_offset=ends[place].offset or 0,
+            log_end_offset=_end(before.get(place), ends[place]),
         )
         for place in places
     }
 
 
-async def share_state_records(call: Call, group_id: str, topics: Topics | None) -> list[ShareStateRecord]:
+def _end(then: ListedOffset | None, now: ListedOffset) -> int:
+    """Where the log ended at a time: before the first record of that time or later."""
+    return (then.offset if then is not None and then.offset is not None else now.offset) or 0
+
+
+def state_at(records: Iterable[ShareStateRecord], at_ms: int) -> ReplayedState | None:
+    """One share-partition as it was written down at a time; None before its first snapshot that is still there."""
+    state: ReplayedState | None = None
+    for record in records:
+        if record.timestamp <= at_ms:
+            state = replay(state, record.value, lambda snapshot: ReplayedState(*snapshot))
+    return state
+
+
+async def share_state_records(
+    call: AdminCall, group_id: str, topics: Topics | None
+) -> list[ShareStateRecord]:
     keys = await _keys(call, group_id, topics)
     names = {key: place for place, key in keys.items()}
 
@@ -93,7 +112,7 @@ async def share_state_records(call: Call, group_id: str, topics: Topics | None) 
     return [record for found in await _read(call, keys.values(), collect) for record in found]
 
 
-async def _keys(call: Call, group_id: str, topics: Topics | None) -> dict[TopicPartition, ShareKey]:
+async def _keys(call: AdminCall, group_id: str, topics: Topics | None) -> dict[TopicPartition, ShareKey]:
     places = None if topics is None else await places_of(call, topics)
     found = await described_offsets(call, group_id, places)
     return {
@@ -102,7 +121,7 @@ async def _keys(call: Call, group_id: str, topics: Topics | None) -> dict[TopicP
 
 
 async def _read(
-    call: Call,
+    call: AdminCall,
     keys: Iterable[ShareKey],
     consume: Callable[[int, AsyncIterator[_Found]], Coroutine[Any, Any, T]],
 ) -> list[T]:
@@ -125,7 +144,7 @@ async def _read(
     return await in_parallel(read_partition(home) for home in homes)
 
 
-async def _records(call: Call, home: int, wanted: frozenset[ShareKey]) -> AsyncIterator[_Found]:
+async def _records(call: AdminCall, home: int, wanted: frozenset[ShareKey]) -> AsyncIterator[_Found]:
     """Oldest first, from where the log begins to where it ends now."""
     place = STATE_TOPIC, home
     start = (await list_offsets(call, {place: OffsetSpec.EARLIEST}))[place].offset or 0
@@ -157,7 +176,7 @@ def _kind(body: Snapshot | Update | None) -> StateRecordKind:
     return StateRecordKind.SNAPSHOT if isinstance(body, Snapshot) else StateRecordKind.UPDATE
 
 
-def _view(
+def view_of(
     key: ShareKey,
     place: TopicPartition,
     state: ReplayedState,
@@ -165,7 +184,7 @@ def _view(
     log_start_offset: int,
     log_end_offset: int,
 ) -> SharePartitionState:
-    runs = written_runs(state.batches())
+    runs = written_runs(state.merged())
     start_offset = known(state.start_offset)
     return SharePartitionState(
         group_id=key.group_id,

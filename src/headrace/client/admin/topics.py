@@ -3,11 +3,12 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from headrace.client.admin.call import Call, in_parallel, outcome, raise_for
+from headrace.client.admin.call import AdminCall, in_parallel, outcome, raise_for
 from headrace.client.admin.configs import Value, as_text
 from headrace.client.admin.offsets import try_list_offsets
-from headrace.client.admin.results import OffsetSpec, PartitionDescription, TopicDescription, known
+from headrace.client.admin.results import PartitionDescription, TopicDescription, known
 from headrace.client.errors import error_for
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.create_partitions_request import CreatePartitionsRequest, CreatePartitionsTopic
@@ -29,7 +30,12 @@ from headrace.wire.messages.metadata_response import (
 
 
 async def create_topic(
-    call: Call, name: str, *, partitions: int, replication_factor: int, configs: Mapping[str, Value | None]
+    call: AdminCall,
+    name: str,
+    *,
+    partitions: int,
+    replication_factor: int,
+    configs: Mapping[str, Value | None],
 ) -> TopicDescription:
     topic = CreatableTopic(
         name=name,
@@ -51,7 +57,7 @@ async def create_topic(
     return await _until_led(call, name)
 
 
-async def _until_led(call: Call, name: str) -> TopicDescription:
+async def _until_led(call: AdminCall, name: str) -> TopicDescription:
     """The controller has made it: brokers hear of it and begin to lead a moment later. Then it can be used."""
 
     async def attempt() -> TopicDescription:
@@ -68,7 +74,7 @@ async def _until_led(call: Call, name: str) -> TopicDescription:
     return await call.retrying(attempt)
 
 
-async def _told(call: Call, node_id: int, name: str) -> MetadataResponseTopic | None:
+async def _told(call: AdminCall, node_id: int, name: str) -> MetadataResponseTopic | None:
     """What one broker knows of the topic; None from a broker that is away."""
     try:
         response: MetadataResponse = await call.send(node_id, _metadata([name]))
@@ -89,7 +95,7 @@ def _not_led(name: str) -> KafkaError:
     )
 
 
-async def create_partitions(call: Call, topic: str, total: int) -> None:
+async def create_partitions(call: AdminCall, topic: str, total: int) -> None:
     asked = CreatePartitionsTopic(name=topic, count=total, assignments=None)
 
     def read(response: CreatePartitionsResponse) -> None:
@@ -100,13 +106,13 @@ async def create_partitions(call: Call, topic: str, total: int) -> None:
     await call.ask(CreatePartitionsRequest(topics=[asked], timeout_ms=call.request_ms), read)
 
 
-async def delete_topics(call: Call, names: Iterable[str]) -> None:
+async def delete_topics(call: AdminCall, names: Iterable[str]) -> None:
     wanted = list(dict.fromkeys(names))
     results = await in_parallel(outcome(_delete_topic(call, name)) for name in wanted)
     raise_for(dict(zip(wanted, results, strict=True)))
 
 
-async def _delete_topic(call: Call, name: str) -> None:
+async def _delete_topic(call: AdminCall, name: str) -> None:
     def read(response: DeleteTopicsResponse) -> None:
         (result,) = response.responses
         if result.error_code:
@@ -117,7 +123,7 @@ async def _delete_topic(call: Call, name: str) -> None:
     )
 
 
-async def list_topics(call: Call, *, internal: bool) -> list[TopicDescription]:
+async def list_topics(call: AdminCall, *, internal: bool) -> list[TopicDescription]:
     def read(response: MetadataResponse) -> list[TopicDescription]:
         if response.error_code:
             raise error_for(response.error_code, about="topics")
@@ -130,7 +136,7 @@ async def list_topics(call: Call, *, internal: bool) -> list[TopicDescription]:
 
 
 async def describe_topics(
-    call: Call, names: Iterable[str], *, offsets: bool = False
+    call: AdminCall, names: Iterable[str], *, offsets: bool = False
 ) -> dict[str, TopicDescription]:
     wanted = list(dict.fromkeys(names))
     if not wanted:
@@ -152,7 +158,7 @@ async def describe_topics(
     return await _with_offsets(call, topics) if offsets else topics
 
 
-async def _with_offsets(call: Call, topics: dict[str, TopicDescription]) -> dict[str, TopicDescription]:
+async def _with_offsets(call: AdminCall, topics: dict[str, TopicDescription]) -> dict[str, TopicDescription]:
     """A partition that nobody leads now stays without offsets."""
     places = [(topic.name, one.partition) for topic in topics.values() for one in topic.partitions]
     (starts, _), (ends, _) = await in_parallel(

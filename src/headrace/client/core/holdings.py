@@ -34,7 +34,7 @@ from headrace.client.core.ranges import (
     RangeState,
     Span,
 )
-from headrace.client.core.session import Session
+from headrace.client.core.session import BrokerSession
 from headrace.client.core.usual import UsualFetch
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
@@ -91,7 +91,7 @@ class Holdings:
     """See the module. `is_ahead`: whoever takes the records keeps up by itself (Spark), so none of them is hoarded."""
 
     def __init__(
-        self, settings: ShareSettings, sessions: Mapping[int, Session], *, is_ahead: bool = False
+        self, settings: ShareSettings, sessions: Mapping[int, BrokerSession], *, is_ahead: bool = False
     ) -> None:
         self._settings = settings
         self._sessions = sessions

@@ -6,9 +6,9 @@ Theory of operation. Something drives a `MemberCore`: it passes on what the appl
 when to call it again at the latest. There is no lock and no clock in here: whoever uses several threads takes a lock
 around every call, and times are milliseconds of any clock that does not go back.
 
-Four parts work below it: `Membership` (the group's coordinator), one `Session` for each broker (epochs, the request
-in flight), `Placement` (who leads what) and `Holdings` (what is acquired, and what becomes of it). What this file adds
-is policy:
+Four parts work below it: `Membership` (the group's coordinator), one `BrokerSession` for each broker (epochs, the
+request in flight), `Placement` (who leads what) and `Holdings` (what is acquired, and what becomes of it).
+What this file adds is policy:
 
 - When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
   itself. An application that polls quickly gets the next records fetched while it works on the last ones, but only
@@ -25,15 +25,17 @@ is policy:
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from headrace.base.backoff import Jitter, RetryBackoff
 from headrace.client.core.acknowledgements import Ack, Commit, Key, Lost, Settled, by_partition
-from headrace.client.core.backoff import Backoff, Jitter
 from headrace.client.core.holdings import Arrival, Holdings
-from headrace.client.core.membership import Membership, State
+from headrace.client.core.membership import Membership, MembershipState
 from headrace.client.core.placement import Placement, TopicView
-from headrace.client.core.session import FetchLimits, Sent, Session, ShareRequest
+from headrace.client.core.session import BrokerSession, FetchLimits, Sent, ShareRequest
 from headrace.client.core.usual import UsualAcknowledge, UsualFetch
 from headrace.client.errors import error_for
-from headrace.client.settings import AcquireMode, ShareSettings
+from headrace.client.settings import ShareSettings
+from headrace.share.modes import AcquireMode
+from headrace.wire.error_groups import COORDINATOR_PASSING, LEADER_MOVED, UNKNOWN_TOPIC
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_response import PartitionData, ShareFetchResponse
@@ -57,9 +59,8 @@ NOTHING = FetchLimits(0, 0, 0, 0, 0, 0)
 """Opens a session and fetches nothing."""
 
 SESSION_GONE = {E.SHARE_SESSION_NOT_FOUND}
-SESSION_CONFUSED = {E.INVALID_SHARE_SESSION_EPOCH, E.SHARE_SESSION_LIMIT_REACHED}
-MOVED = {E.NOT_LEADER_OR_FOLLOWER, E.FENCED_LEADER_EPOCH}
-LOCKS_GONE = MOVED | {E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID}
+EPOCH_ERRORS = {E.INVALID_SHARE_SESSION_EPOCH, E.SHARE_SESSION_LIMIT_REACHED}
+LOCKS_GONE = LEADER_MOVED | UNKNOWN_TOPIC
 ASK_METADATA = LOCKS_GONE | {
     E.LEADER_NOT_AVAILABLE,
     E.REPLICA_NOT_AVAILABLE,
@@ -68,9 +69,7 @@ ASK_METADATA = LOCKS_GONE | {
     E.OFFSET_NOT_AVAILABLE,
 }
 PASS_OVER = {E.UNKNOWN_SERVER_ERROR, E.UNKNOWN_LEADER_EPOCH}
-LATER = {E.COORDINATOR_NOT_AVAILABLE, E.COORDINATOR_LOAD_IN_PROGRESS, E.NOT_COORDINATOR}
-"""A refused acknowledgement that may be sent again: the broker could not write it down, and has undone it."""
-CONFUSIONS_MAX = 5
+EPOCH_ERRORS_MAX = 5
 """So many refusals of a session's epoch, over default.api.timeout.ms, are not our own doing."""
 ONE_OF_THEM = {E.INVALID_RECORD_STATE, E.INVALID_REQUEST}
 """A refusal that may be the fault of one acquisition among several."""
@@ -156,10 +155,10 @@ class MemberCore:
             member_id,
             rack_id=settings.client_rack or None,
             poll_interval_ms=settings.max_poll_interval_ms,
-            backoff=Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter),
+            backoff=RetryBackoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, jitter.fraction),
         )
         self._placement = Placement(settings, jitter)
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, BrokerSession] = {}
         self._holdings = Holdings(settings, self._sessions, is_ahead=is_ahead)
         self._hints: list[LeaderHint] = []
         self._errors: list[KafkaError] = []
@@ -185,7 +184,7 @@ class MemberCore:
             settings.share_acquire_mode is AcquireMode.RECORD_LIMIT or settings.max_unacknowledged > 0
         )
         self._turn = -1
-        self._confusions = self._confused_ms = self._confused_since_ms = 0
+        self._epoch_errors = self._last_epoch_error_ms = self._first_epoch_error_ms = 0
 
     # Facts
 
@@ -206,7 +205,7 @@ class MemberCore:
         return self._placement
 
     @property
-    def sessions(self) -> Mapping[int, Session]:
+    def sessions(self) -> Mapping[int, BrokerSession]:
         return self._sessions
 
     @property
@@ -252,7 +251,7 @@ class MemberCore:
         """When the last fetch was sent to which a broker has responded without an error; 0: there was none."""
         return max((session.asked_ms for session in self._sessions.values()), default=0)
 
-    def _has_ended(self, session: Session) -> bool:
+    def _has_ended(self, session: BrokerSession) -> bool:
         return session.in_flight is None and not session.is_open
 
     def configure(
@@ -390,7 +389,7 @@ class MemberCore:
             self._holdings.release_buffer()
             self._place(now_ms)
         self._holdings.check_locks(
-            is_out=self._membership.state is State.OUT,
+            is_out=self._membership.state is MembershipState.OUT,
             polled_ms=now_ms if self.is_asked else self._membership.polled_ms,
             now_ms=now_ms,
         )
@@ -404,19 +403,19 @@ class MemberCore:
         return Heartbeat(request, self._membership.take_coordinator_is_lost())
 
     def _is_ready_to_leave(self) -> bool:
-        is_in = self._membership.state in (State.MEMBER, State.JOINING)
+        is_in = self._membership.state in (MembershipState.MEMBER, MembershipState.JOINING)
         return is_in and all(map(self._has_ended, self._sessions.values()))
 
     def _doubtful_topics(self, now_ms: int) -> Collection[str]:
         self._check_topics_ms = None
-        if self._membership.state is not State.MEMBER:
+        if self._membership.state is not MembershipState.MEMBER:
             self._check_topics_ms = now_ms + CHECK_TOPICS_MS
             return ()
         return self._membership.topics.difference(
             name for name in map(self._placement.name_of, self._placement.assignment) if name is not None
         )
 
-    def _next_request(self, session: Session, now_ms: int) -> Sent | None:
+    def _next_request(self, session: BrokerSession, now_ms: int) -> Sent | None:
         holdings, node_id = self._holdings, session.node_id
         if self._is_closing:
             if not session.is_open:
@@ -440,7 +439,7 @@ class MemberCore:
         keys = keys or dict.fromkeys(ack.key for ack in holdings.waiting(node_id))
         return session.fetch(keys, NOTHING, (), now_ms=now_ms)
 
-    def _fetch_limits(self, session: Session, wait_ms: int, now_ms: int) -> FetchLimits | None:
+    def _fetch_limits(self, session: BrokerSession, wait_ms: int, now_ms: int) -> FetchLimits | None:
         """What to fetch from a broker now, or None."""
         settings = self._settings
         if not self._placement.wanted.get(session.node_id) or self.is_paused:
@@ -468,7 +467,7 @@ class MemberCore:
             acquire_only=self._acquire_only,
         )
 
-    def _fetch_wait_ms(self, session: Session, now_ms: int) -> int | None:
+    def _fetch_wait_ms(self, session: BrokerSession, now_ms: int) -> int | None:
         """How long a fetch may wait at the broker; None when there is to be none."""
         holdings = self._holdings
         if self._is_ahead:
@@ -488,7 +487,7 @@ class MemberCore:
         self._is_awaited = False
         return 0
 
-    def _is_its_turn(self, session: Session, now_ms: int) -> bool:
+    def _is_its_turn(self, session: BrokerSession, now_ms: int) -> bool:
         if any(one.is_fetching for one in self._sessions.values()):
             return False
         wanted = self._placement.wanted
@@ -580,12 +579,14 @@ class MemberCore:
         for node_id in self._placement.wanted:
             self._session(node_id)
 
-    def _session(self, node_id: int) -> Session:
+    def _session(self, node_id: int) -> BrokerSession:
         session = self._sessions.get(node_id)
         if session is None:
             settings = self._settings
-            backoff = Backoff(settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._jitter)
-            session = Session(node_id, settings.group_id, self._membership.member_id, backoff)
+            backoff = RetryBackoff(
+                settings.retry_backoff_ms, settings.retry_backoff_max_ms, self._jitter.fraction
+            )
+            session = BrokerSession(node_id, settings.group_id, self._membership.member_id, backoff)
             self._sessions[node_id] = session
         return session
 
@@ -619,7 +620,7 @@ class MemberCore:
             session.throttle(now_ms + response.throttle_time_ms)
 
     def _responded_usually(
-        self, session: Session, response: UsualFetch | UsualAcknowledge, now_ms: int
+        self, session: BrokerSession, response: UsualFetch | UsualAcknowledge, now_ms: int
     ) -> None:
         """`_accepted` for what has no errors: only locks and acknowledgements change, so what is calm stays so."""
         sent = session.accepted(now_ms=now_ms)
@@ -659,7 +660,7 @@ class MemberCore:
             self._placement.want_metadata(now_ms=now_ms)
 
     def _accepted(
-        self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
+        self, session: BrokerSession, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
     ) -> None:
         if session.is_ending:
             sent = session.reopen()
@@ -678,20 +679,20 @@ class MemberCore:
         for topic in response.responses:
             for one in topic.partitions:
                 codes[topic.topic_id, one.partition_index] = one.error_code, one.error_message
-                if one.error_code in MOVED:
+                if one.error_code in LEADER_MOVED:
                     self._hint(topic.topic_id, one, response.node_endpoints)
         self._settle_acks(session, sent, codes, now_ms)
 
     def _refused(
-        self, session: Session, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
+        self, session: BrokerSession, response: ShareFetchResponse | ShareAcknowledgeResponse, now_ms: int
     ) -> None:
         about = f"share session with broker {session.node_id}"
         error = error_for(response.error_code, response.error_message, about=about)
         code, is_last = error.code, session.is_ending
         session.reopen()
-        if code in SESSION_CONFUSED and not is_last:
+        if code in EPOCH_ERRORS and not is_last:
             if code is E.INVALID_SHARE_SESSION_EPOCH:
-                self._look_for_double(session, now_ms)
+                self._detect_duplicate_member(session, now_ms)
             for ack in self._holdings.responded(session.node_id):
                 self._send_again(ack, error, now_ms)
         elif code in SESSION_GONE or is_last:
@@ -706,19 +707,21 @@ class MemberCore:
             self._placement.want_metadata(now_ms=now_ms)
         session.went_wrong(now_ms=now_ms)
 
-    def _look_for_double(self, session: Session, now_ms: int) -> None:
+    def _detect_duplicate_member(self, session: BrokerSession, now_ms: int) -> None:
         """A broker that restarts has no session. One that has ours with another epoch has heard from somebody else."""
         timeout_ms = self._settings.default_api_timeout_ms
-        if now_ms - self._confused_ms > timeout_ms:
-            self._confusions, self._confused_since_ms = 0, now_ms
-        self._confusions, self._confused_ms = self._confusions + 1, now_ms
-        if self._confusions >= CONFUSIONS_MAX and now_ms - self._confused_since_ms >= timeout_ms:
+        if now_ms - self._last_epoch_error_ms > timeout_ms:
+            self._epoch_errors, self._first_epoch_error_ms = 0, now_ms
+        self._epoch_errors, self._last_epoch_error_ms = self._epoch_errors + 1, now_ms
+        if self._epoch_errors >= EPOCH_ERRORS_MAX and now_ms - self._first_epoch_error_ms >= timeout_ms:
             member_id, group_id = self._membership.member_id, self._settings.group_id
             text = f"somebody else uses member id {member_id} of group {group_id!r}"
             about = f"share session with broker {session.node_id}"
             self._raise_later(error_for(E.INVALID_SHARE_SESSION_EPOCH, text, about=about))
 
-    def _take_fetch(self, session: Session, sent: Sent, response: ShareFetchResponse, now_ms: int) -> None:
+    def _take_fetch(
+        self, session: BrokerSession, sent: Sent, response: ShareFetchResponse, now_ms: int
+    ) -> None:
         records = 0
         has_errors = False
         for topic in response.responses:
@@ -727,7 +730,7 @@ class MemberCore:
                 if one.error_code:
                     has_errors = True
                     self._partition_error(session, key, one, response, now_ms)
-                elif one.acknowledge_error_code in MOVED:
+                elif one.acknowledge_error_code in LEADER_MOVED:
                     self._hint(topic.topic_id, one, response.node_endpoints)
                 if one.acquired_records:
                     lock_ms = response.acquisition_lock_timeout_ms
@@ -738,7 +741,7 @@ class MemberCore:
             session.fetched(sent, records, has_errors=has_errors, now_ms=now_ms)
 
     def _arrive(
-        self, session: Session, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
+        self, session: BrokerSession, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
     ) -> int:
         if self._asked_until_ms is not None and not self._holdings.has_arrivals:
             self._is_awaited = True
@@ -751,14 +754,14 @@ class MemberCore:
         return count
 
     def _partition_error(
-        self, session: Session, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
+        self, session: BrokerSession, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int
     ) -> None:
         error = error_for(data.error_code, data.error_message, about=self._placement.about(key))
         code = error.code
         if code in LOCKS_GONE:
             self._holdings.lose_partition(session.node_id, key, error)
         if code in ASK_METADATA:
-            if code in MOVED:
+            if code in LEADER_MOVED:
                 self._hint(key[0], data, response.node_endpoints)
             self._placement.want_metadata(now_ms=now_ms)
         elif code not in PASS_OVER:
@@ -775,7 +778,7 @@ class MemberCore:
         self._hints.append(hint)
 
     def _settle_acks(
-        self, session: Session, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
+        self, session: BrokerSession, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
         acks = self._holdings.responded(session.node_id)
         if len(acks) == 1 and codes.get(acks[0].key) == FINE:
@@ -801,7 +804,7 @@ class MemberCore:
             error = failed.get(ack.key)
             if error is None:
                 self._holdings.settle(ack, None, sent_ms=sent.sent_ms)
-            elif error.code in LATER:
+            elif error.code in COORDINATOR_PASSING:
                 session.back_off(now_ms=now_ms)
                 self._send_again(ack, error, now_ms)
             elif error.code in ONE_OF_THEM and several[ack.key] and session.is_open:

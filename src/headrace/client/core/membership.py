@@ -16,8 +16,9 @@ stuck: its member leaves, and joins again when the application polls again.
 from collections.abc import Collection
 from enum import Enum
 
-from headrace.client.core.backoff import Backoff
+from headrace.base.backoff import RetryBackoff
 from headrace.client.errors import AuthenticationError, error_for
+from headrace.wire.error_groups import COORDINATOR_MOVED
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.messages.share_group_heartbeat_response import ShareGroupHeartbeatResponse
@@ -31,7 +32,6 @@ INTERVAL_MS = 5_000
 
 FENCED = {ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND}
 """The coordinator does not know this member as it is, or its group: it joins anew, and is told then if it cannot."""
-ELSEWHERE = {ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE}
 FATAL = {
     ErrorCode.GROUP_AUTHORIZATION_FAILED,
     ErrorCode.INVALID_REQUEST,
@@ -43,7 +43,7 @@ MAY_CHANGE = {ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_MAX_SIZE_REA
 """Fatal errors that others can cure: the member joins again when the application, told of it, polls again."""
 
 
-class State(Enum):
+class MembershipState(Enum):
     OUT = "out"
     JOINING = "joining"
     MEMBER = "member"
@@ -65,10 +65,10 @@ class Membership:
         *,
         rack_id: str | None,
         poll_interval_ms: int,
-        backoff: Backoff,
+        backoff: RetryBackoff,
     ) -> None:
         self.member_id = member_id
-        self.state = State.OUT
+        self.state = MembershipState.OUT
         self.member_epoch = JOIN_EPOCH
         self.assignment: Assignment = {}
         self.topics: frozenset[str] = frozenset()
@@ -92,7 +92,7 @@ class Membership:
 
     @property
     def is_out(self) -> bool:
-        return self.state in (State.OUT, State.FAILED) and self._in_flight is None
+        return self.state in (MembershipState.OUT, MembershipState.FAILED) and self._in_flight is None
 
     @property
     def polled_ms(self) -> int | None:
@@ -114,18 +114,20 @@ class Membership:
         self.topics = frozenset(topics)
         if not self.topics:
             self.leave(now_ms=now_ms)
-        elif self.state in (State.OUT, State.FAILED):
+        elif self.state in (MembershipState.OUT, MembershipState.FAILED):
             self._join(now_ms)
-        elif self.state is State.MEMBER and self.topics != self._told:
+        elif self.state is MembershipState.MEMBER and self.topics != self._told:
             self._due_ms = now_ms
 
     def leave(self, *, now_ms: int) -> None:
         self.assignment = {}
-        if self.state is State.MEMBER or (self.state is State.JOINING and self._in_flight is not None):
-            self.state, self._due_ms = State.LEAVING, now_ms
-        elif self.state is State.JOINING:
+        if self.state is MembershipState.MEMBER or (
+            self.state is MembershipState.JOINING and self._in_flight is not None
+        ):
+            self.state, self._due_ms = MembershipState.LEAVING, now_ms
+        elif self.state is MembershipState.JOINING:
             # The coordinator may know of us from before (a rejoin), unless no heartbeat was ever answered.
-            self.state = State.OUT if self._told is None else State.LEAVING
+            self.state = MembershipState.OUT if self._told is None else MembershipState.LEAVING
             self._due_ms = now_ms
 
     def polled(self, *, now_ms: int) -> bool:
@@ -134,7 +136,7 @@ class Membership:
         if not self._is_stuck:
             return is_first
         self._is_stuck = False
-        if self.topics and self.state is State.OUT:
+        if self.topics and self.state is MembershipState.OUT:
             self._join(now_ms)
         return True
 
@@ -154,14 +156,14 @@ class Membership:
         return True
 
     def _stuck_at_ms(self) -> int | None:
-        if self.state not in (State.MEMBER, State.JOINING) or self._polled_ms is None:
+        if self.state not in (MembershipState.MEMBER, MembershipState.JOINING) or self._polled_ms is None:
             return None
         return self._polled_ms + self._poll_interval_ms
 
     def deadline_ms(self) -> int | None:
         """When `tick` or `next_request` has something to do by itself."""
         stuck_ms = self._stuck_at_ms()
-        if self._in_flight is not None or self.state in (State.OUT, State.FAILED):
+        if self._in_flight is not None or self.state in (MembershipState.OUT, MembershipState.FAILED):
             return stuck_ms
         return self._due_ms if stuck_ms is None else min(self._due_ms, stuck_ms)
 
@@ -170,12 +172,12 @@ class Membership:
         if self._in_flight is not None or now_ms < self._due_ms:
             return None
         topics: list[str] | None = None
-        if self.state is State.JOINING:
+        if self.state is MembershipState.JOINING:
             epoch, topics = JOIN_EPOCH, sorted(self.topics)
-        elif self.state is State.MEMBER:
+        elif self.state is MembershipState.MEMBER:
             epoch = self.member_epoch
             topics = sorted(self.topics) if self.topics != self._told else None
-        elif self.state is State.LEAVING:
+        elif self.state is MembershipState.LEAVING:
             epoch = LEAVE_EPOCH
         else:
             return None
@@ -217,10 +219,10 @@ class Membership:
         if request.subscribed_topic_names is not None:
             self._told = frozenset(request.subscribed_topic_names)
         self._interval_ms = response.heartbeat_interval_ms or self._interval_ms
-        if self.state is State.LEAVING:
+        if self.state is MembershipState.LEAVING:
             self._due_ms = now_ms
             return
-        self.state = State.MEMBER
+        self.state = MembershipState.MEMBER
         self.member_epoch = response.member_epoch
         if response.assignment is not None:
             new = {one.topic_id: tuple(one.partitions) for one in response.assignment.topic_partitions}
@@ -236,20 +238,20 @@ class Membership:
         about = f"share group {self._group_id!r}"
         error = error_for(response.error_code, response.error_message, about=about)
         code = error.code
-        if self.state is State.LEAVING:
+        if self.state is MembershipState.LEAVING:
             self._due_ms = now_ms
-        elif code in FENCED and self.state is State.MEMBER:
+        elif code in FENCED and self.state is MembershipState.MEMBER:
             self._join(now_ms)
         elif code in FATAL:
             self._fail(error)
         else:
             if code is ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 self._refusal = error
-            self._coordinator_is_lost = code in ELSEWHERE
+            self._coordinator_is_lost = code in COORDINATOR_MOVED
             self._due_ms = now_ms + self._backoff.after_failure()
 
     def _join(self, now_ms: int) -> None:
-        self.state = State.JOINING
+        self.state = MembershipState.JOINING
         self.failure = None
         self.assignment = {}
         self.member_epoch = JOIN_EPOCH
@@ -257,13 +259,13 @@ class Membership:
         self._due_ms = now_ms
 
     def _left(self, now_ms: int) -> None:
-        self.state = State.OUT
+        self.state = MembershipState.OUT
         self._told = None
         self.member_epoch = JOIN_EPOCH
         if self.topics and not self._is_stuck:
             self._join(now_ms)  # subscribed again while it was leaving
 
     def _fail(self, error: KafkaError) -> None:
-        self.state = State.FAILED
+        self.state = MembershipState.FAILED
         self.failure = error
         self.assignment = {}

@@ -7,8 +7,8 @@ metadata is wanted: at once the first time, then ever more slowly until the pict
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from headrace.base.backoff import Jitter, RetryBackoff
 from headrace.client.core.acknowledgements import Key
-from headrace.client.core.backoff import Backoff, Jitter
 from headrace.client.core.membership import Assignment
 from headrace.client.settings import ShareSettings
 
@@ -30,7 +30,9 @@ class Placement:
         """Whether the leaders of all assigned partitions are known."""
         self.metadata_due_ms: int | None = None
         self._topics: dict[bytes, TopicView] = {}
-        self._backoff = Backoff(settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, jitter)
+        self._backoff = RetryBackoff(
+            settings.retry_backoff_ms, 10 * settings.retry_backoff_max_ms, jitter.fraction
+        )
 
     def assign(self, assignment: Assignment, *, now_ms: int) -> None:
         self.assignment = assignment
@@ -44,7 +46,7 @@ class Placement:
 
     def want_metadata(self, *, now_ms: int) -> None:
         if self.metadata_due_ms is None:
-            is_first = self._backoff.is_reset
+            is_first = not self._backoff.failures
             wait_ms = self._backoff.after_failure()
             self.metadata_due_ms = now_ms if is_first else now_ms + wait_ms
 

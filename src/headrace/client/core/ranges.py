@@ -336,12 +336,13 @@ class AcquiredRange:
         table = LENIENT[cause]
         if self._states is not None:
             self._states = self._joined(self._states)
-        low = self.first if first is None or first < self.first else first
-        high = self.last if last is None or last > self.last else last
-        if self._states is None and low == self.first and high == self.last:
+        low, high = self.first, self.last
+        if self._states is None and (first is None or first <= low) and (last is None or last >= high):
             old = self._state
-            self._state = table[old]
-            return [] if self._state == old else [Span(low, high, old)]
+            new = self._state = table[old]
+            return [] if new == old else [Span(low, high, old)]
+        low = low if first is None or first < low else first
+        high = high if last is None or last > high else last
         changed = [span for span in self.spans(low, high) if table[span.state] != span.state]
         if changed:
             states = self.spread()

@@ -14,8 +14,8 @@ and the broker then releases everything acquired in it. So whatever happens to a
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
+from headrace.base.backoff import RetryBackoff
 from headrace.client.core.acknowledgements import Ack, Key, batches_of, by_partition
-from headrace.client.core.backoff import Backoff
 from headrace.wire.messages.share_acknowledge_request import (
     AcknowledgePartition,
     AcknowledgeTopic,
@@ -65,10 +65,10 @@ class Sent(NamedTuple):
     wait_ms: int
 
 
-class Session:
+class BrokerSession:
     """One broker's side of a member."""
 
-    def __init__(self, node_id: int, group_id: str, member_id: str, backoff: Backoff) -> None:
+    def __init__(self, node_id: int, group_id: str, member_id: str, backoff: RetryBackoff) -> None:
         self.node_id = node_id
         self._epoch = OPENING
         self._listed: dict[Key, None] = {}

@@ -15,9 +15,9 @@ from typing import Any, Self
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import BufferFullError, IllegalStateError
 from headrace.client.producing.batch import Entry, ValueRun
-from headrace.client.producing.driver import ProducerDriver
+from headrace.client.producing.driver import CLOSED, ProducerDriver
 from headrace.client.producing.many import Many, in_runs, settle_tokens
-from headrace.client.producing.queue import Outcome
+from headrace.client.producing.queue import SendOutcome
 from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
 from headrace.client.producing.transaction import Event
 from headrace.client.producing.transactions import Transactions
@@ -116,6 +116,10 @@ class AsyncProducer:
                 (_, place, count), refusal = entry
                 many.fail(place, count, refusal)
                 continue
+            if self._is_closed:  # by another task, while this one waited
+                _, place, count = entry.token
+                many.fail(place, count, IllegalStateError(CLOSED))
+                continue
             if self._waiting or (
                 self._buffered and self._buffered + entry.cost > self.settings.buffer_memory
             ):
@@ -191,13 +195,15 @@ class AsyncProducer:
         if self._is_closed:
             return
         self._is_closed = True
-        if self._driver is not None:
-            await self._driver.close(
-                self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout)
-            )
-        for _, waiter in self._waiting:
-            if not waiter.done():
-                waiter.set_result(None)
+        try:
+            if self._driver is not None:
+                await self._driver.close(
+                    self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout)
+                )
+        finally:
+            for _, waiter in self._waiting:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -210,7 +216,7 @@ class AsyncProducer:
 
     def _open(self) -> ProducerDriver:
         if self._is_closed:
-            raise IllegalStateError("this producer is closed; make a new one")
+            raise IllegalStateError(CLOSED)
         if os.getpid() != self._pid:
             raise IllegalStateError(
                 "this producer was made in another process (before a fork); make a new one in this process"
@@ -260,7 +266,7 @@ class AsyncProducer:
             if with_this in self._waiting:
                 self._waiting.remove(with_this)
 
-    def _settle(self, outcomes: list[Outcome]) -> None:
+    def _settle(self, outcomes: list[SendOutcome]) -> None:
         concerned: set[Many] = set()
         error: KafkaError | None = None
 

@@ -3,10 +3,17 @@
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from headrace.wire.batches import NO_SEQUENCE, NO_TIMESTAMP, Compression, add_to_sequence, with_header
+from headrace.wire.batches import (
+    NO_SEQUENCE,
+    NO_TIMESTAMP,
+    TRANSACTIONAL,
+    Compression,
+    add_to_sequence,
+    new_batch,
+)
 from headrace.wire.compression import compress
 from headrace.wire.errors import KafkaError
-from headrace.wire.records import Headers, encode_record, encode_values, new_header, read_records
+from headrace.wire.records import Headers, encode_record, encode_values, read_records
 
 RECORD_OVERHEAD = 64
 """What a record costs beside its bytes, about: it bounds the buffer for records that are nearly empty, too."""
@@ -51,7 +58,7 @@ class ValueRun(NamedTuple):
     cost: int
 
 
-class Batch:
+class ProducerBatch:
     """`identity` and `sequence` are set when it is first sent, and kept by every retry."""
 
     __slots__ = (
@@ -154,23 +161,22 @@ class Batch:
         if self._compressed is None:
             self._compressed = compress(compression, b"".join(self._encoded))
             self._encoded = []
-        header = new_header(
+        return new_batch(
             self.count,
             self.base_timestamp,
             self.max_timestamp,
-            compression=compression,
+            self._compressed,
+            attributes=compression | TRANSACTIONAL if is_transactional else compression,
             producer_id=self.identity.producer_id,
             producer_epoch=self.identity.epoch,
             base_sequence=self.sequence,
-            is_transactional=is_transactional,
         )
-        return with_header(header, self._compressed)
 
-    def split(self, compression: Compression) -> "tuple[Batch, Batch]":
+    def split(self, compression: Compression) -> "tuple[ProducerBatch, ProducerBatch]":
         """Two halves with the sequence numbers that their records have in this batch."""
         records = read_records(self.encode(compression, is_transactional=False))
         middle = self.count // 2
-        first, second = (Batch(self.topic, self.partition, self.created_ms) for _ in range(2))
+        first, second = (ProducerBatch(self.topic, self.partition, self.created_ms) for _ in range(2))
         generations = [generation for generation, count in self.generations.items() for _ in range(count)]
         share = self.cost // self.count
         costs = [share] * (self.count - 1) + [self.cost - share * (self.count - 1)]
@@ -217,7 +223,7 @@ def run_cost(values: list[bytes]) -> int:
     return RECORD_OVERHEAD * len(values) + sum(map(len, values))
 
 
-def precedes(batch: Batch, other: Batch) -> bool:
+def precedes(batch: ProducerBatch, other: ProducerBatch) -> bool:
     """Whether the broker expects `batch` before `other`. Both are numbered, and of the same identity."""
     distance = (other.sequence - batch.sequence) & 0x7FFFFFFF
     return 0 < distance < 2**30

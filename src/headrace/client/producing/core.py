@@ -12,17 +12,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
+from headrace.base.backoff import backoff
 from headrace.client.errors import error_for, is_retriable
-from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun, run_cost
+from headrace.client.producing.batch import Entry, Identity, ProducerBatch, ValueRun, run_cost
 from headrace.client.producing.partitioner import StickyChoice, partition_of_key
-from headrace.client.producing.queue import Outcome, PartitionQueue
+from headrace.client.producing.queue import PartitionQueue, SendOutcome
 from headrace.client.settings import ProducerSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 
 TOPIC_WAIT_MS = 5_000
 """How long a topic that the brokers do not know may take to be there: they may be creating it."""
 INFINITE_MS = float("inf")
-JITTER = 0.2
 MOVED = frozenset(
     {
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
@@ -49,7 +49,7 @@ class Result(NamedTuple):
     base_offset: int = -1
 
 
-class _Waiting(NamedTuple):
+class _WaitingEntry(NamedTuple):
     entry: Entry | ValueRun
     generation: int
     since_ms: float
@@ -66,7 +66,7 @@ class _Topic:
         """How many partitions the topic has now: fewer than `queues` if it was made anew with fewer."""
         self.usable: list[int] = []
         """Partitions that have a leader, or all of them if none has."""
-        self.waiting: deque[_Waiting] = deque()
+        self.waiting: deque[_WaitingEntry] = deque()
         self.missing_since_ms: float | None = None
         self.last_error: KafkaError | None = None
 
@@ -92,7 +92,7 @@ class ProducerCore:
         self._wants_identity = settings.is_idempotent
         self._requests: dict[int, int] = {}
         """How many are in flight, by broker."""
-        self._outcomes: list[Outcome] = []
+        self._outcomes: list[SendOutcome] = []
         self._generation = 0
         self._outstanding: dict[int, int] = {}
         """Records without an outcome, by how many flushes had been asked for when they were put."""
@@ -112,7 +112,7 @@ class ProducerCore:
         if topic.queues and not topic.waiting:
             self._place(topic, entry, generation, now_ms)
         else:
-            topic.waiting.append(_Waiting(entry, generation, now_ms))
+            topic.waiting.append(_WaitingEntry(entry, generation, now_ms))
             self._stale.add(entry.topic)
 
     def flush(self) -> int:
@@ -141,7 +141,7 @@ class ProducerCore:
     def has_requests(self) -> bool:
         return any(self._requests.values())
 
-    def pop_outcomes(self) -> list[Outcome]:
+    def pop_outcomes(self) -> list[SendOutcome]:
         if not self._outcomes:
             return []
         outcomes, self._outcomes[:] = list(self._outcomes), ()
@@ -292,9 +292,9 @@ class ProducerCore:
         self._expire_waiting(now_ms)
         return ready
 
-    def take(self, node_id: int, ready: list[PartitionQueue]) -> list[Batch]:
+    def take(self, node_id: int, ready: list[PartitionQueue]) -> list[ProducerBatch]:
         """The batches for one request to a broker that `plan` has named. They are in flight now."""
-        batches: list[Batch] = []
+        batches: list[ProducerBatch] = []
         room = self._settings.max_request_size
         for queue in ready:
             if batches and room <= 0:
@@ -308,7 +308,11 @@ class ProducerCore:
         return batches
 
     def answered(
-        self, node_id: int, batches: Iterable[Batch], results: Mapping[tuple[str, int], Result], now_ms: float
+        self,
+        node_id: int,
+        batches: Iterable[ProducerBatch],
+        results: Mapping[tuple[str, int], Result],
+        now_ms: float,
     ) -> None:
         """A response. A batch that it does not name counts as lost."""
         self._requests[node_id] -= 1
@@ -327,7 +331,7 @@ class ProducerCore:
                 queue.acknowledged(batch, result.base_offset)
             self._check(queue, batch)
 
-    def lost(self, node_id: int, batches: Iterable[Batch], error: KafkaError, now_ms: float) -> None:
+    def lost(self, node_id: int, batches: Iterable[ProducerBatch], error: KafkaError, now_ms: float) -> None:
         """The request was sent, and no response will come."""
         self._requests[node_id] -= 1
         for batch in batches:
@@ -336,7 +340,9 @@ class ProducerCore:
             queue.lost(batch, error, self._retry_ms(queue, now_ms))
             self._check(queue, batch)
 
-    def not_sent(self, node_id: int, batches: Iterable[Batch], error: KafkaError, now_ms: float) -> None:
+    def not_sent(
+        self, node_id: int, batches: Iterable[ProducerBatch], error: KafkaError, now_ms: float
+    ) -> None:
         """The request could not be written."""
         self._requests[node_id] -= 1
         for batch in batches:
@@ -415,7 +421,7 @@ class ProducerCore:
     def _fail(self, entry: Entry | ValueRun, generation: int, error: KafkaError) -> None:
         count = len(entry.values) if isinstance(entry, ValueRun) else 1
         generations = {generation: count}
-        self._outcomes.append(Outcome(entry.topic, -1, [entry.token], entry.cost, generations, -1, error))
+        self._outcomes.append(SendOutcome(entry.topic, -1, [entry.token], entry.cost, generations, -1, error))
 
     def _expire_waiting(self, now_ms: float) -> None:
         oldest = now_ms - self._settings.max_block_ms
@@ -432,14 +438,13 @@ class ProducerCore:
 
     def _retry_ms(self, queue: PartitionQueue, now_ms: float) -> float:
         settings = self._settings
-        wait_ms = settings.retry_backoff_ms << min(queue.next_failure(), 30)
-        spread = 1 - JITTER + 2 * JITTER * self._fraction()
-        return now_ms + min(wait_ms, settings.retry_backoff_max_ms) * spread
+        first_ms, most_ms = settings.retry_backoff_ms, settings.retry_backoff_max_ms
+        return now_ms + backoff(first_ms, most_ms, queue.next_failure(), self._fraction())
 
-    def _check(self, queue: PartitionQueue, batch: Batch) -> None:
+    def _check(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """A transaction that lost a record, or the order of them, can only be aborted."""
         if self._settings.transactional_id and queue.is_broken and self._failure is None:
             self._failure = batch.last_error
 
-    def _queue_of(self, batch: Batch) -> PartitionQueue:
+    def _queue_of(self, batch: ProducerBatch) -> PartitionQueue:
         return self._topics[batch.topic].queues[batch.partition]

@@ -5,21 +5,21 @@ each ends in `pump`, which sends what can be sent. Records and responses need no
 """
 
 import asyncio
-import itertools
 import logging
 import random
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from typing import Any
 
-from headrace.client.cluster import ANY, Cluster
-from headrace.client.errors import error_for, is_retriable
+from headrace.base.settings import INT_MAX
+from headrace.client.cluster import ANY, Cluster, retry_backoff
+from headrace.client.errors import ProducerFencedError, error_for, is_retriable
 from headrace.client.producing import core
-from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun
+from headrace.client.producing.batch import Entry, Identity, ProducerBatch, ValueRun
 from headrace.client.producing.core import ProducerCore, Result
-from headrace.client.producing.queue import Outcome, PartitionQueue
+from headrace.client.producing.queue import PartitionQueue, SendOutcome
 from headrace.client.producing.transactions import INIT_PRODUCER_ID_VERSION, Transactions
-from headrace.client.settings import INT_MAX, Acks, ProducerSettings
+from headrace.client.settings import Acks, ProducerSettings
 from headrace.wire.batches import Compression
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -28,13 +28,14 @@ from headrace.wire.messages.produce_request import PartitionProduceData, Produce
 from headrace.wire.messages.produce_response import ProduceResponse
 
 logger = logging.getLogger("headrace.client")
+CLOSED = "this producer is closed; make a new one"
 ACKS = {Acks.ALL: -1, Acks.LEADER: 1, Acks.NONE: 0}
 
 
 class ProducerDriver:
     """`on_outcomes` hears what became of records. Made and used on the loop that runs it."""
 
-    def __init__(self, settings: ProducerSettings, on_outcomes: Callable[[list[Outcome]], None]) -> None:
+    def __init__(self, settings: ProducerSettings, on_outcomes: Callable[[list[SendOutcome]], None]) -> None:
         self.settings = settings
         self.core = ProducerCore(settings, random_below=random.randrange, fraction=random.random)
         self.cluster = Cluster(settings)
@@ -44,7 +45,7 @@ class ProducerDriver:
         self._compression = Compression[settings.compression_type.name]
         self._is_started = False
         self._start_error: KafkaError | None = None
-        self._is_closed = False
+        self.is_closed = False
         self._tasks: dict[object, asyncio.Task[None]] = {}
         self._waits: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -66,7 +67,8 @@ class ProducerDriver:
         if self._pumping is not None:
             self._pumping.cancel()
             self._pumping = None
-        if self._is_closed:
+        if self.is_closed:  # a record that was put after the last flush has no other way to get an outcome
+            self.core.abandon(error_for(ErrorCode.NETWORK_EXCEPTION, CLOSED, about="producer"))
             self._report()
             return
         now_ms = self._now_ms()
@@ -125,13 +127,15 @@ class ProducerDriver:
 
     async def close(self, timeout_s: float) -> None:
         """Sends what is buffered for as long as `timeout_s` allows, and fails the rest."""
-        if self._is_closed:
+        if self.is_closed:
             return
         try:
             async with asyncio.timeout(timeout_s):
                 if self.transactions is not None:
                     await self.transactions.close()
                 await self.flush()
+        except ProducerFencedError:
+            logger.info("a producer was closed after another one with its transactional.id had taken over")
         except KafkaError as error:
             logger.error("a producer was closed with an open transaction, which will time out: %s", error)
         except TimeoutError:
@@ -140,7 +144,7 @@ class ProducerDriver:
             await self._end(timeout_s)
 
     async def _end(self, timeout_s: float) -> None:
-        self._is_closed = True
+        self.is_closed = True
         if self._timer is not None:
             self._timer.cancel()
         tasks = list(self._tasks.values())
@@ -212,7 +216,7 @@ class ProducerDriver:
     def _version_max(self) -> int | None:
         return None if self.transactions is None else self.transactions.produce_version_max
 
-    def _request(self, batches: list[Batch]) -> ProduceRequest:
+    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
         is_transactional = bool(self.settings.transactional_id)
         topics: dict[str, list[PartitionProduceData]] = {}
         for batch in batches:
@@ -230,16 +234,18 @@ class ProducerDriver:
             ],
         )
 
-    def _answered_unseen(self, node_id: int, batches: list[Batch], now_ms: float) -> None:
+    def _answered_unseen(self, node_id: int, batches: list[ProducerBatch], now_ms: float) -> None:
         written = {(batch.topic, batch.partition): Result(0) for batch in batches}
         self.core.answered(node_id, batches, written, now_ms)
 
-    def _heard(self, node_id: int, batches: list[Batch], response: Any, error: KafkaError | None) -> None:
+    def _heard(
+        self, node_id: int, batches: list[ProducerBatch], response: Any, error: KafkaError | None
+    ) -> None:
         """Not within the transport's callback: to wake a sender's thread from there costs a third of the sends/s."""
         self.loop.call_soon(self._answered, node_id, batches, response, error)
 
     def _answered(
-        self, node_id: int, batches: list[Batch], response: ProduceResponse, error: KafkaError | None
+        self, node_id: int, batches: list[ProducerBatch], response: ProduceResponse, error: KafkaError | None
     ) -> None:
         now_ms = self._now_ms()
         if error is not None:
@@ -248,7 +254,9 @@ class ProducerDriver:
             self.core.answered(node_id, batches, self._results(batches, response), now_ms)
         self.pump()
 
-    def _results(self, batches: list[Batch], response: ProduceResponse) -> dict[tuple[str, int], Result]:
+    def _results(
+        self, batches: list[ProducerBatch], response: ProduceResponse
+    ) -> dict[tuple[str, int], Result]:
         names = {self.core.topic_id(batch.topic): batch.topic for batch in batches}
         results: dict[tuple[str, int], Result] = {}
         moved: set[str] = set()
@@ -313,7 +321,8 @@ class ProducerDriver:
 
     async def _identify(self) -> None:
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=INT_MAX)
-        for tries in itertools.count():
+        retry = retry_backoff(self.settings)
+        while True:
             try:
                 response: InitProducerIdResponse = await self.cluster.send(
                     ANY, request, version_max=INIT_PRODUCER_ID_VERSION
@@ -328,12 +337,7 @@ class ProducerDriver:
             if not is_retriable(refusal.code):
                 self.core.abandon(refusal)
                 return
-            await asyncio.sleep(self.backoff_s(tries))
-
-    def backoff_s(self, tries: int) -> float:
-        settings = self.settings
-        wait_ms = min(settings.retry_backoff_max_ms, settings.retry_backoff_ms << min(tries, 30))
-        return wait_ms * random.uniform(0.8, 1.2) / 1000
+            await asyncio.sleep(retry.after_failure() / 1000)
 
     def _report(self) -> None:
         outcomes = self.core.pop_outcomes()

@@ -2,28 +2,44 @@
 
 import asyncio
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Generator
 from typing import Any
 
 from headrace.client.background import WAKE_S
+from headrace.client.errors import IllegalStateError
 from headrace.client.producing.record import RecordMetadata
 
 _LOCK = threading.Lock()
 """For all futures: it is held for a few instructions at a time."""
+_forks = 0
+"""How many forks lie between this process and the first one."""
+FORKED = "This record was sent before a fork, by the parent process. Only the parent learns its outcome."
+
+
+def _forked() -> None:
+    global _LOCK, _forks
+    _LOCK = threading.Lock()  # another thread of the parent may have held it
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
 
 
 class SendFuture:
     """The outcome of one `send`. `result` waits for it; a callback runs on the producer's thread and must not block."""
 
-    __slots__ = ("_bells", "_callbacks", "_error", "_is_done", "_is_seen", "_metadata")
+    __slots__ = ("_bells", "_callbacks", "_error", "_forks", "_is_done", "_is_seen", "_metadata")
 
     def __init__(self) -> None:
         self._metadata: RecordMetadata | None = None
         self._error: Exception | None = None
         self._is_done = False
         self._is_seen = False
+        self._forks = _forks
         self._bells: tuple[Any, ...] = ()
         self._callbacks: tuple[Callable[[SendFuture], object], ...] = ()
 
@@ -50,6 +66,7 @@ class SendFuture:
         self._is_seen = True
         with _LOCK:
             if not self._is_done:
+                self._require_own_process()
                 self._callbacks = (*self._callbacks, callback)
                 return
         callback(self)
@@ -71,7 +88,12 @@ class SendFuture:
         yield from heard
         return self.result()
 
+    def _require_own_process(self) -> None:
+        if self._forks != _forks:
+            raise IllegalStateError(FORKED)
+
     def _wait(self, timeout: float | None) -> None:
+        self._require_own_process()
         bell = threading.Lock()
         bell.acquire()
         with _LOCK:

@@ -7,7 +7,7 @@ from typing import Any
 
 from headrace.client.errors import SomeNotSentError
 from headrace.client.producing.batch import RECORD_OVERHEAD, Entry, ValueRun
-from headrace.client.producing.queue import Outcome
+from headrace.client.producing.queue import SendOutcome
 from headrace.client.producing.record import Data, EntryMaker, ProducerRecord, RecordMetadata
 from headrace.wire.errors import KafkaError
 
@@ -116,7 +116,9 @@ _new_metadata = partial(tuple.__new__, RecordMetadata)
 """`RecordMetadata._make` without a call in Python, for many."""
 
 
-def settle_tokens(outcome: Outcome, settle_one: Callable[[Any, RecordMetadata | None], None]) -> set[Many]:
+def settle_tokens(
+    outcome: SendOutcome, settle_one: Callable[[Any, RecordMetadata | None], None]
+) -> set[Many]:
     """Tells each record what became of it: by `settle_one`, or its `Many`, which must be checked afterwards."""
     topic, partition, tokens, _, _, offset, error = outcome
     concerned: set[Many] = set()

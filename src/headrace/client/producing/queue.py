@@ -18,9 +18,10 @@ from collections import deque
 from typing import NamedTuple
 
 from headrace.client.errors import error_for, is_retriable
-from headrace.client.producing.batch import NO_IDENTITY, Batch, Entry, Identity, ValueRun, precedes
+from headrace.client.producing.batch import NO_IDENTITY, Entry, Identity, ProducerBatch, ValueRun, precedes
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import NO_SEQUENCE, Compression
+from headrace.wire.error_groups import TOO_LARGE
 from headrace.wire.errors import ErrorCode, KafkaError
 
 IN_DOUBT = frozenset(
@@ -41,17 +42,16 @@ OUT_OF_SEQUENCE = frozenset(
         ErrorCode.INVALID_PRODUCER_EPOCH,
     }
 )
-TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 EPOCH_MAX = 32_766
 
 
-class Outcome(NamedTuple):
+class SendOutcome(NamedTuple):
     """What became of the records of a batch, or of one that never got so far."""
 
     topic: str
     partition: int
     tokens: list[object]
-    """See `Batch.tokens`."""
+    """See `ProducerBatch.tokens`."""
     cost: int
     generations: dict[int, int]
     base_offset: int
@@ -62,7 +62,9 @@ class Outcome(NamedTuple):
 class PartitionQueue:
     """`leader_id` is -1 while there is none. `outcomes` is where results go."""
 
-    def __init__(self, topic: str, index: int, settings: ProducerSettings, outcomes: list[Outcome]) -> None:
+    def __init__(
+        self, topic: str, index: int, settings: ProducerSettings, outcomes: list[SendOutcome]
+    ) -> None:
         self.topic = topic
         self.index = index
         self.leader_id = -1
@@ -74,8 +76,8 @@ class PartitionQueue:
         self._outcomes = outcomes
         self._size_max = min(settings.batch_size, settings.max_request_size)
         """Of a batch, in bytes; less after the topic has refused one as too large."""
-        self._waiting: deque[Batch] = deque()
-        self._in_flight: list[Batch] = []
+        self._waiting: deque[ProducerBatch] = deque()
+        self._in_flight: list[ProducerBatch] = []
         self._identity = NO_IDENTITY
         self._next_sequence = 0
         self._is_steady = False
@@ -109,7 +111,7 @@ class PartitionQueue:
     def put(self, entry: Entry, generation: int, now_ms: float) -> None:
         waiting = self._waiting
         if not waiting or waiting[-1].is_sent or not waiting[-1].append(entry, generation, self._size_max):
-            batch = Batch(self.topic, self.index, now_ms)
+            batch = ProducerBatch(self.topic, self.index, now_ms)
             batch.append(entry, generation, self._size_max)
             self._waiting.append(batch)
 
@@ -120,7 +122,7 @@ class PartitionQueue:
         if waiting and not waiting[-1].is_sent:
             taken = waiting[-1].extend(run, start, generation, self._size_max)
         if not taken:
-            waiting.append(Batch(self.topic, self.index, now_ms))
+            waiting.append(ProducerBatch(self.topic, self.index, now_ms))
             taken = waiting[-1].extend(run, start, generation, self._size_max)
         return taken
 
@@ -147,12 +149,13 @@ class PartitionQueue:
             self._is_steady = is_known  # such a broker takes no other number than 0 from the new epoch
 
     def recreated(self) -> None:
-        """The topic was deleted and made anew: what was in doubt is not in the new one."""
+        """The topic was deleted and created again: what was in doubt is not in the new one. Numbers start again at 0
+        under a new epoch. A transaction has one epoch: the broker refuses a batch whose predecessors are gone."""
         for batch in self._waiting:
             batch.is_in_doubt = False
         self._is_steady = False
         if self._next_sequence or self._in_flight:
-            self._is_renumbering = self._is_idempotent
+            self._is_renumbering = self._is_idempotent and not self._settings.transactional_id
 
     def ready_ms(self, flushed: int) -> float | None:
         """From when on the next batch may be sent; None while it waits for a response."""
@@ -175,7 +178,7 @@ class PartitionQueue:
                 oldest = batch.created_ms
         return None if oldest is None else oldest + self._settings.delivery_timeout_ms
 
-    def take(self) -> Batch:
+    def take(self) -> ProducerBatch:
         """The next batch, which is now in flight."""
         batch = self._next()
         assert batch is not None
@@ -187,14 +190,14 @@ class PartitionQueue:
         self._in_flight.append(batch)
         return batch
 
-    def acknowledged(self, batch: Batch, base_offset: int) -> None:
+    def acknowledged(self, batch: ProducerBatch, base_offset: int) -> None:
         self._in_flight.remove(batch)
         self._is_steady = True
         self._failures = 0
         self._retry_at_ms = 0.0
         self._finish(batch, None, base_offset)
 
-    def refused(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def refused(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         """The broker's answer was an error. `retry_at_ms` counts if the batch may be tried again."""
         self._in_flight.remove(batch)
         self._is_steady = False
@@ -216,7 +219,7 @@ class PartitionQueue:
         else:
             self._give_up(batch, error)
 
-    def lost(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def lost(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         """No response came. Whether the batch was written is unknown."""
         batch.is_in_doubt = True
         self._in_flight.remove(batch)
@@ -224,7 +227,7 @@ class PartitionQueue:
         batch.last_error = error
         self._retry(batch, retry_at_ms)
 
-    def not_sent(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def not_sent(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         """The request was never written to a connection."""
         self._in_flight.remove(batch)
         batch.last_error = error
@@ -255,7 +258,7 @@ class PartitionQueue:
             self._waiting.remove(batch)
             self._give_up(batch, error)
 
-    def _next(self) -> Batch | None:
+    def _next(self) -> ProducerBatch | None:
         limit = self._settings.max_in_flight_requests_per_connection
         if len(self._in_flight) >= (limit if self._is_steady and self._is_idempotent else 1):
             return None
@@ -263,7 +266,7 @@ class PartitionQueue:
             return next((batch for batch in self._waiting if batch.is_in_doubt), None)
         return self._waiting[0] if self._waiting else None
 
-    def _out_of_sequence(self, batch: Batch, error: KafkaError, retry_at_ms: float) -> None:
+    def _out_of_sequence(self, batch: ProducerBatch, error: KafkaError, retry_at_ms: float) -> None:
         waiting = [one for one in self._waiting if _is_before(one, batch)]
         if any(not one.is_in_doubt for one in waiting):
             batch.is_in_doubt = False  # one before it was not written, so neither was this one
@@ -275,19 +278,19 @@ class PartitionQueue:
             self._is_renumbering = True
             self._retry(batch, retry_at_ms)
 
-    def _retry(self, batch: Batch, retry_at_ms: float) -> None:
+    def _retry(self, batch: ProducerBatch, retry_at_ms: float) -> None:
         self._retry_at_ms = retry_at_ms
         if batch.is_done:
             self._give_up(batch, error_for(ErrorCode.REQUEST_TIMED_OUT))  # it has been reported before
         else:
             self._requeue(batch)
 
-    def _requeue(self, batch: Batch) -> None:
+    def _requeue(self, batch: ProducerBatch) -> None:
         """In the order of sequence numbers, before all that has none."""
         place = sum(1 for one in self._waiting if _is_before(one, batch))
         self._waiting.insert(place, batch)
 
-    def _give_up(self, batch: Batch, error: KafkaError) -> None:
+    def _give_up(self, batch: ProducerBatch, error: KafkaError) -> None:
         self._finish(batch, error)
         if not batch.is_numbered or batch.identity != self._identity:
             return
@@ -304,22 +307,22 @@ class PartitionQueue:
             batch.identity, batch.sequence = NO_IDENTITY, NO_SEQUENCE
         return True
 
-    def _finish(self, batch: Batch, error: KafkaError | None, base_offset: int = -1) -> None:
+    def _finish(self, batch: ProducerBatch, error: KafkaError | None, base_offset: int = -1) -> None:
         if batch.is_done:
             return
         batch.is_done = True
         self._outcomes.append(
-            Outcome(
+            SendOutcome(
                 batch.topic, batch.partition, batch.tokens, batch.cost, batch.generations, base_offset, error
             )
         )
 
-    def _too_late(self, batch: Batch) -> KafkaError:
+    def _too_late(self, batch: ProducerBatch) -> KafkaError:
         within = f"not acknowledged within delivery.timeout.ms={self._settings.delivery_timeout_ms}"
         doubt = "; it may have been written" if batch.is_sent else "; it was not sent"
         why = f"; the last error: {batch.last_error.text}" if batch.last_error is not None else ""
         return error_for(ErrorCode.REQUEST_TIMED_OUT, within + doubt + why, about=self.about)
 
 
-def _is_before(one: Batch, other: Batch) -> bool:
+def _is_before(one: ProducerBatch, other: ProducerBatch) -> bool:
     return one.is_numbered and other.is_numbered and one.identity == other.identity and precedes(one, other)

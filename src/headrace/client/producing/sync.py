@@ -22,18 +22,18 @@ from typing import Any, Self, TypeVar
 
 from headrace.client.background import WAKE_S, BackgroundLoop
 from headrace.client.delivery import TopicPartition
-from headrace.client.errors import BufferFullError, IllegalStateError, SomeNotSentError
+from headrace.client.errors import BufferFullError, IllegalStateError, SomeNotSentError, error_for
 from headrace.client.producing.aio import buffer_full
 from headrace.client.producing.batch import Entry, ValueRun
-from headrace.client.producing.driver import ProducerDriver
+from headrace.client.producing.driver import CLOSED, ProducerDriver
 from headrace.client.producing.future import SendFuture
 from headrace.client.producing.many import Many, in_runs, settle_tokens
-from headrace.client.producing.queue import Outcome
+from headrace.client.producing.queue import SendOutcome
 from headrace.client.producing.record import Data, EntryMaker, HeadersLike, ProducerRecord, RecordMetadata
 from headrace.client.producing.transaction import Event
 from headrace.client.producing.transactions import Transactions
 from headrace.client.settings import ProducerSettings
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 
 T = TypeVar("T")
 CHUNK_ENTRIES, CHUNK_BYTES = 500, 256 * 1024
@@ -211,7 +211,7 @@ class Producer:
 
     def _require_engine(self, *, is_sending: bool = True) -> "_Engine":
         if self._is_closed:
-            raise IllegalStateError("this producer is closed; make a new one")
+            raise IllegalStateError(CLOSED)
         if not self._engine.is_own:
             if self.settings.transactional_id:
                 raise IllegalStateError(
@@ -250,8 +250,13 @@ class _Engine:
         self._waiting = 0
         self._inbox: list[Entry | ValueRun] = []
         self._is_woken = False
+        self._has_ended = False
+        """Nothing takes records from the inbox any more."""
         self._failed: deque[SendFuture] = deque(maxlen=FAILED_MAX)
         self._failures = 0
+        self._raised: deque[BaseException] = deque(maxlen=FAILED_MAX)
+        """By callbacks, to end more than themselves (SystemExit). The next call raises it on a thread of the
+        application."""
         self._starting = threading.Lock()
         self._background: BackgroundLoop | None = None
         self._driver: ProducerDriver | None = None
@@ -269,6 +274,8 @@ class _Engine:
         if self._driver is None:
             with self._starting:
                 if self._driver is None:
+                    if self._has_ended:
+                        raise IllegalStateError(CLOSED)
                     self._background = self._background or BackgroundLoop("headrace-producer")
                     self._driver = self._background.run(self._make_driver())
         return self._driver
@@ -278,17 +285,19 @@ class _Engine:
 
     def offer(self, entries: list[Entry | ValueRun], cost: int) -> None:
         driver = self._driver or self.driver
+        if self._raised:
+            raise self._raised.popleft()
         with self._lock:
             if self._buffered and self._buffered + cost > self._settings.buffer_memory:
                 self._wait_for_room(cost)
+            if self._has_ended:
+                raise IllegalStateError(CLOSED)
             self._buffered += cost
             self._inbox += entries
             if self._is_woken:
                 return
-            try:
+            with contextlib.suppress(RuntimeError):  # just closed: `close` fails what is left in the inbox
                 driver.loop.call_soon_threadsafe(self._collect)
-            except RuntimeError:
-                raise IllegalStateError("this producer is closed; make a new one") from None
             self._is_woken = (
                 True  # not before: a signal handler may have raised, and then the next sender wakes it
             )
@@ -317,14 +326,30 @@ class _Engine:
             self._waiting -= 1
 
     def _collect(self) -> None:
+        assert self._driver is not None
+        if self._driver.is_closed:
+            return  # `close` fails what came too late
         with self._lock:
             self._is_woken = False
             entries, self._inbox = self._inbox, []
-        assert self._driver is not None
         self._driver.put(entries)
         self._driver.pump()
 
-    def _settle(self, outcomes: list[Outcome]) -> None:
+    def _fail_late_records(self) -> None:
+        """Those of threads that sent while another thread closed the producer."""
+        with self._lock:
+            self._has_ended = True
+            entries, self._inbox = self._inbox, []
+        error = error_for(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "the producer was closed before the record was sent",
+            about="producer",
+        )
+        self._settle(
+            [SendOutcome(entry.topic, -1, [entry.token], entry.cost, {}, -1, error) for entry in entries]
+        )
+
+    def _settle(self, outcomes: list[SendOutcome]) -> None:
         freed = 0
         callbacks: list[tuple[Callable[[SendFuture], object], SendFuture]] = []
         concerned: set[Many] = set()
@@ -355,12 +380,17 @@ class _Engine:
                 self._driver.loop.call_exception_handler(
                     {"message": f"a delivery callback of a producer has failed: {error}", "exception": error}
                 )
+            except BaseException as error:
+                self._raised.append(error)
 
     def fail_later(self, many: Many, place: int, count: int, error: Exception) -> None:
         self.call(many.fail, place, count, error)
 
     def call(self, function: Callable[..., object], *arguments: object) -> None:
-        self.driver.loop.call_soon_threadsafe(function, *arguments)
+        try:
+            self.driver.loop.call_soon_threadsafe(function, *arguments)
+        except RuntimeError:
+            raise IllegalStateError(CLOSED) from None
 
     def run(self, coroutine: Any, timeout: float | None = None) -> Any:
         assert self._background is not None
@@ -382,13 +412,18 @@ class _Engine:
         self._raise_unseen()
 
     def close(self, timeout_s: float) -> None:
-        if self._background is None or self._driver is None:
-            return
+        with self._starting:
+            if self._background is None or self._driver is None:
+                self._has_ended = True
+                if self._background is not None:
+                    self._background.close()
+                return
         try:
             self.call(self._collect)
             self.run(self._driver.close(timeout_s), timeout_s + STOP_S)
         finally:
             self._background.close()
+            self._fail_late_records()
         self._raise_unseen()
 
     def abandon(self) -> None:
@@ -404,6 +439,8 @@ class _Engine:
             count = self._failures - (len(self._failed) - len(unseen))
             self._failed.clear()
             self._failures = 0
+        if self._raised:
+            raise self._raised.popleft()
         if unseen:
             error = unseen[0].exception()
             raise SomeNotSentError(f"{count} records were not acknowledged; the first: {error}") from error

@@ -6,7 +6,7 @@ from headrace.client.errors import IllegalStateError, ProducerFencedError, error
 from headrace.wire.errors import ErrorCode, KafkaError
 
 
-class State(Enum):
+class TransactionPhase(Enum):
     READY = "there is no transaction; call begin() first"
     OPEN = "a transaction is open; commit() or abort() it first"
     FAILED = "the transaction has failed; call abort()"
@@ -25,27 +25,27 @@ class Event(Enum):
     FENCE = "fence"
 
 
-TRANSITIONS: dict[tuple[State, Event], State] = {
-    (State.READY, Event.BEGIN): State.OPEN,
-    (State.OPEN, Event.SEND): State.OPEN,
-    (State.OPEN, Event.FAIL): State.FAILED,
-    (State.OPEN, Event.COMMIT): State.COMMITTING,
-    (State.OPEN, Event.ABORT): State.ABORTING,
-    (State.FAILED, Event.FAIL): State.FAILED,
-    (State.FAILED, Event.ABORT): State.ABORTING,
-    (State.COMMITTING, Event.FAIL): State.FAILED,
-    (State.COMMITTING, Event.COMMIT): State.COMMITTING,
-    (State.COMMITTING, Event.ENDED): State.READY,
-    (State.ABORTING, Event.FAIL): State.ABORTING,
-    (State.ABORTING, Event.ABORT): State.ABORTING,
-    (State.ABORTING, Event.ENDED): State.READY,
-    (State.READY, Event.FENCE): State.FENCED,
-    (State.OPEN, Event.FENCE): State.FENCED,
-    (State.FAILED, Event.FENCE): State.FENCED,
-    (State.COMMITTING, Event.FENCE): State.FENCED,
-    (State.ABORTING, Event.FENCE): State.FENCED,
-    (State.FENCED, Event.FENCE): State.FENCED,
-    (State.FENCED, Event.FAIL): State.FENCED,
+TRANSITIONS: dict[tuple[TransactionPhase, Event], TransactionPhase] = {
+    (TransactionPhase.READY, Event.BEGIN): TransactionPhase.OPEN,
+    (TransactionPhase.OPEN, Event.SEND): TransactionPhase.OPEN,
+    (TransactionPhase.OPEN, Event.FAIL): TransactionPhase.FAILED,
+    (TransactionPhase.OPEN, Event.COMMIT): TransactionPhase.COMMITTING,
+    (TransactionPhase.OPEN, Event.ABORT): TransactionPhase.ABORTING,
+    (TransactionPhase.FAILED, Event.FAIL): TransactionPhase.FAILED,
+    (TransactionPhase.FAILED, Event.ABORT): TransactionPhase.ABORTING,
+    (TransactionPhase.COMMITTING, Event.FAIL): TransactionPhase.FAILED,
+    (TransactionPhase.COMMITTING, Event.COMMIT): TransactionPhase.COMMITTING,
+    (TransactionPhase.COMMITTING, Event.ENDED): TransactionPhase.READY,
+    (TransactionPhase.ABORTING, Event.FAIL): TransactionPhase.ABORTING,
+    (TransactionPhase.ABORTING, Event.ABORT): TransactionPhase.ABORTING,
+    (TransactionPhase.ABORTING, Event.ENDED): TransactionPhase.READY,
+    (TransactionPhase.READY, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.OPEN, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.FAILED, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.COMMITTING, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.ABORTING, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.FENCED, Event.FENCE): TransactionPhase.FENCED,
+    (TransactionPhase.FENCED, Event.FAIL): TransactionPhase.FENCED,
 }
 """What is not listed is refused, and the state says what to do."""
 
@@ -54,12 +54,12 @@ class Transaction:
     """`error` is why the open transaction has failed."""
 
     def __init__(self) -> None:
-        self.state = State.READY
+        self.state = TransactionPhase.READY
         self.error: KafkaError | None = None
 
     @property
     def is_open(self) -> bool:
-        return self.state not in (State.READY, State.FENCED)
+        return self.state not in (TransactionPhase.READY, TransactionPhase.FENCED)
 
     def move(self, event: Event) -> None:
         """IllegalStateError, or the error that the transaction has failed with, when the event does not fit."""
@@ -81,9 +81,9 @@ class Transaction:
             self.move(Event.FAIL)
 
     def _refuse(self, event: Event) -> None:
-        if self.state is State.FAILED and self.error is not None:
+        if self.state is TransactionPhase.FAILED and self.error is not None:
             text = f"the transaction has failed and must be aborted: {self.error}"
             raise error_for(ErrorCode.TRANSACTION_ABORTABLE, text) from self.error
-        if self.state is State.FENCED:
+        if self.state is TransactionPhase.FENCED:
             raise error_for(ErrorCode.PRODUCER_FENCED, self.error.text if self.error else None)
         raise IllegalStateError(f"{event.value}() is not possible now: {self.state.value}")

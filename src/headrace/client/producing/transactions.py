@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR
+from headrace.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, retry_backoff
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import (
     BrokerNotAvailableError,
@@ -19,8 +19,9 @@ from headrace.client.errors import (
     is_retriable,
 )
 from headrace.client.producing.batch import Identity
-from headrace.client.producing.queue import Outcome
-from headrace.client.producing.transaction import Event, State, Transaction
+from headrace.client.producing.queue import SendOutcome
+from headrace.client.producing.transaction import Event, Transaction, TransactionPhase
+from headrace.wire.error_groups import COORDINATOR_MOVED
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.messages.add_offsets_to_txn_request import AddOffsetsToTxnRequest
@@ -43,9 +44,10 @@ if TYPE_CHECKING:
 
 INIT_PRODUCER_ID_VERSION = 5
 VERSIONS_BEFORE_2 = {"produce": 11, "end": 4, "offsets": 4}
+OFFSETS_BY_NAME_MAX = 5
+"""The last version of TxnOffsetCommit that names topics; newer ones know their IDs only."""
 ADD_PARTITIONS_VERSION = 3
 """The highest for clients; brokers use those after it among themselves."""
-COORDINATOR_GONE = (ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
 
 class Transactions:
@@ -62,11 +64,11 @@ class Transactions:
 
     @property
     def needs_abort(self) -> bool:
-        return self.transaction.state is State.FAILED
+        return self.transaction.state is TransactionPhase.FAILED
 
     async def begin(self) -> None:
         """The first call fences producers of the same transactional id and aborts what they have left open."""
-        if self.transaction.state is not State.READY:
+        if self.transaction.state is not TransactionPhase.READY:
             self.transaction.move(Event.BEGIN)
         await self._driver.start()
         if self._identity is None:
@@ -77,7 +79,7 @@ class Transactions:
     async def commit(self) -> None:
         self.transaction.move(Event.COMMIT)
         await self._driver.flush()
-        if self.transaction.state is State.FAILED:
+        if self.transaction.state is TransactionPhase.FAILED:
             self.transaction.move(Event.COMMIT)  # which says why not
         await self._end(is_commit=True)
 
@@ -112,7 +114,7 @@ class Transactions:
             group_id=group_id,
             producer_id=producer_id,
             producer_epoch=epoch,
-            generation_id=generation_id,
+            generation_id_or_member_epoch=generation_id,
             member_id=member_id,
             group_instance_id=group_instance_id,
             topics=[
@@ -130,7 +132,7 @@ class Transactions:
                 )
                 await self._ask(add, _error_code)
             self._has_offsets = True
-            version_max = None if self._is_version_2 else VERSIONS_BEFORE_2["offsets"]
+            version_max = OFFSETS_BY_NAME_MAX if self._is_version_2 else VERSIONS_BEFORE_2["offsets"]
             await self._ask(commit, _worst_offset_code, group_id=group_id, version_max=version_max)
         except KafkaError as error:
             self.transaction.fail(error)
@@ -138,7 +140,7 @@ class Transactions:
 
     async def close(self) -> None:
         """An open transaction is aborted: nobody could commit it any more."""
-        if self.transaction.is_open and self.transaction.state is not State.COMMITTING:
+        if self.transaction.is_open and self.transaction.state is not TransactionPhase.COMMITTING:
             await self.abort()
 
     async def register(self) -> None:
@@ -165,12 +167,12 @@ class Transactions:
         else:
             core.registered(queues)
 
-    def check(self, outcomes: list[Outcome]) -> list[Outcome]:
+    def check(self, outcomes: list[SendOutcome]) -> list[SendOutcome]:
         """A record that failed fails its transaction, and with it the records that wait. Returns those."""
         failure = self._driver.core.pop_failure()
         for outcome in outcomes:
             failure = failure or outcome.error
-        if failure is None or self.transaction.state is State.READY:
+        if failure is None or self.transaction.state is TransactionPhase.READY:
             return []
         self._fail(failure)
         return self._driver.core.pop_outcomes()
@@ -247,8 +249,7 @@ class Transactions:
         )
         about = f"transactional id {self._id!r}" if group_id is None else f"group {group_id!r}"
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + settings.max_block_ms / 1000
-        tries = 0
+        retry = retry_backoff(settings, loop.time() + settings.max_block_ms / 1000)
         while True:
             refusal: KafkaError
             try:
@@ -262,12 +263,11 @@ class Transactions:
                 if not code:
                     return response
                 refusal = error_for(code, about=about)
-                if code in COORDINATOR_GONE:
+                if code in COORDINATOR_MOVED:
                     cluster.forget_coordinator(key, key_type)
-            wait_s = self._driver.backoff_s(tries)
-            if not is_retriable(refusal.code) or loop.time() + wait_s > deadline:
+            wait_s = retry.wait_s(loop.time())
+            if not is_retriable(refusal.code) or wait_s is None:
                 raise refusal
-            tries += 1
             await asyncio.sleep(wait_s)
 
 

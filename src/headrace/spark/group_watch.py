@@ -1,0 +1,175 @@
+"""What the source must know of its group beside the records: settings, resets, how far the group is.
+
+It runs on the reader's background loop and asks through the admin client. What the brokers show as settled without our
+having seen the response is told to the ledger.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Collection, Mapping
+
+from headrace.client.admin.aio import AsyncAdmin
+from headrace.client.admin.results import ShareGroupOffset
+from headrace.client.errors import GroupIdNotFoundError
+from headrace.client.member import now_ms
+from headrace.share.states import FINAL
+from headrace.spark.advice import DELIVERIES, RENEWS, WINDOW, advise
+from headrace.spark.options import SourceOptions
+from headrace.spark.runs import Run, RunSet
+from headrace.spark.settle import Ledger
+from headrace.spark.starting import RESET, start_group
+from headrace.spark.window import LOCKS, fit_window
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.errors import KafkaError
+from headrace.wire.ids import TopicAndPartition
+
+logger = logging.getLogger("headrace.spark")
+POLL_S = 5.0
+"""How often the group's start offsets and lag are read."""
+FIRST_POLL_S = 0.5
+"""And at first, until the lag is known: a short query wants to know it, too."""
+OFFSET_POLLS_PER_STATE_READ = 12
+"""And every so many times also the group's state topic, when the journal is not empty."""
+STATE_S = 5.0
+STATE_AGAIN_MS = 60_000
+
+
+class GroupWatch:
+    def __init__(self, options: SourceOptions, ledger: Ledger, admin: AsyncAdmin) -> None:
+        self._options = options
+        self._ledger = ledger
+        self._admin = admin
+        self.reset: Collection[TopicAndPartition] = ()
+        """Where the group was reset before we joined: what was known of its records is of no use any more."""
+        self._state_epochs: dict[TopicAndPartition, int] = {}
+        """Of the group's state, where it can be read. A reset changes it, and needs a group without members."""
+        self._state_again_ms: dict[TopicAndPartition, int] = {}
+        """When what could not be read is tried again."""
+        self.lag: int | None = None
+        self.delivery_limit: int | None = None
+        """After so many deliveries the broker gives a record up; None when it does not tell."""
+        self.is_renewing = True
+        """Whether the group lets members renew locks."""
+        self.window = 0
+        """How many records the group may lock at a time, in all partitions together."""
+
+    async def state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """Those that are known; what is not is looked up now, and if that fails again some time later."""
+        now = now_ms()
+        unknown = [
+            place
+            for place in places
+            if place not in self._state_epochs and self._state_again_ms.get(place, now) <= now
+        ]
+        if unknown:
+            self._state_again_ms.update(dict.fromkeys(unknown, now + STATE_AGAIN_MS))
+            with contextlib.suppress(GroupIdNotFoundError):
+                self._state_epochs.update(await self._read_state_epochs(unknown))
+        return {place: self._state_epochs[place] for place in places if place in self._state_epochs}
+
+    async def _read_state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """What can be seen."""
+        try:
+            async with asyncio.timeout(STATE_S):
+                states = await self._admin.share_state(self._options.group, places)
+        except GroupIdNotFoundError:
+            raise  # that is an answer, too
+        except (KafkaError, OSError, TimeoutError) as error:
+            logger.warning(
+                "The state of group %s cannot be read (%s). If the group is reset, give this query a new "
+                "checkpointLocation: it would not see it.",
+                self._options.group,
+                error,
+            )
+            return {}
+        return {place: state.state_epoch for place, state in states.items()}
+
+    async def find_reset(self, epochs: Mapping[TopicAndPartition, int]) -> None:
+        """The group was perhaps reset, or deleted, since an offset was logged with these epochs."""
+        if not epochs:
+            return
+        try:
+            found = await self._read_state_epochs(epochs)
+            self.reset = [place for place, epoch in found.items() if epoch != epochs[place]]
+        except GroupIdNotFoundError:
+            self.reset = list(epochs)
+        if self.reset:
+            logger.warning(
+                "Group %s was reset since this query ran (%s): what comes again is processed again.",
+                self._options.group,
+                ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self.reset)),
+            )
+
+    async def check(self, *, is_new: bool) -> None:
+        group = self._options.group
+        try:
+            entries = await self._admin.group_config(group)
+        except KafkaError as error:
+            logger.warning(
+                "The settings of group %s cannot be read (%s), so they are not checked.", group, error
+            )
+            entries = {}
+        config = {name: entry.value for name, entry in entries.items()}
+        limit = config.get(DELIVERIES)
+        self.delivery_limit = int(limit) if limit else None
+        self.is_renewing = config.get(RENEWS) != "false"
+        described = await self._admin.describe_topics(self._options.topics)
+        wanted = self._options.starting_offsets
+        await start_group(
+            self._admin, group, described, found=config.get(RESET), wanted=wanted, is_new=is_new
+        )
+        partitions = sum(len(topic.partitions) for topic in described.values())
+        locks = await fit_window(self._admin, self._options, entries.get(WINDOW), partitions=partitions)
+        if locks is not None:
+            config[WINDOW] = str(locks)
+        self.window = partitions * (locks or LOCKS)
+        for sentence in advise(config, self._options, partitions=partitions):
+            logger.warning("%s", sentence)
+
+    async def run(self) -> None:
+        """Finds out what the broker has settled without our seeing the response, and how much there is to do."""
+        polls = 0
+        while True:
+            try:
+                await self.refresh_offsets()
+                if self._ledger.processed and polls % OFFSET_POLLS_PER_STATE_READ == 0:
+                    await self.refresh_state()
+            except (KafkaError, OSError, TimeoutError) as error:
+                logger.debug("How far group %s is cannot be read: %s", self._options.group, error)
+            polls += 1
+            await asyncio.sleep(
+                FIRST_POLL_S if self.lag is None and polls < OFFSET_POLLS_PER_STATE_READ else POLL_S
+            )
+
+    async def refresh_offsets(self) -> dict[TopicAndPartition, ShareGroupOffset]:
+        owed = self._ledger.processed
+        offsets = await self._admin.share_group_offsets(self._options.group, list(self._options.topics))
+        for place, found in offsets.items():
+            if found.start_offset is not None:
+                self._ledger.passed(place, found.start_offset)
+            if found.lag == 0:
+                # Everything is settled there. What entered the journal after the question is not meant.
+                self._ledger.confirmed(owed.only([place]))
+        lags = [found.lag for found in offsets.values()]
+        self.lag = None if None in lags else sum(lag for lag in lags if lag is not None)
+        return offsets
+
+    async def refresh_state(self) -> None:
+        """What `__share_group_state` shows as settled: acknowledgements are there before their response."""
+        owed = self._ledger.processed
+        states = await self._admin.share_state(self._options.group, owed.places)
+        settled = RunSet.of(
+            (place, Run(run.first, run.last, 0))
+            for place, state in states.items()
+            for run in state.runs
+            if run.state in FINAL
+        )
+        self._ledger.confirmed(owed.within(settled))
+
+    async def end_offsets(self) -> dict[TopicAndPartition, int]:
+        """Where the subscribed topics end now."""
+        described = await self._admin.describe_topics(self._options.topics)
+        places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
+        offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
+        return {place: found.offset or 0 for place, found in offsets.items()}
