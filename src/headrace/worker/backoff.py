@@ -3,6 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from headrace.base.backoff import backoff
+
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
@@ -10,15 +12,15 @@ class Backoff:
 
         @queue.task("emails", retries=Backoff(first=1.0, factor=2.0, most=60.0, tries=8))
 
-    `tries` counts every run, the first one too. None takes the group's `share.delivery.count.limit` (5 unless it was
-    changed). The record's lock is held and renewed while it waits, so a retry costs no delivery.
+    `tries` counts every run, the first one too; None is without limit. The default tries for more than four hours, so
+    that an outage of a service costs no record. A retry costs no delivery.
     """
 
     first: float = 1.0
     factor: float = 2.0
-    most: float = 60.0
+    most: float = 300.0
     jitter: float = 0.1
-    tries: int | None = None
+    tries: int | None = 60
 
     def __post_init__(self) -> None:
         _require(math.isfinite(self.first) and self.first >= 0, "first", self.first, "0 or more seconds")
@@ -34,11 +36,9 @@ class Backoff:
 
     def delay_ms(self, attempts: int, chance: float) -> int:
         """The wait after this many failed attempts; `chance` in [0, 1) chooses within the jitter."""
-        try:
-            delay = min(self.most, self.first * self.factor ** max(0, attempts - 1))
-        except OverflowError:  # after some hundred attempts
-            delay = self.most
-        return round(1000 * delay * (1 + self.jitter * (2 * chance - 1)))
+        failures = max(0, attempts - 1)
+        delay = backoff(self.first, self.most, failures, chance, factor=self.factor, jitter=self.jitter)
+        return round(1000 * delay)
 
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:

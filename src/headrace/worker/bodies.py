@@ -11,7 +11,7 @@ import typing
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -43,6 +43,11 @@ def parse_content_type(name: "str | ContentType") -> ContentType:
     if name.lower() not in NAMES:
         raise ValueError(f"content_type={name!r} is not known; use 'json' or 'msgpack'")
     return NAMES[name.lower()]
+
+
+class BodyReader(Protocol):
+    def read(self, value: bytes | None, headers: Iterable[Header] = ()) -> Any:
+        """The body; BodyError when the record is none of this task's."""
 
 
 class BodyCodec:

@@ -14,11 +14,16 @@ from typing import Any
 
 from headrace.client.settings import ClientSettings
 from headrace.worker.errors import QueueError, SendError
+from headrace.worker.forwarder import Forwarder, Periodic
 from headrace.worker.group_facts import GroupFacts, prepare_group
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
-from headrace.worker.runner import TaskRunner
+from headrace.worker.runner import RunningRecord, TaskRunner
+from headrace.worker.schedule import Schedule
 from headrace.worker.task import Task
+from headrace.worker.threads import LoopWatch
+from headrace.worker.transactions.at_work import WorkerDatabases
+from headrace.worker.transactions.database import Database
 
 logger = logging.getLogger("headrace.worker")
 
@@ -27,24 +32,48 @@ logger = logging.getLogger("headrace.worker")
 class Orders:
     """What a crew has to do."""
 
-    tasks: Sequence[Task[Any, Any]]
+    tasks: Sequence[Task[Any, Any, Any]]
     group_id: str
     given: Mapping[str, Any]
     """Client settings as the user gave them."""
     outbox: Outbox
     start_from: str | None
     drain_timeout: float
+    schedule: Schedule
+    periodic: Sequence[Periodic]
+    hold_max: float
+    user_loop: asyncio.AbstractEventLoop
+    """Where coroutines of the user run."""
+    user_thread: int
+    database: Database | None = None
+    """The queue's own."""
 
 
 class Crew:
-    def __init__(self, orders: Orders) -> None:
-        self.loop = asyncio.get_running_loop()
+    """`loop` is the worker's own; everything but the constructor, `metrics` and `runs` is called there."""
+
+    def __init__(self, orders: Orders, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = loop
         self.runners: list[TaskRunner] = []
         self._orders = orders
+        self.forwarder = Forwarder(orders.given, orders.group_id, orders.periodic, orders.schedule.now_ms)
+        self._databases = WorkerDatabases(
+            orders.tasks,
+            orders.database,
+            given=orders.given,
+            group_id=orders.group_id,
+            sender=orders.outbox,
+            schedule=orders.schedule,
+            user_loop=orders.user_loop,
+        )
         self._stopping = asyncio.Event()
 
     def metrics(self) -> dict[str, TaskMetrics]:
         return {runner.task.name: runner.metrics() for runner in self.runners}
+
+    def runs(self) -> dict[str, list[RunningRecord]]:
+        """What each task is working on, by its name."""
+        return {runner.task.name: runner.runs() for runner in self.runners}
 
     def stop(self, now: bool = False) -> None:
         self._stopping.set()
@@ -55,8 +84,20 @@ class Crew:
         if not await self._start():
             return
         if on_started is not None:
-            on_started()
-        await self._work()
+            self._orders.user_loop.call_soon_threadsafe(on_started)
+        chores = (self._watch(), self.forwarder, *self._databases.chores)
+        beside = [self.loop.create_task(each.run()) for each in chores]
+        try:
+            await self._work()
+        finally:
+            for each in beside:
+                each.cancel()
+            await asyncio.wait(beside)
+
+    def _watch(self) -> LoopWatch:
+        orders = self._orders
+        names = {each.function.__code__: each.name for task in orders.tasks for each in task.members}
+        return LoopWatch(orders.user_loop, orders.user_thread, names)
 
     async def _start(self) -> bool:
         """False when it was told to stop meanwhile: with no broker in reach, starting takes its time."""
@@ -79,6 +120,9 @@ class Crew:
         settings = ClientSettings.parse(orders.given)
         facts = await prepare_group(settings, orders.group_id, start_from=orders.start_from)
         await self._check_dead_letters(facts)
+        await self._databases.create_tables()
+        if orders.periodic:
+            await orders.schedule.prepare_async([each.topic for each in orders.periodic])
         runners = [self._runner(task, facts) for task in orders.tasks]
         try:
             await asyncio.gather(*(runner.start() for runner in runners))
@@ -105,7 +149,7 @@ class Crew:
         if errors:
             raise errors[0]
 
-    def _runner(self, task: "Task[Any, Any]", facts: GroupFacts) -> TaskRunner:
+    def _runner(self, task: "Task[Any, Any, Any]", facts: GroupFacts) -> TaskRunner:
         orders = self._orders
         return TaskRunner(
             task,
@@ -115,6 +159,11 @@ class Crew:
             outbox=orders.outbox,
             worker=f"{socket.gethostname()}:{os.getpid()}",
             drain_timeout=orders.drain_timeout,
+            user_loop=orders.user_loop,
+            schedule=orders.schedule,
+            hold_max=orders.hold_max,
+            copies=self._databases.copies_of(task),
+            start_from=orders.start_from,
         )
 
     async def _check_dead_letters(self, facts: GroupFacts) -> None:
@@ -127,9 +176,9 @@ class Crew:
                     raise QueueError(
                         f"task {task.name}: its dead letters have nowhere to go: {error}"
                     ) from error
-            elif facts.broker_dead_letters is None:
+            elif facts.broker_dead_letters is None or task.options.is_strict:
                 logger.warning(
-                    "%s has no dead_letter topic, and the broker keeps none for group %s: a record that is given up "
-                    "is archived, and found only in its own topic, by its offset",
+                    "%s has no dead_letter topic, and the broker keeps none for group %s: a record that keeps failing "
+                    "is held and tried again, and may hold up those behind it",
                     task.name, self._orders.group_id,
                 )  # fmt: skip

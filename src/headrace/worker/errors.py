@@ -16,7 +16,7 @@ class SendError(QueueError):
     write it twice."""
 
 
-class SomeNotSentError(SendError):
+class SomeTasksNotSentError(SendError):
     """Of several records some were not acknowledged. `sent` has the place of each so far, None for those."""
 
     def __init__(self, text: str, sent: "Sequence[Sent | None]") -> None:

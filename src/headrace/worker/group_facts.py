@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headrace.client.admin.aio import AsyncAdmin
-from headrace.client.admin.results import ConfigEntry, ConfigSource
+from headrace.client.admin.results import ConfigEntry
 from headrace.client.settings import ClientSettings
+from headrace.wire.enums import ConfigSource
 from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.worker")

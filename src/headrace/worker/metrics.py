@@ -13,10 +13,13 @@ class TaskMetrics:
     received: int = 0
     """Deliveries taken in; a record that comes again counts again."""
     succeeded: int = 0
+    """Records whose function returned and whose acceptance the broker has confirmed."""
     failed: int = 0
     """Runs that ended with an exception, asked for another try, or ran out of time."""
     retried: int = 0
     """Records put aside for another try here."""
+    scheduled: int = 0
+    """Of these, records that wait without their lock, because they wait for long."""
     rejected: int = 0
     """Records given up because the function said so (`Reject`)."""
     unreadable: int = 0
@@ -24,7 +27,11 @@ class TaskMetrics:
     dead_lettered: int = 0
     """Records whose copy the dead-letter topic has acknowledged, or that were left to the broker's own dead letters."""
     discarded: int = 0
-    """Records given up while there was no dead-letter topic for them."""
+    """Rejected records (`Reject`), and failed ones of a task with `retries=None`, without a dead-letter topic."""
+    requeued: int = 0
+    """Records on their last delivery that were replaced by a copy, because there is no dead-letter topic for them."""
+    duplicates: int = 0
+    """Records of a task with `once=` that were only accepted, because they were finished before."""
     released: int = 0
     lost: int = 0
     """Deliveries whose lock ended before they were settled; another worker may have run them too."""
@@ -34,6 +41,12 @@ class TaskMetrics:
     running: int = 0
     waiting: int = 0
     """Records that wait for another try."""
+    stuck: int = 0
+    """Records that have used up their attempts or cannot be read, and are held for want of a dead-letter topic."""
+    paused: int = 0
+    """1 while the task is paused, because everything failed."""
+    pauses: int = 0
+    """How often it was paused. Counts up, as the counters above do."""
     held: int = 0
     """All records whose locks this worker holds."""
     runs: int = 0

@@ -5,18 +5,20 @@ record may be, and it can be closed and used again.
 """
 
 import asyncio
+import os
 import threading
-from collections.abc import Iterable, Iterator
+import weakref
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
-from headrace.client.errors import RecordTooLargeError, UnknownTopicOrPartitionError
-from headrace.client.errors import SomeNotSentError as SomeFailed
+from headrace.client.errors import RecordTooLargeError, SomeNotSentError, UnknownTopicOrPartitionError
 from headrace.client.producing.record import ProducerRecord, RecordMetadata
 from headrace.client.producing.sync import Producer
 from headrace.client.settings import ProducerSettings
+from headrace.wire.errors import KafkaError
 from headrace.worker.bodies import Header
-from headrace.worker.errors import QueueError, SendError, SomeNotSentError
+from headrace.worker.errors import QueueError, SendError, SomeTasksNotSentError
 
 Sent = RecordMetadata
 REQUEST_BYTES_MAX = 100 * 1024 * 1024
@@ -36,12 +38,21 @@ class Outbox:
         self._settings = settings
         self._lock = threading.Lock()
         self._producer: Producer | None = None
+        _OUTBOXES.add(self)
 
     def send(
-        self, topic: str, value: bytes | None, *, key: bytes | None = None, headers: tuple[Header, ...] = ()
+        self,
+        topic: str,
+        value: bytes | None,
+        *,
+        key: bytes | None = None,
+        headers: tuple[Header, ...] = (),
+        partition: int | None = None,
+        timeout: float | None = None,
     ) -> Sent:
-        with _as_send_error(topic):
-            return self._open().send(topic, value, key=key, headers=headers).result()
+        with _as_send_error(topic, timeout):
+            sending = self._open().send(topic, value, key=key, headers=headers, partition=partition)
+            return sending.result(timeout)
 
     async def send_async(
         self,
@@ -51,9 +62,11 @@ class Outbox:
         key: bytes | None = None,
         headers: tuple[Header, ...] = (),
         partition: int | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
     ) -> Sent:
-        with _as_send_error(topic):
-            return await self._open().send(topic, value, key=key, headers=headers, partition=partition)
+        with _as_send_error(topic, timeout):
+            async with asyncio.timeout(timeout):
+                return await self._open().send(topic, value, key=key, headers=headers, partition=partition)
 
     def send_many(self, topic: str, records: Iterable[ProducerRecord]) -> list[Sent]:
         with _as_send_error(topic):
@@ -66,12 +79,12 @@ class Outbox:
         while some := list(islice(remaining, MANY_MAX)):
             try:
                 sent += await asyncio.to_thread(self.send_many, topic, some)
-            except SomeNotSentError as error:
+            except SomeTasksNotSentError as error:
                 error.sent = [*sent, *error.sent]
                 raise
         return sent
 
-    async def send_beside(
+    async def send_dead_letter(
         self,
         topic: str,
         value: bytes | None,
@@ -89,6 +102,10 @@ class Outbox:
         with _as_send_error(topic):
             return await asyncio.to_thread(self._open().partition_count, topic)
 
+    def forked(self) -> None:
+        """In a child: another thread may have held the lock. The producer begins anew by itself."""
+        self._lock = threading.Lock()
+
     def close(self) -> None:
         """Sends what is on its way and stops. A later `send` starts anew."""
         with self._lock:
@@ -103,22 +120,39 @@ class Outbox:
             return self._producer
 
 
-def settings_for(given: "dict[str, object]") -> ProducerSettings:
+_OUTBOXES: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
+
+
+def _forked() -> None:
+    for outbox in list(_OUTBOXES):
+        outbox.forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forked)
+
+
+def settings_for(given: "Mapping[str, object]", *, transactional_id: str | None = None) -> ProducerSettings:
     """A queue's client settings, as its producer takes them."""
-    return ProducerSettings.parse({"max.request.size": REQUEST_BYTES_MAX, **given})
+    own: dict[str, object] = {} if transactional_id is None else {"transactional.id": transactional_id}
+    return ProducerSettings.parse({"max.request.size": REQUEST_BYTES_MAX, **given, **own})
 
 
 @contextmanager
-def _as_send_error(topic: str) -> Iterator[None]:
+def _as_send_error(topic: str, timeout: float | None = None) -> Iterator[None]:
     try:
         yield
-    except SomeFailed as error:
+    except SomeNotSentError as error:
         first = error.__cause__
         text = str(error)
         if isinstance(first, Exception):
             text = f"{text.partition('; the first: ')[0]}; the first: {_explain(topic, first)}"
-        raise SomeNotSentError(text, error.sent) from first
+        raise SomeTasksNotSentError(text, error.sent) from first
     except Exception as error:
+        if isinstance(error, TimeoutError) and not isinstance(error, KafkaError):
+            raise SendError(
+                f"a record for topic {topic!r} was not acknowledged within {timeout} s; it may still be written"
+            ) from error
         kind = TooLargeError if isinstance(error, RecordTooLargeError) else SendError
         raise kind(_explain(topic, error)) from error
 

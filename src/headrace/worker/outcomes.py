@@ -6,29 +6,35 @@ so that dead letters of one cause can be counted together.
 """
 
 import hashlib
-import math
 import traceback
 from dataclasses import dataclass
+from datetime import timedelta
 from enum import Enum
 from pathlib import PurePath
 
 TEXT_MAX = 1_000
 TRACE_MAX = 16_000
+AFTER_S_MAX = 3660 * 86_400
 
 
 class Retry(Exception):
-    """Raised by a task: try this record again, after so many seconds (None: as the task's Backoff says).
+    """Raised by a task: try this record again, after seconds or a timedelta (None: as the task's Backoff says).
 
         raise Retry(after=30, reason="the mail server is away")
 
-    It counts as an attempt. The record's lock is held meanwhile; see docs/how-to/workers.md for what long waits cost.
+    It counts as an attempt. The record keeps its lock for `Queue(hold_max=...)` seconds at most; for longer waits, a
+    copy of it is scheduled (docs/how-to/schedule.md).
     """
 
-    def __init__(self, after: float | None = None, reason: str | None = None) -> None:
-        if after is not None and not (math.isfinite(after) and after >= 0):
-            raise ValueError(f"Retry(after={after}) is not possible: give seconds, 0 or more, or None")
+    def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
+        seconds = after.total_seconds() if isinstance(after, timedelta) else after
+        if seconds is not None and not 0 <= seconds <= AFTER_S_MAX:
+            raise ValueError(
+                f"Retry(after={after}) is not possible: give seconds or a timedelta, 0 or more and ten years at most, "
+                "or None"
+            )
         super().__init__(reason or "asked for another try")
-        self.after = after
+        self.after = seconds
 
 
 class Reject(Exception):
@@ -39,6 +45,10 @@ class Reject(Exception):
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
+
+
+class AlreadyDoneError(Exception):
+    """A task with `once=` was not run, because its record was finished before: it is only accepted."""
 
 
 class BodyError(ValueError):
@@ -63,10 +73,15 @@ class TaskOutcome:
     """The same for all failures of one class that came by the same way through the code, whatever the line numbers."""
     trace: str = ""
     retry_after_s: float | None = None
+    each: "tuple[TaskOutcome, ...] | None" = None
+    """Of a batch: the outcome of each record, where the function returned them."""
+    is_shared: bool = False
+    """Of a batch that failed as a whole: which of its records is the cause is not known."""
 
 
 DONE = TaskOutcome(TaskResult.DONE)
 RESULTS: dict[type[BaseException], TaskResult] = {
+    AlreadyDoneError: TaskResult.DONE,
     Retry: TaskResult.RETRY_ASKED,
     Reject: TaskResult.REJECTED,
     BodyError: TaskResult.UNREADABLE,
@@ -89,6 +104,11 @@ def outcome_of(error: BaseException) -> TaskOutcome:
         trace=trace[-TRACE_MAX:],
         retry_after_s=error.after if isinstance(error, Retry) else None,
     )
+
+
+def ended_with(returned: object) -> TaskOutcome:
+    """The outcome of a call that returned: what it returned if that is one, else DONE."""
+    return returned if isinstance(returned, TaskOutcome) else DONE
 
 
 def timed_out(seconds: float) -> TaskOutcome:

@@ -11,16 +11,20 @@ import asyncio
 import contextlib
 import importlib
 import multiprocessing
+import os
 import queue
 import signal
 import sys
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
+from functools import partial
+from multiprocessing.connection import Connection, wait
 from typing import Any, Protocol
 
-from headrace.worker.outcomes import DONE, TaskOutcome, TaskResult, outcome_of
+from headrace.worker.hooks import TaskRun, lifespan_of
+from headrace.worker.outcomes import DONE, TaskOutcome, TaskResult, ended_with, outcome_of
 
 STOP_S = 5.0
 
@@ -50,12 +54,11 @@ class LoopPool:
 
     async def _call(self, arguments: tuple[Any, ...]) -> TaskOutcome:
         try:
-            await self._function(*arguments)
+            return ended_with(await self._function(*arguments))
         except (asyncio.CancelledError, GeneratorExit):
             raise
         except BaseException as error:  # a SystemExit in a task would end the loop with all others on it
             return outcome_of(error)
-        return DONE
 
     def close(self) -> None:
         pass
@@ -127,8 +130,15 @@ class ProcessPool:
             self._all.discard(child)
 
     def close(self) -> None:
+        """Idle processes may end by themselves, with their lifespan; those at work are killed."""
+        idle = set(self._idle)
         for child in list(self._all):
-            child.kill()
+            if child in idle:
+                child.leave()
+            else:
+                child.kill()
+        for child in idle:
+            child.join()
         self._threads.close()
 
 
@@ -166,6 +176,19 @@ class _Child:
                 self._process.kill()
         return True
 
+    def leave(self) -> None:
+        """Tells the process that nothing more comes."""
+        with self._lock:
+            self.is_usable = False
+            if self._connection is not None:
+                self._connection.close()
+
+    def join(self) -> None:
+        process = self._process
+        if process is not None:
+            process.join(STOP_S)
+            process.kill()
+
     def _start(self) -> Connection | None:
         with self._lock:
             if not self.is_usable:
@@ -196,37 +219,87 @@ class _Child:
 
 
 def serve_calls(connection: Connection, module: str, qualname: str) -> None:
-    """The other process: runs what it is sent until the pipe ends."""
+    """The other process: runs what it is sent until the pipe ends, or the worker does."""
+    threading.Thread(target=_end_with_parent, name="headrace-parent", daemon=True).start()
     signal.signal(
         signal.SIGINT, signal.SIG_IGN
     )  # Ctrl+C reaches every process; the worker decides what it means
-    try:
-        function = find_function(module, qualname)
-    except Exception as error:
-        broken = outcome_of(error)
-        function = None
-    while True:
-        try:
-            arguments = connection.recv()
-        except (EOFError, OSError):
-            return
-        except Exception as error:  # the body's class cannot be unpickled here
-            connection.send(outcome_of(error))
-            continue
-        connection.send(run(function, arguments) if function is not None else broken)
+    with ExitStack() as stack:
+        call: Callable[..., Any] | None = None
+        while True:
+            try:
+                arguments = connection.recv()
+            except (EOFError, OSError):
+                return
+            except Exception as error:  # the body's class cannot be unpickled here
+                connection.send(outcome_of(error))
+                continue
+            try:  # with each call until it works: what the lifespan needs may have been away
+                call = call or _ready_call(stack, module, qualname)
+            except Exception as error:
+                connection.send(outcome_of(error))
+                continue
+            connection.send(run(call, arguments))
 
 
-def find_function(module: str, qualname: str) -> Callable[..., Any]:
+def _ready_call(stack: ExitStack, module: str, qualname: str) -> Callable[..., Any]:
+    found = find_object(module, qualname)
+    stack.enter_context(living(getattr(found, "queue", None)))
+    return _call_of(found)
+
+
+def _end_with_parent() -> None:
+    """A worker that is killed runs nothing any more, in no process: others have its records, or will."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
+
+
+def find_object(module: str, qualname: str) -> Any:
     found: Any = sys.modules.get(module) or importlib.import_module(module)
     for part in qualname.split("."):
         found = getattr(found, part)
-    function: Callable[..., Any] = getattr(found, "function", found)  # a Task stands where the function was
-    return function
+    return found
+
+
+def _call_of(found: Any) -> Callable[..., Any]:
+    """A Task stands where its function was, unless it was declared under another name."""
+    invoke: Callable[..., Any] | None = getattr(found, "invoke", None)
+    return invoke or partial(_call_plain, found)
+
+
+def _call_plain(function: Callable[..., Any], *arguments: Any) -> TaskOutcome:
+    returned = function(*(each for each in arguments if not isinstance(each, TaskRun)))
+    run = next((each for each in arguments if isinstance(each, TaskRun)), None)
+    return run.outcome_of(returned) if run is not None else DONE
+
+
+@contextlib.contextmanager
+def living(queue: Any) -> Iterator[None]:
+    """With the lifespan of the queue around it, on an event loop of its own."""
+    if queue is None or queue.lifespan_function is None:
+        yield
+        return
+    with asyncio.Runner() as runner:
+        life = lifespan_of(queue.lifespan_function)
+        queue.state = runner.run(_enter(life))
+        try:
+            yield
+        finally:
+            runner.run(_leave(life))
+
+
+async def _enter(life: contextlib.AbstractAsyncContextManager[Any]) -> Any:
+    return await life.__aenter__()
+
+
+async def _leave(life: contextlib.AbstractAsyncContextManager[Any]) -> None:
+    await life.__aexit__(None, None, None)
 
 
 def run(function: Callable[..., Any], arguments: tuple[Any, ...]) -> TaskOutcome:
     try:
-        function(*arguments)
+        return ended_with(function(*arguments))
     except BaseException as error:
         return outcome_of(error)
-    return DONE

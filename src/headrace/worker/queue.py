@@ -16,22 +16,48 @@ group share the records; there may be more of them than the topic has partitions
 import asyncio
 import contextlib
 import inspect
+import logging
 import signal
 import threading
+import time
+import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Literal, ParamSpec, Self, TypeVar, Unpack, overload
 
+from headrace.base.loops import new_event_loop
+from headrace.client.background import BackgroundLoop
 from headrace.client.producing.record import ProducerRecord
+from headrace.wire.dead_letter import MESSAGE_ID
 from headrace.worker.backoff import Backoff
+from headrace.worker.batch import Batch
 from headrace.worker.bodies import ContentType, Header, parse_content_type, write_body
+from headrace.worker.circuit import Breaker
 from headrace.worker.crew import Crew, Orders
 from headrace.worker.errors import QueueError
+from headrace.worker.forwarder import Periodic
+from headrace.worker.hooks import ErrorHook, Lifespan, Middleware, OutgoingTask, TaskRun, lifespan_of, sending
+from headrace.worker.later import later_topic
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox, Sent, settings_for
-from headrace.worker.task import Task, build_options
+from headrace.worker.periodic import Firing, periodic_of, schedule_of
+from headrace.worker.schedule import Schedule, Scheduled
+from headrace.worker.task import BatchTask, Task, TaskSettings, build_options
+from headrace.worker.threads import run_on_thread
+from headrace.worker.transactions.at_work import close_databases, databases_of
+from headrace.worker.transactions.copies import new_message_id
+from headrace.worker.transactions.database import Database, WorkerDatabase
+from headrace.worker.transactions.relay import OutboxRelay
+from headrace.worker.transactions.sending import Stored, store, store_async, store_steps
+from headrace.worker.transactions.statements import OutboxRecord, with_message_id
+from headrace.worker.typed import TypedTasks
 
+logger = logging.getLogger("headrace.worker")
+
+B = TypeVar("B")
 P = ParamSpec("P")
 R = TypeVar("R")
 __all__ = ["Queue", "Sent"]
@@ -46,6 +72,8 @@ class Queue:
     `drain_timeout`: how many seconds functions may go on after SIGTERM before their records are released.
     `start_from`: where a group that has no start of its own begins, "earliest" or "latest"; None leaves it to the
     broker, whose default skips all that was sent before the group's first worker came.
+    `hold_max`: for so many seconds a record that waits for a retry keeps its lock; for longer waits it is scheduled.
+    `database`: where `send(transaction=...)` and `send(unique=...)` write. Its workers relay what is there.
     """
 
     def __init__(
@@ -57,6 +85,8 @@ class Queue:
         content_type: str | ContentType = ContentType.JSON,
         drain_timeout: float = 30.0,
         start_from: Literal["earliest", "latest"] | None = "earliest",
+        hold_max: float = 60.0,
+        database: Database | None = None,
         **kwargs: Any,
     ) -> None:
         if not group_id:
@@ -65,24 +95,43 @@ class Queue:
             raise QueueError(
                 f"Queue(start_from={start_from!r}) is not possible: 'earliest', 'latest' or None"
             )
+        if not hold_max >= 0:
+            raise QueueError(f"Queue(hold_max={hold_max}) is not possible: give seconds, 0 or more")
         if not drain_timeout >= 0:
             raise QueueError(f"Queue(drain_timeout={drain_timeout}) is not possible: give seconds, 0 or more")
+        if database is not None and not isinstance(database, Database):
+            raise QueueError(
+                f"Queue(database={database!r}) is not possible: give a database such as SqliteDatabase"
+            )
         self.group_id = group_id
-        self.tasks: dict[str, Task[Any, Any]] = {}
-        """By topic."""
+        self.database = database
+        self.tasks: dict[str, Task[Any, Any, Any]] = {}
+        """By topic; several tasks of one topic are one `TypedTasks`."""
         self._given = {**_dotted(settings), **_dotted(kwargs), "bootstrap.servers": bootstrap_servers}
         self._content_type = parse_content_type(content_type)
         self._drain_timeout = drain_timeout
         self._start_from = start_from
+        self._hold_max = hold_max
+        self._periodic: list[Periodic] = []
+        self.middleware: list[Middleware] = []
+        self.lifespan_function: Lifespan | None = None
+        self.state: Any = None
+        """What the lifespan has yielded, while the worker runs."""
+        self._running: asyncio.Task[None] | None = None
+        self.now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+        """The time for what is scheduled; for tests."""
         self._crew: Crew | None = None
         self._was_signalled = False
         self._last_metrics: dict[str, TaskMetrics] = {}
+        self.make_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
+        """Makes the loop of the worker's own thread; for tests."""
         self._connect()
 
     def _connect(self) -> None:
         settings = settings_for(self._given)
         self.bootstrap_servers = ",".join(str(address) for address in settings.bootstrap_servers)
         self._outbox = Outbox(settings)
+        self._schedule = Schedule(self._given, self.group_id, now_ms=lambda: self.now_ms())
         weakref.finalize(self, self._outbox.close)  # also at the program's end: nothing is left half sent
 
     @property
@@ -109,6 +158,16 @@ class Queue:
         self._given = given
         self._connect()
 
+    @overload
+    def task(
+        self, topic: str, *, batch: Batch, **options: Unpack[TaskSettings]
+    ) -> Callable[[Callable[Concatenate[list[B], P], R]], BatchTask[B, P, R]]: ...
+
+    @overload
+    def task(
+        self, topic: str, *, batch: None = None, **options: Unpack[TaskSettings]
+    ) -> Callable[[Callable[Concatenate[B, P], R]], Task[B, P, R]]: ...
+
     def task(
         self,
         topic: str,
@@ -117,20 +176,39 @@ class Queue:
         retries: Backoff | None = Backoff(),
         dead_letter: str | None = None,
         timeout: float | None = None,
-        key_order: bool = False,
+        key_order: bool | Literal["strict"] = False,
         pool: Literal["thread", "process"] | None = None,
         waiting: int = 100,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]:
+        breaker: Breaker | None = Breaker(),
+        batch: Batch | None = None,
+        type: str | None = None,
+        limit: int | None = None,
+        rate: str | None = None,
+        group_rate: str | None = None,
+        once: Database | None = None,
+    ) -> Callable[[Callable[..., Any]], Task[Any, Any, Any]]:
         """Makes a function `(body: Type)` or `(body: Type, delivery: Delivery)` the task of a topic.
 
         At most `concurrency` runs at a time in one worker; `waiting` more records may be held while they wait for
         another try (or, with `key_order`, for their turn). Returning accepts the record; an exception or `Retry`
         tries it again as `retries` says (None: never); `Reject`, an unreadable body or the last failed attempt sends
-        it to `dead_letter`. `timeout` seconds are the hard end of one run. Async functions run on the event loop,
-        others on threads, or in processes with `pool="process"`.
+        it to `dead_letter`. Without a `dead_letter`, a record that keeps failing or cannot be read is held and tried
+        again; nothing is dropped. `breaker` pauses the task when everything fails (None: never). `timeout` seconds
+        are the hard end of one run. `once` runs the function in a transaction of that database and passes it the
+        connection, so that its effects there happen exactly once. Async functions run on the event loop, others on
+        threads, or in processes with `pool="process"`.
+
+        With `batch`, the function gets several records in one call, `(bodies: list[Type])` or `(bodies: list[Type],
+        deliveries: list[Delivery])`, and returns an outcome for each, or None if all are done; see `Batch`.
+        With `type`, a topic has several tasks: each gets the records with its type in the header `headrace.type`, which
+        `Task.send` sets, and a task without a `type` gets all others.
+        With `key_order`, records of one key run one after another: with True in one worker, with "strict" in the whole
+        group, whose workers are then members of the consumer group GROUP.TOPIC.strict.
+        `limit` runs at a time in all workers of the group together; `rate` ("100/s") runs start in one worker, and
+        `group_rate` in all of them.
         """
 
-        def declare(function: Callable[P, R]) -> Task[P, R]:
+        def declare(function: Callable[..., Any]) -> Task[Any, Any, Any]:
             candidate: Any = function
             if not inspect.isfunction(candidate):
                 raise TypeError(f"{function!r} cannot be a task: declare a function")
@@ -144,19 +222,59 @@ class Queue:
                 key_order=key_order,
                 pool=pool,
                 waiting=waiting,
+                breaker=breaker,
+                batch=batch,
+                type=type,
+                limit=limit,
+                rate=rate,
+                group_rate=group_rate,
+                once=once,
             )
-            if topic in self.tasks:
-                raise QueueError(
-                    f"topic {topic!r} has a task already, {self.tasks[topic].name}: two would get its records by "
-                    "chance; use another topic, or another Queue with a group of its own"
-                )
-            if self._crew is not None:
-                raise QueueError("the queue is running; declare its tasks before")
-            task = Task(self, function, options, self._content_type)
-            self.tasks[topic] = task
+            kind = Task if batch is None else BatchTask
+            task: Task[Any, Any, Any] = kind(self, function, options, self._content_type)
+            self._add(task)
             return task
 
         return declare
+
+    def _add(self, task: Task[Any, Any, Any]) -> None:
+        topic, kind = task.topic, task.options.type
+        known = self.tasks.get(topic)
+        for each in known.members if known is not None else ():
+            if each.options.type == kind or each.options.batch is not None or task.options.batch is not None:
+                raise QueueError(
+                    f"topic {topic!r} has a task already, {each.name}: two would get its records by chance; "
+                    "give each its type=, use another topic, or another Queue with a group of its own"
+                )
+        if self._crew is not None:
+            raise QueueError("the queue is running; declare its tasks before")
+        if isinstance(known, TypedTasks):
+            known.add(task)
+        elif known is not None:
+            typed = TypedTasks(self, known)
+            typed.add(task)
+            self.tasks[topic] = typed
+        else:
+            self.tasks[topic] = task if kind is None else TypedTasks(self, task)
+
+    def use(self, middleware: Middleware) -> None:
+        """Adds middleware around every `send` and every run of this queue; see headrace.worker.hooks."""
+        self.middleware.append(middleware)
+
+    def on_error(
+        self, function: Callable[[TaskRun, BaseException], R]
+    ) -> Callable[[TaskRun, BaseException], R]:
+        """Calls `function(run, error)` for every run that fails, where it ran; not for Retry and Reject."""
+        self.use(ErrorHook(function))
+        return function
+
+    def lifespan(self, function: Lifespan) -> Lifespan:
+        """A generator, async or not, around a worker's life: what it yields is `queue.state` meanwhile.
+
+        It runs on the event loop before the first task and after the last, and in each process of a pool, too.
+        """
+        self.lifespan_function = function
+        return function
 
     def send(
         self,
@@ -165,10 +283,47 @@ class Queue:
         *,
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
+        timeout: float | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        transaction: Any = None,
+        unique: str | None = None,
+        for_: float | timedelta | None = None,
     ) -> Sent:
-        """Sends a record and returns when the broker has it for sure; from any thread, without asyncio."""
-        value, encoded, raw_key = self._encode(body, key, headers)
-        return self._outbox.send(topic, value, key=raw_key, headers=encoded)
+        """Sends a record and returns when the broker has it for sure; from any thread, without asyncio.
+
+        With `delay` (seconds or a timedelta) or `at` (a datetime with a time zone) the record comes to its topic then,
+        and what is returned is its place among the scheduled ones; `schedule` returns its id.
+
+        SendError after `timeout` seconds (None: `delivery.timeout.ms`); the record may still be written then. A
+        coroutine uses `send_async`: this blocks its event loop, and warns of it.
+
+        With `transaction`, a connection or session of yours, the record is written to the outbox of that database with
+        your data, and is sent if you commit. With `unique`, it is not written if there was one of the same text in the
+        last `for_` seconds. Both return a `Stored`.
+        """
+        value, encoded, raw_key = self.encode(body, key, headers)
+        if transaction is not None or unique is not None or for_ is not None:
+            with self._storing(topic, value, raw_key, encoded, delay, at) as record:
+                steps = store_steps(record, topic, unique, for_, self.now_ms())
+                return Stored.of(topic, store(steps, transaction, self.database))
+        _warn_in_a_loop("send")
+        if delay is not None or at is not None:
+            begun_s = time.monotonic()
+            self._schedule.prepare(timeout)
+            timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun_s))
+        with self._sending(topic, value, raw_key, encoded) as encoded:
+            if delay is None and at is None:
+                return self._outbox.send(topic, value, key=raw_key, headers=encoded, timeout=timeout)
+            place = self._schedule.place(topic, encoded, delay, at)
+            return self._outbox.send(
+                place.topic,
+                value,
+                key=raw_key,
+                headers=place.headers,
+                partition=place.partition,
+                timeout=timeout,
+            )
 
     async def send_async(
         self,
@@ -177,9 +332,109 @@ class Queue:
         *,
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
+        timeout: float | None = None,  # noqa: ASYNC109
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        transaction: Any = None,
+        unique: str | None = None,
+        for_: float | timedelta | None = None,
     ) -> Sent:
-        value, encoded, raw_key = self._encode(body, key, headers)
-        return await self._outbox.send_async(topic, value, key=raw_key, headers=encoded)
+        """`send` for coroutines, on any event loop."""
+        value, encoded, raw_key = self.encode(body, key, headers)
+        if delay is not None or at is not None:
+            begun_s = time.monotonic()
+            await self._schedule.prepare_async(timeout=timeout)
+            timeout = None if timeout is None else max(0.0, timeout - (time.monotonic() - begun_s))
+        if transaction is not None or unique is not None or for_ is not None:
+            with self._storing(topic, value, raw_key, encoded, delay, at) as record:
+                steps = store_steps(record, topic, unique, for_, self.now_ms())
+                return Stored.of(topic, await store_async(steps, transaction, self.database))
+        with self._sending(topic, value, raw_key, encoded) as encoded:
+            if delay is None and at is None:
+                return await self._outbox.send_async(
+                    topic, value, key=raw_key, headers=encoded, timeout=timeout
+                )
+            place = self._schedule.place(topic, encoded, delay, at)
+            return await self._outbox.send_async(
+                place.topic,
+                value,
+                key=raw_key,
+                headers=place.headers,
+                partition=place.partition,
+                timeout=timeout,
+            )
+
+    def schedule(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> Scheduled:
+        """`send` with `delay` or `at` that returns what `cancel` needs."""
+        value, encoded, raw_key = self.encode(body, key, headers)
+        _warn_in_a_loop("schedule")
+        self._schedule.prepare()
+        with self._sending(topic, value, raw_key, encoded) as encoded:
+            place = self._schedule.place(topic, encoded, delay, at)
+            self._outbox.send(
+                place.topic, value, key=raw_key, headers=place.headers, partition=place.partition
+            )
+        return replace(place.scheduled, key=raw_key, value=value, headers=encoded)
+
+    async def schedule_async(
+        self,
+        topic: str,
+        body: Any,
+        *,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
+        key: str | bytes | None = None,
+        headers: Mapping[str, str | bytes] | None = None,
+    ) -> Scheduled:
+        """`schedule` for coroutines."""
+        value, encoded, raw_key = self.encode(body, key, headers)
+        await self._schedule.prepare_async()
+        with self._sending(topic, value, raw_key, encoded) as encoded:
+            place = self._schedule.place(topic, encoded, delay, at)
+            await self._outbox.send_async(
+                place.topic, value, key=raw_key, headers=place.headers, partition=place.partition
+            )
+        return replace(place.scheduled, key=raw_key, value=value, headers=encoded)
+
+    def scheduled(self, most: int = 1_000) -> list[Scheduled]:
+        """The scheduled records of this group that are due next, at most so many."""
+        return self._schedule.upcoming(most)
+
+    def cancel(self, scheduled: Scheduled | str) -> bool:
+        """Takes a record (or its id) out of the schedule. False when its time is over: it may have been sent."""
+        return self._schedule.cancel(scheduled if isinstance(scheduled, str) else scheduled.id)
+
+    def every(
+        self,
+        when: str | timedelta | float,
+        topic: str | None = None,
+        *,
+        timezone: tzinfo | str = UTC,
+        **options: Any,
+    ) -> Callable[[Callable[Concatenate[Firing, P], R]], Task[Firing, P, R]]:
+        """Makes a function `(firing: Firing)` a task that is sent by the clock, once a period for the whole group.
+
+        `when` is a cron expression (minute, hour, day of month, month, day of week) of a time zone, or an interval.
+        `topic` is GROUP.NAME unless given, and is created; `options` are those of `task`.
+        """
+        schedule = schedule_of(when, timezone)
+
+        def declare(function: Callable[Concatenate[Firing, P], R]) -> Task[Firing, P, R]:
+            name = getattr(function, "__name__", "every")
+            task = self.task(topic or f"{self.group_id}.{name}", batch=None, type=None, **options)(function)
+            self._periodic.append(periodic_of(task.name, task.topic, schedule, self._content_type))
+            return task
+
+        return declare
 
     def send_many(
         self,
@@ -188,13 +443,22 @@ class Queue:
         *,
         key: Callable[[Any], str | bytes | None] | None = None,
         headers: Mapping[str, str | bytes] | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
     ) -> list[Sent]:
         """Sends a record for each body, many at a time, and returns when the broker has all of them for sure.
 
         `key` is called with each body; `headers` go with each record. Bodies are taken as they are needed, so they may
-        come from a generator. Where some were not acknowledged, `SomeNotSentError.sent` says which were.
+        come from a generator. `delay` and `at` are as of `send`, for all of them. Where some were not acknowledged,
+        `SomeTasksNotSentError.sent` says which were.
         """
-        return self._outbox.send_many(topic, self._encode_many(bodies, key, headers))
+        records = self._encode_many(topic, bodies, key, headers)
+        _warn_in_a_loop("send_many")
+        if delay is None and at is None:
+            return self._outbox.send_many(topic, records)
+        self._schedule.prepare()
+        later = self._schedule.place_many(topic, records, delay, at)
+        return self._outbox.send_many(later_topic(self.group_id), later)
 
     async def send_many_async(
         self,
@@ -203,21 +467,33 @@ class Queue:
         *,
         key: Callable[[Any], str | bytes | None] | None = None,
         headers: Mapping[str, str | bytes] | None = None,
+        delay: float | timedelta | None = None,
+        at: datetime | None = None,
     ) -> list[Sent]:
         """`send_many` for asyncio."""
-        return await self._outbox.send_many_async(topic, self._encode_many(bodies, key, headers))
+        records = self._encode_many(topic, bodies, key, headers)
+        if delay is None and at is None:
+            return await self._outbox.send_many_async(topic, records)
+        await self._schedule.prepare_async()
+        later = self._schedule.place_many(topic, records, delay, at)
+        return await self._outbox.send_many_async(later_topic(self.group_id), later)
 
     def run(self, *, on_started: Callable[[], None] | None = None) -> None:
         """Works until SIGTERM, SIGINT or `stop`, then drains. A second signal does not wait for running functions."""
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._run_with_signals(on_started))
 
     async def run_async(self, *, on_started: Callable[[], None] | None = None) -> None:
-        """The same on a loop of yours, and without signal handlers: call `stop`."""
+        """The same on a loop of yours, and without signal handlers: call `stop`.
+
+        Coroutines of tasks run on your loop. The consumers have a thread of their own, so that a coroutine that blocks
+        the loop loses no locks.
+        """
         if self._crew is not None:
             raise QueueError("the queue is running already")
         if not self.tasks:
             raise QueueError("the queue has no tasks: declare some with @queue.task before it runs")
+        background = BackgroundLoop("headrace-worker", self.make_loop)
         crew = self._crew = Crew(
             Orders(
                 tasks=tuple(self.tasks.values()),
@@ -226,14 +502,42 @@ class Queue:
                 outbox=self._outbox,
                 start_from=self._start_from,
                 drain_timeout=self._drain_timeout,
-            )
+                schedule=self._schedule,
+                periodic=tuple(self._periodic),
+                hold_max=self._hold_max,
+                user_loop=asyncio.get_running_loop(),
+                user_thread=threading.get_ident(),
+                database=self.database,
+            ),
+            background.loop,
         )
         try:
-            await crew.run(on_started)
+            async with lifespan_of(self.lifespan_function) as self.state:
+                await run_on_thread(background, crew.run(on_started))
         finally:
-            self._crew = None
+            self._crew = self.state = None
             self._last_metrics = crew.metrics()
-            await asyncio.get_running_loop().run_in_executor(None, self._outbox.close)
+            await asyncio.to_thread(background.close)
+            await asyncio.to_thread(self._outbox.close)
+            await close_databases(databases_of(list(self.tasks.values()), self.database))
+
+    async def relay_outbox(self, *, seconds: float | None = None) -> int:
+        """Sends what `send(transaction=...)` has stored in the queue's database, as its workers do, until canceled.
+
+        With `seconds`, until the outbox is empty, or for so long. Returns how many records are left.
+        """
+        if self.database is None:
+            raise QueueError("the queue has no outbox: declare Queue(..., database=...)")
+        database = WorkerDatabase(self.database, asyncio.get_running_loop())
+        relay = OutboxRelay(database, self._outbox, self.group_id, self.now_ms)
+        try:
+            await database.create_tables()
+            if seconds is not None:
+                return await relay.drain(seconds)
+            await relay.run()
+            return 0
+        finally:
+            await close_databases([self.database])
 
     def stop(self, *, now: bool = False) -> None:
         """Ends `run` and `run_async`, from any thread; `now` does not wait for functions that run."""
@@ -247,6 +551,22 @@ class Queue:
         crew = self._crew
         return crew.metrics() if crew is not None else self._last_metrics
 
+    def status(self) -> dict[str, Any]:
+        """The queue's group and, for each task, its topic, its state, its numbers and what it runs, ready for JSON."""
+        topics = {task.name: task.topic for task in self.tasks.values()}
+        crew = self._crew
+        runs = crew.runs() if crew is not None else {}
+        tasks = {
+            name: {
+                "topic": topics.get(name),
+                "state": "paused" if numbers.paused else "running",
+                **asdict(numbers),
+                "runs_now": [asdict(run) for run in runs.get(name, ())],
+            }
+            for name, numbers in self.metrics().items()
+        }
+        return {"group": self.group_id, "tasks": tasks}
+
     def close(self) -> None:
         """Stops the producer behind `send`. A later `send` starts it anew."""
         self._outbox.close()
@@ -258,6 +578,35 @@ class Queue:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> Self:
+        """Starts a worker beside the program, on this event loop, and waits until it works; raises if it cannot.
+
+        async with queue: ...      # in the lifespan of FastAPI and friends
+        """
+        started = asyncio.Event()
+        self._running = running = asyncio.create_task(self.run_async(on_started=started.set))
+        waiting = asyncio.create_task(started.wait())
+        try:
+            await asyncio.wait((running, waiting), return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            running.cancel()  # nobody would leave the block, and stop it
+            await asyncio.wait((running,))
+            raise
+        finally:
+            waiting.cancel()
+        if running.done():
+            running.result()
+        running.add_done_callback(_log_end)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        running, self._running = self._running, None
+        self.stop()
+        if running is not None:
+            await running
 
     async def _run_with_signals(self, on_started: Callable[[], None] | None) -> None:
         loop = asyncio.get_running_loop()
@@ -277,8 +626,41 @@ class Queue:
         self.stop(now=self._was_signalled)
         self._was_signalled = True
 
+    @contextlib.contextmanager
+    def _sending(
+        self, topic: str, value: bytes | None, key: bytes | None, headers: tuple[Header, ...]
+    ) -> Iterator[tuple[Header, ...]]:
+        """With the middleware around it; yields the headers as they have made them."""
+        if not self.middleware:
+            yield headers
+            return
+        outgoing = OutgoingTask(topic, key, value, dict(headers), self.group_id)
+        with sending(outgoing, self.middleware):
+            yield tuple(outgoing.headers.items())
+
+    @contextlib.contextmanager
+    def _storing(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: tuple[Header, ...],
+        delay: float | timedelta | None,
+        at: datetime | None,
+    ) -> Iterator[OutboxRecord]:
+        """The record for the outbox, with an id, and with the middleware around its writing."""
+        with self._sending(topic, value, key, headers) as own:
+            own = with_message_id(own, new_message_id())
+            if delay is None and at is None:
+                yield OutboxRecord(self.group_id, topic, None, key, value, own)
+                return
+            self._schedule.prepare()
+            place = self._schedule.place(topic, own, delay, at)
+            yield OutboxRecord(self.group_id, place.topic, place.partition, key, value, place.headers)
+
     def _encode_many(
         self,
+        topic: str,
         bodies: Iterable[Any],
         key: Callable[[Any], str | bytes | None] | None,
         headers: Mapping[str, str | bytes] | None,
@@ -290,17 +672,20 @@ class Queue:
 
         def each() -> Iterator[ProducerRecord]:
             for body in bodies:
-                value, encoded, raw_key = self._encode(body, None if key is None else key(body), headers)
+                value, encoded, raw_key = self.encode(body, None if key is None else key(body), headers)
+                with self._sending(topic, value, raw_key, encoded) as encoded:
+                    pass  # the headers are all that it can do here
                 yield ProducerRecord(value, raw_key, encoded)
 
         return each()
 
-    def _encode(
+    def encode(
         self, body: Any, key: str | bytes | None, headers: Mapping[str, str | bytes] | None
     ) -> tuple[bytes | None, tuple[Header, ...], bytes | None]:
         given = {
             name: value.encode() if isinstance(value, str) else value
             for name, value in (headers or {}).items()
+            if name != MESSAGE_ID  # of the record from which they were copied: this is another one
         }
         if body is None and key is None:
             raise TypeError("a record needs a key or a body: give key=, or send something")
@@ -309,14 +694,25 @@ class Queue:
         return value, encoded, key.encode() if isinstance(key, str) else key
 
 
+def _log_end(running: "asyncio.Task[None]") -> None:
+    """The program goes on without its worker, and hears of it only when it leaves its `async with`."""
+    if not running.cancelled() and (error := running.exception()) is not None:
+        logger.error("the worker has ended: %s", error, exc_info=error)
+
+
+def _warn_in_a_loop(name: str) -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    warnings.warn(
+        f"{name} was called in a running event loop, which stands still until the broker has answered; "
+        f"use: await {name}_async(...)",
+        RuntimeWarning,
+        stacklevel=3,
+    )
+
+
 def _dotted(settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """One spelling, so that a later setting replaces an earlier one."""
     return {name.replace("_", "."): value for name, value in (settings or {}).items()}
-
-
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    try:
-        import uvloop
-    except ImportError:
-        return None
-    return uvloop.new_event_loop

@@ -22,23 +22,28 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import wait as futures_wait
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from headrace.base.loops import new_event_loop
 from headrace.broker.embedded import Broker
 from headrace.client.admin import Admin
 from headrace.share.states import RecordState
+from headrace.wire.batches import read_header
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_records
 from headrace.worker.crew import Crew
 from headrace.worker.errors import QueueError
 from headrace.worker.group_facts import RESET
+from headrace.worker.later import later_topic
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.queue import Queue, Sent
 from headrace.worker.runner import TaskRunner
 from headrace.worker.scheduler import Stage
+from headrace.worker.task import Pool
 
 T = TypeVar("T")
 DAY_MS = 86_400_000
@@ -51,6 +56,8 @@ BROKER_SETTINGS = {
     "group.share.session.timeout.ms": DAY_MS,
     "group.share.max.session.timeout.ms": DAY_MS,
     "group.share.assignment.interval.ms": 0,
+    "group.consumer.session.timeout.ms": DAY_MS,
+    "group.consumer.max.session.timeout.ms": DAY_MS,
 }
 CLIENT_SETTINGS = {
     "request.timeout.ms": DAY_MS,
@@ -73,6 +80,10 @@ class TopicRecord:
     """As text; of a name that comes twice, the last."""
 
 
+class _WorkerEndedError(QueueError):
+    """Its event loop is closed."""
+
+
 class QueueTest:
     """A context manager. The queue points to the test's broker inside, and to its own again afterwards.
 
@@ -89,9 +100,12 @@ class QueueTest:
         self._lock_s = float(self._settings.get(LOCK, 30_000)) / 1000
         self.broker = Broker(settings=self._settings)
         self._loop = _TurnedLoop()
+        self._worker_loop = self._loop
+        """The loop of the worker's own thread, once it has one; tasks run on the other."""
         self._thread = threading.Thread(target=self._work, name="headrace-queue-test", daemon=True)
         self._started: Future[None] = Future()
         self._failure: BaseException | None = None
+        self._wall_ms: Callable[[], int] | None = None
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -100,6 +114,10 @@ class QueueTest:
             servers = self.broker.bootstrap_servers
             self._undo = self.queue.configure(bootstrap_servers=servers, settings=CLIENT_SETTINGS)
             self._create_topics()
+            self.queue.make_loop = self._make_worker_loop
+            wall_ms = self.queue.now_ms
+            self.queue.now_ms = lambda: wall_ms() + round(self._loop.ahead_s * 1000)
+            self._wall_ms = wall_ms
             self._thread.start()
             self._started.result(START_S)
         except BaseException:
@@ -114,6 +132,9 @@ class QueueTest:
             self.queue.stop(now=True)
             self._thread.join(START_S)
         self.queue.close()
+        self.queue.make_loop = new_event_loop
+        if self._wall_ms is not None:
+            self.queue.now_ms = self._wall_ms
         self._undo()
         self.broker.stop()
 
@@ -141,12 +162,36 @@ class QueueTest:
     def advance(self, seconds: float) -> None:
         """Moves the clock of broker and worker. What became due begins; call `run_until_idle` to see it end."""
         step_s = self._lock_s / 6
+        self._follow()  # what has begun has its timers set by the old time
         while seconds > 0:
             step = min(step_s, seconds)
             seconds -= step
             self.broker.advance(step)
-            self._on_loop(partial(self._loop.move, step))
+            self._loop.move(step)  # without waiting for it: a task may block it
+            if self._worker_loop is not self._loop:
+                self._worker_loop.move(step)
+            self._follow()
+
+    def _follow(self) -> None:
+        """Waits until the worker has done what a step of the clock makes due, or has ended after a `stop`."""
+        try:
+            self._on_loop(_nothing)
+            self._wait_for_forwarder()
             self._wait_for_renewals()
+        except _WorkerEndedError:
+            if self._failure is not None:
+                raise
+
+    def _wait_for_forwarder(self) -> None:
+        """What is due by the clock has been moved."""
+        deadline = time.monotonic() + START_S
+        while self._is_forwarding() and time.monotonic() < deadline:
+            time.sleep(LOOK_S)
+
+    def _is_forwarding(self) -> bool:
+        ends = [end for _, end in self.broker.call(partial(self._bounds, later_topic(self.queue.group_id)))]
+        crew = self.queue.crew
+        return bool(ends) and crew is not None and not self._on_loop(lambda: crew.forwarder.is_settled(ends))
 
     def records(self, topic: str) -> list[TopicRecord]:
         """All that a topic holds, by partition and offset."""
@@ -171,6 +216,7 @@ class QueueTest:
             )
             for partition in (topic.partitions if topic is not None else ())
             for batch in partition.log.batches()
+            if not read_header(batch).is_control
             for record in read_records(batch)
         ]
 
@@ -187,6 +233,10 @@ class QueueTest:
         finally:
             self._loop.run_until_complete(self._loop.shutdown_default_executor())
             self._loop.close()
+
+    def _make_worker_loop(self) -> "_TurnedLoop":
+        self._worker_loop = _TurnedLoop(self._loop.ahead_s)
+        return self._worker_loop
 
     def _create_topics(self) -> None:
         """And whatever the queue's `start_from` is, what the test sends is found: no race with the first fetch."""
@@ -205,25 +255,43 @@ class QueueTest:
             except BaseException as error:
                 result.set_exception(error)
 
-        try:
-            self._loop.call_soon_threadsafe(run)
-        except RuntimeError:
-            raise QueueError(f"the worker has ended: {self._failure}") from self._failure
-        return result.result(START_S)
+        loop = self._worker_loop
+        with contextlib.suppress(RuntimeError):  # it is closed
+            loop.call_soon_threadsafe(run)
+        deadline = time.monotonic() + START_S
+        while not result.done() and not loop.is_closed() and time.monotonic() < deadline:
+            futures_wait([result], timeout=LOOK_S)
+        if loop.is_closed() and not result.done():  # a loop that stops drops the calls it has not begun
+            raise _WorkerEndedError(f"the worker has ended: {self._failure}") from self._failure
+        return result.result(0)
 
     def _busy(self) -> str | None:
         """What is going on, or None. The broker is asked first: what it settles later the worker no longer holds."""
         if self._failure is not None or not self._thread.is_alive():
             raise QueueError(f"the worker has ended: {self._failure}") from self._failure
-        open_records = {topic: self._open_in(topic) for topic in self.queue.tasks}
+        if self._is_forwarding():
+            return "scheduled records are due"
+        open_records = {
+            topic: self.broker.call(partial(self._bounds, topic))
+            if task.options.is_strict
+            else self._open_in(topic)
+            for topic, task in self.queue.tasks.items()
+        }
         return self._on_loop(lambda: self._busy_with(open_records))
 
-    def _busy_with(self, open_records: Mapping[str, int]) -> str | None:
+    def _busy_with(self, open_records: Mapping[str, int | list[tuple[int, int]]]) -> str | None:
         crew: Crew | None = self.queue.crew
         if crew is None:
             return "the worker is stopping"
-        notes = (_note(runner, open_records[runner.task.topic], self._loop.time()) for runner in crew.runners)
+        notes = (
+            _note(runner, self._open_of(runner, open_records[runner.task.topic]), self._worker_loop.time())
+            for runner in crew.runners
+        )
         return next((note for note in notes if note is not None), None)
+
+    def _open_of(self, runner: TaskRunner, known: int | list[tuple[int, int]]) -> int:
+        """The number, or with strict order what the worker makes of the logs' starts and ends."""
+        return known if isinstance(known, int) else runner.open_records(known)
 
     def _open_in(self, name: str) -> int:
         """Records of a topic that the group has still to do with."""
@@ -269,21 +337,27 @@ class QueueTest:
         ends = [
             end for runner in (crew.runners if crew is not None else ()) for end in runner.lock_deadlines()
         ]
-        return min(ends, default=math.inf) - time.time() - self._loop.ahead_s
+        return min(ends, default=math.inf) - time.time() - self._worker_loop.ahead_s
 
 
 class _TurnedLoop(asyncio.SelectorEventLoop):
     """An event loop whose time runs ahead of the system's."""
 
-    def __init__(self) -> None:
+    def __init__(self, ahead_s: float = 0.0) -> None:
         super().__init__()
-        self.ahead_s = 0.0
+        self.ahead_s = ahead_s
 
     def time(self) -> float:
         return super().time() + self.ahead_s
 
     def move(self, seconds: float) -> None:
+        """From any thread."""
         self.ahead_s += seconds
+        self.call_soon_threadsafe(_nothing)
+
+
+def _nothing() -> None:
+    pass
 
 
 def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
@@ -291,11 +365,15 @@ def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
     name, counts = runner.task.name, scheduler.counts
     if counts[Stage.RUNNING]:
         return f"{name} runs {counts[Stage.RUNNING]} records"
+    if scheduler.calls and runner.task.options.pool is not Pool.THREAD:  # a thread cannot be stopped
+        return f"{name} still runs {scheduler.calls} calls for records whose locks have ended"
     if counts[Stage.GIVING_UP]:
         return f"{name} writes {counts[Stage.GIVING_UP]} dead letters"
     deadline_ms = scheduler.deadline_ms()
     if scheduler.has_ready or (deadline_ms is not None and deadline_ms <= now_s * 1000):
         return f"{name} has records to start"
+    if runner.unconfirmed:
+        return f"{name} waits for {runner.unconfirmed} acknowledgements"
     if open_records != scheduler.held and scheduler.room():
         return f"{name} has {open_records} records to settle, of which it holds {scheduler.held}"
     return None

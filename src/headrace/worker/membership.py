@@ -1,0 +1,166 @@
+"""A worker's membership in a consumer group (KIP-848): heartbeats, what is assigned, and until when that is sure.
+
+Theory of operation. The coordinator gives a partition to another member when its owner has confirmed that it gave it
+up, or has been silent for the session timeout. A member takes everything for lost before that: when no heartbeat has
+succeeded for two thirds of the session timeout, counted from when it was sent. It then stops its runs, and joins again
+when they have ended, or when the session has timed out in any case.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable
+
+from headrace.client.cluster import Cluster
+from headrace.client.errors import error_for
+from headrace.wire.error_groups import COORDINATOR_MOVED
+from headrace.wire.errors import KafkaError
+from headrace.worker.heartbeats import (
+    FENCED,
+    JOIN_EPOCH,
+    LEAVE_EPOCH,
+    Heartbeats,
+    Places,
+    assigned_places,
+)
+
+logger = logging.getLogger("headrace.worker")
+
+FIRST_S, INTERVAL_S = 0.05, 5.0
+AGAIN_S = 1.0
+CLOSE_S = 5.0
+
+
+class WorkerMembership:
+    """`owned` says what this member has; `assigned` gets what it may have; `lost` gets why everything is lost.
+
+    `quiet` returns when nothing runs any more.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        group_id: str,
+        topic: str,
+        *,
+        owned: Callable[[], Places],
+        assigned: Callable[[frozenset[tuple[bytes, int]]], None],
+        lost: Callable[[str], None],
+        quiet: Callable[[], Awaitable[None]],
+    ) -> None:
+        self.epoch = JOIN_EPOCH
+        self._cluster = cluster
+        self._group_id = group_id
+        self._owned, self._assigned, self._lost, self._quiet = owned, assigned, lost, quiet
+        self._heartbeats = Heartbeats(cluster, group_id, topic)
+        self._session_s = self._lease_s = 0.0
+        self._sent_s = float("-inf")
+        """When the last heartbeat that succeeded was sent."""
+        self._interval_s = INTERVAL_S
+        self._loop = asyncio.get_running_loop()
+        self._expiry: asyncio.TimerHandle | None = None
+        self._soon = asyncio.Event()
+        self._lives = 0
+        """How often it has lost everything: what was asked in an earlier life does not count."""
+        self._beating: asyncio.Task[None] | None = None
+
+    @property
+    def member_id(self) -> str:
+        return self._heartbeats.member_id
+
+    async def start(self, session_ms: int) -> None:
+        """Joins; raises what makes it impossible."""
+        self._session_s = session_ms / 1000
+        self._lease_s = self._session_s * 2 / 3
+        await self._beat()
+        self._beating = self._loop.create_task(self._keep())
+
+    def beat_soon(self) -> None:
+        """There is something to tell, or to hear."""
+        self._soon.set()
+
+    def check(self) -> None:
+        """Before anything is started: a process that stood still may have missed its own deadline."""
+        if self.epoch > JOIN_EPOCH and self._loop.time() >= self._sent_s + self._lease_s:
+            self._run_out()
+
+    def _run_out(self) -> None:
+        self.expire(f"no heartbeat has succeeded for {self._lease_s:g} s")
+
+    def expire(self, why: str) -> None:
+        """Others may have everything by now, or soon."""
+        if self._expiry is not None:
+            self._expiry.cancel()
+            self._expiry = None
+        if self.epoch > JOIN_EPOCH:
+            self.epoch = JOIN_EPOCH
+            self._lives += 1
+            self._lost(why)
+            self._soon.set()
+
+    async def close(self, *, leaves: bool) -> None:
+        """With `leaves`, others have the partitions at once, else when the session has timed out."""
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait((self._beating,))
+        if self._expiry is not None:
+            self._expiry.cancel()
+        if leaves and self.epoch > JOIN_EPOCH:
+            with contextlib.suppress(KafkaError, OSError, TimeoutError):
+                async with asyncio.timeout(CLOSE_S):
+                    await self._heartbeats.send(LEAVE_EPOCH, ())
+
+    async def _keep(self) -> None:
+        wait_s, trouble = FIRST_S, ""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(wait_s):
+                    await self._soon.wait()
+            self._soon.clear()
+            had = len(self._owned())
+            try:
+                if self.epoch == JOIN_EPOCH:
+                    await self._wait_for_runs()
+                await self._beat()
+                trouble = ""
+                wait_s = FIRST_S if len(self._owned()) != had else min(self._interval_s, wait_s * 2)
+            except Exception as error:  # whatever it is: without heartbeats everything is lost
+                wait_s = min(AGAIN_S, self._lease_s / 5)
+                if str(error) != trouble:
+                    trouble = str(error)
+                    logger.warning("group %s: no heartbeat, trying again: %s", self._group_id, error)
+
+    async def _wait_for_runs(self) -> None:
+        """What was stopped may take a moment to end. Others have its partitions at once then."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(self._sent_s + self._session_s):
+                await self._quiet()
+                await self._heartbeats.send(
+                    LEAVE_EPOCH, ()
+                )  # else the coordinator would refuse to let it join
+
+    async def _beat(self) -> None:
+        sent_s, life = self._loop.time(), self._lives
+        response = await self._heartbeats.send(
+            self.epoch, self._owned(), timeout_ms=max(1.0, self._lease_s * 1000 / 3)
+        )
+        if life != self._lives:
+            return  # it has lost everything meanwhile
+        if response.error_code in FENCED and self.epoch > JOIN_EPOCH:
+            self.expire(response.error_message or "the coordinator has expelled this member")
+            return
+        if response.error_code in COORDINATOR_MOVED:
+            self._cluster.forget_coordinator(self._group_id)
+        if response.error_code:
+            raise error_for(response.error_code, response.error_message, about=f"group {self._group_id!r}")
+        if self._loop.time() >= sent_s + self._lease_s:
+            return  # it took so long that others may have the partitions by now
+        self._interval_s = response.heartbeat_interval_ms / 1000
+        self.epoch = response.member_epoch
+        self._sent_s = sent_s
+        if self._expiry is not None:
+            self._expiry.cancel()
+        self._expiry = self._loop.call_at(sent_s + self._lease_s, self._run_out)
+        places = assigned_places(response)
+        if places is not None:
+            self._assigned(places)
