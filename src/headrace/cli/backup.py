@@ -35,8 +35,8 @@ def backup(
 ) -> None:
     """Make a consistent copy of a running broker's data.
 
-    The broker makes the copy and continues to serve clients. To restore it, start a broker with the copy:
-    headrace serve --data TARGET.
+    The broker makes the copy and continues to serve clients. To restore the
+    copy, start a broker with it: headrace serve --data TARGET.
 
     \b
     headrace backup /mnt/backup/monday

@@ -26,6 +26,7 @@ from headrace.cli.options import (
     find_topic,
     open_admin,
 )
+from headrace.cli.render import count
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
@@ -43,8 +44,8 @@ def consume(
             "--group",
             "-g",
             metavar="GROUP",
-            help="The group to join.",
-            show_default=SHARE_GROUP,
+            help=f"The group to join. Default: {SHARE_GROUP}.",
+            show_default=False,
             autocompletion=complete_group,
         ),
     ] = None,
@@ -120,7 +121,7 @@ def consume(
     \b
     headrace consume orders --group kitchen
     headrace consume orders -g kitchen --from-beginning --timeout 5
-    headrace consume orders -g kitchen --release --max 1 -f '%p@%o delivery %D: %s\\n'
+    headrace consume orders -g kitchen --release --max 1 -f '%o %D: %s\\n'
     headrace consume orders -g billing --consumer-group --json
     """
     given = client_settings(server, settings, command_config)
@@ -137,13 +138,14 @@ def consume(
             "--accept, --release, --reject and --implicit are for share groups; a consumer group has only offsets"
         )
     out = Output(
-        _chosen_format(format, verbose=verbose, json=json, is_share=not consumer_group), perf, maximum
+        chosen_format(format, verbose=verbose, json=json, is_share=not consumer_group), perf, maximum
     )
     if consumer_group:
         from headrace.cli import consume_plain
 
         with open_admin(consume_plain.for_admin(given)) as admin:
             _require(admin, topics, group_id, ("consumer", "classic"))
+            _warn_of_members(admin, topics, group_id, is_share=False)
         if from_beginning:
             given["auto.offset.reset"] = "earliest"
         consume_plain.run(given, topics, group_id, out, timeout)
@@ -152,6 +154,7 @@ def consume(
 
         with open_admin(given) as admin:
             _require(admin, topics, group_id, ("share",))
+            _warn_of_members(admin, topics, group_id, is_share=True)
             _prepare(admin, topics, group_id, from_beginning)
         answer = "release" if release else "reject" if reject else "accept"
         consume_shared.run(given, topics, group_id, out, timeout, None if implicit else answer)
@@ -212,7 +215,7 @@ class Output:
         )
 
 
-def _chosen_format(text: str | None, *, verbose: bool, json: bool, is_share: bool) -> Format:
+def chosen_format(text: str | None, *, verbose: bool, json: bool, is_share: bool) -> Format:
     if json + verbose + (text is not None) > 1:
         raise typer.BadParameter("choose one of --format, --verbose and --json")
     if json:
@@ -239,6 +242,22 @@ def _require(admin: "Admin", topics: list[str], group_id: str, types: tuple[str,
         raise Refused(f"{group_id!r} is a {other[0].type} group; {cure}, or choose another with --group.")
 
 
+def _warn_of_members(admin: "Admin", topics: list[str], group_id: str, *, is_share: bool) -> None:
+    """Whoever joins a group that is at work takes part of its work away."""
+    from headrace.wire.errors import KafkaError
+
+    try:
+        describe = admin.describe_share_group if is_share else admin.describe_consumer_group
+        members = len(describe(group_id).members)
+    except KafkaError:
+        return  # it is new, or may not be looked at: whoever joins it will be told
+    if members:
+        say(
+            f"Group {group_id!r} has {count(members, 'member')}, which do not get the records printed here. "
+            f"`headrace read {topics[0]}` looks without joining."
+        )
+
+
 def _prepare(admin: "Admin", topics: list[str], group_id: str, from_beginning: bool) -> None:
     """Where a new share group starts is a setting of the group; tell those who may wait for nothing."""
     from headrace.client.errors import AuthorizationError, GroupIdNotFoundError
@@ -250,18 +269,23 @@ def _prepare(admin: "Admin", topics: list[str], group_id: str, from_beginning: b
         is_new = True
     try:
         starts_at = admin.group_config(group_id)[RESET].value
+        if from_beginning and is_new and starts_at != "earliest":
+            admin.set_group_config(group_id, {RESET: "earliest"})
+            say(f"Set {RESET}=earliest for group {group_id!r}.")
+            return
     except AuthorizationError:
-        if from_beginning:
-            raise
-        return  # whoever may only read can do without the hint
+        if from_beginning and is_new:
+            raise Refused(
+                f"--from-beginning sets {RESET} of group {group_id!r}, which this user may not do. Somebody who may "
+                f"can set it: headrace group config set {group_id} {RESET}=earliest. Or give the right: "
+                f"headrace acl add --allow User:NAME --operation alter_configs --group {group_id}"
+            ) from None
+        starts_at = None  # whoever may only read can do without the hint
     if from_beginning and not is_new:
         say(
             f"Group {group_id!r} is not new and goes on where it stands; "
             f"`headrace group reset {group_id} --to-earliest --execute` starts over."
         )
-    elif from_beginning and starts_at != "earliest":
-        admin.set_group_config(group_id, {RESET: "earliest"})
-        say(f"Set {RESET}=earliest for group {group_id!r}.")
     elif is_new and starts_at == "latest":
         say(
             f"Group {group_id!r} is new and gets what is produced from now on; "

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
+from headrace.base.text import printable_lines
 from headrace.cli.failures import Refused, say
 from headrace.cli.options import (
     CommandConfig,
@@ -20,11 +21,12 @@ from headrace.cli.render import count, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
-    from headrace.client.dead_letters import Cause, DeadLetter, Listing, RedriveResult
+    from headrace.client.dead_letters import DeadLetter, DeadLetterCause, Listing, RedriveResult
     from headrace.wire.records import Record
 
 app = typer.Typer(help="List dead letters and send them back to their original topics.", no_args_is_help=True)
 TOPIC_CONFIG = "errors.deadletterqueue.topic.name"
+TRACEBACK = "headrace.dlq.traceback"
 LETTERS_SHOWN_MAX = 50
 
 
@@ -40,7 +42,7 @@ Name = Annotated[
 ]
 
 
-class Box(NamedTuple):
+class DlqSelection(NamedTuple):
     """Where dead letters lie, and whose are meant; None for everybody's."""
 
     topic: str
@@ -76,7 +78,11 @@ def list_letters(
     headrace dlq list dlq.emails --letters
     """
     with open_admin(client_settings(server, settings, command_config)) as admin:
-        boxes = [_box(admin, name)] if name else [Box(topic, None) for topic in admin.dead_letter_topics()]
+        boxes = (
+            [_box(admin, name)]
+            if name
+            else [DlqSelection(topic, None) for topic in admin.dead_letter_topics()]
+        )
         if not boxes:
             say(
                 "There are no dead-letter topics: no share group names one, and no topic's name looks like one."
@@ -121,8 +127,11 @@ def show(
         else:
             found = next((one for one in listing.letters if (one.partition, one.offset) == place), None)
         if found is None:
-            what = "no dead letters" if letter is None else f"no dead letter {letter}"
-            raise Refused(f"there is {what} in {box.topic}; `headrace dlq list {name} --letters` shows them.")
+            if letter is None:
+                raise Refused(f"there are no dead letters in {box.topic}.")
+            raise Refused(
+                f"there is no dead letter {letter} in {box.topic}; `headrace dlq list {name} --letters` shows all."
+            )
         record = admin.dead_letter(box.topic, found.partition, found.offset)
     if json:
         print_json(
@@ -152,6 +161,10 @@ def redrive(
             "--max", "-n", metavar="N", min=1, help="Only this number of dead letters, oldest first."
         ),
     ] = None,
+    letter: Annotated[
+        str | None,
+        typer.Option("--letter", metavar="PARTITION@OFFSET", help="Only this dead letter."),
+    ] = None,
     again: Annotated[
         bool,
         typer.Option(
@@ -180,6 +193,7 @@ def redrive(
             group_id=box.group_id,
             cause=cause,
             limit=maximum,
+            letters=None if letter is None else [_parse_place(letter)],
             again=again,
             dry_run=not execute,
         )
@@ -191,16 +205,62 @@ def redrive(
         raise Refused("not every letter was sent back. " + " ".join(result.errors))
 
 
-def _box(admin: "Admin", name: str) -> Box:
+@app.command()
+def discard(
+    name: Name,
+    cause: Annotated[
+        str | None,
+        typer.Option(
+            "--cause", metavar="ID", help="Only dead letters with this cause, as shown by `dlq list`."
+        ),
+    ] = None,
+    letter: Annotated[
+        str | None,
+        typer.Option("--letter", metavar="PARTITION@OFFSET", help="Only this dead letter."),
+    ] = None,
+    execute: Annotated[
+        bool, typer.Option("--execute/--dry-run", help="Make the changes, or only show them.")
+    ] = False,
+    server: Server = None,
+    settings: Settings = None,
+    command_config: CommandConfig = None,
+    json: Json = False,
+) -> None:
+    """Mark dead letters as dealt with: they do not wait any more. Nothing is deleted.
+
+    \b
+    headrace dlq discard mailers --cause 3f2a91c4 --execute
+    headrace dlq discard mailers --letter 0@17 --execute
+    """
+    with open_admin(client_settings(server, settings, command_config)) as admin:
+        box = _box(admin, name)
+        result = admin.discard(
+            box.topic,
+            group_id=box.group_id,
+            cause=cause,
+            letters=None if letter is None else [_parse_place(letter)],
+            dry_run=not execute,
+        )
+    if json:
+        print_json(result)
+    elif result.is_dry_run:
+        typer.echo(f"{count(result.chosen, 'dead letter')} of {box.topic} would be discarded")
+        if result.chosen:
+            say("A dry run: nothing was changed. Say --execute to do it.")
+    else:
+        typer.echo(f"{count(result.discarded, 'dead letter')} of {box.topic} discarded")
+
+
+def _box(admin: "Admin", name: str) -> DlqSelection:
     """A topic by its name, or that of a group: its setting says where its dead letters go."""
     if any(topic.name == name for topic in admin.list_topics()):
-        return Box(name, None)
+        return DlqSelection(name, None)
     topic = _topic_of(admin, name)
     if topic:
-        return Box(topic, name)
+        return DlqSelection(topic, name)
     others = ", ".join(admin.dead_letter_topics()) or "none"
     raise Refused(
-        f"{name!r} is no topic, and no group whose {TOPIC_CONFIG} is set; name the topic where dead letters go. "
+        f"{name!r} is neither a topic nor a group whose {TOPIC_CONFIG} is set; name the topic where dead letters go. "
         f"Dead-letter topics here: {others}."
     )
 
@@ -221,7 +281,7 @@ def _of_group(listing: "Listing", group_id: str | None) -> "Listing":
 def _parse_place(text: str) -> tuple[int, int]:
     partition, at, offset = text.partition("@")
     if not (at and partition.isdecimal() and offset.isdecimal()):
-        raise typer.BadParameter(f"{text!r} is no PARTITION@OFFSET, such as 0@17")
+        raise typer.BadParameter(f"{text!r} is not PARTITION@OFFSET, such as 0@17")
     return int(partition), int(offset)
 
 
@@ -242,13 +302,13 @@ def _print_listing(listing: "Listing", letters: bool) -> None:
         return
     if not letters:
         print_table(
-            ("CAUSE", "LETTERS", "WAITING", "CLAIMED", "REDRIVEN", "GROUP", "NEWEST", "WHY"),
+            ("CAUSE", "LETTERS", "WAITING", "CLAIMED", "REDRIVEN", "DISCARDED", "GROUP", "NEWEST", "WHY"),
             map(_row, causes),
         )
         return
     newest = sorted(listing.letters, key=lambda one: -one.timestamp)[:LETTERS_SHOWN_MAX]
     print_table(
-        ("LETTER", "STATUS", "WHEN", "CAUSE", "CAME-FROM", "DELIVERIES", "WHY"),
+        ("LETTER", "STATUS", "WHEN", "CAUSE", "CAME-FROM", "ATTEMPTS", "WHY"),
         [
             (
                 f"{one.partition}@{one.offset}",
@@ -256,7 +316,7 @@ def _print_listing(listing: "Listing", letters: bool) -> None:
                 moment(one.timestamp),
                 one.cause,
                 _source(one),
-                one.delivery_count,
+                one.attempts or one.delivery_count,
                 _short(one.message or one.kind),
             )
             for one in newest
@@ -266,13 +326,14 @@ def _print_listing(listing: "Listing", letters: bool) -> None:
         say(f"The newest {LETTERS_SHOWN_MAX}; --json has them all.")
 
 
-def _row(cause: "Cause") -> tuple[object, ...]:
+def _row(cause: "DeadLetterCause") -> tuple[object, ...]:
     return (
         cause.id,
         cause.count,
         cause.waiting,
         cause.claimed,
         cause.redriven,
+        cause.discarded,
         cause.group_id,
         moment(cause.last_timestamp),
         _short(cause.text),
@@ -280,22 +341,30 @@ def _row(cause: "Cause") -> tuple[object, ...]:
 
 
 def _print_letter(letter: "DeadLetter", record: "Record") -> None:
+    from headrace.wire.dead_letter import read_facts
+
     facts = {
         "letter": f"{letter.topic} {letter.partition}@{letter.offset}, {letter.status}",
         "when": moment(letter.timestamp),
         "came from": _source(letter),
         "group": letter.group_id or "-",
         "deliveries": str(letter.delivery_count or "-"),
+        "attempts": str(letter.attempts or "-"),
         "cause": f"{letter.cause} {letter.message or letter.kind}",
     }
     for name, text in facts.items():
-        typer.echo(f"{name + ':':<12}{text}")
+        typer.echo(printable_lines(f"{name + ':':<12}{text}"))
+    known = read_facts(record.headers)
+    if known is not None and known.traceback:
+        typer.echo(printable_lines(f"traceback:\n{known.traceback}"))
     typer.echo("headers:")
     for name, value in record.headers:
-        typer.echo(f"  {name} = {_body(value)}")
+        if name == TRACEBACK:
+            continue
+        typer.echo(printable_lines(f"  {name} = {_body(value)}"))
     if letter.is_copied:
-        typer.echo(f"key:        {_body(record.key)}")
-        typer.echo(f"value:\n{_body(record.value)}")
+        typer.echo(printable_lines(f"key:        {_body(record.key)}"))
+        typer.echo(printable_lines(f"value:\n{_body(record.value)}"))
     else:
         typer.echo("It holds no copy of the record: that is at its old place, as long as the topic keeps it.")
 

@@ -14,6 +14,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
+from headrace.base.text import printable_lines
+
 TRACEBACK_VARIABLE = "HEADRACE_TRACEBACK"
 FAILED, INTERRUPTED = 1, 130
 
@@ -39,6 +41,17 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(FAILED) from None
 
 
+def in_order(*names: str) -> type[TyperGroup]:
+    """A group whose help lists its commands in this order, and any others after them."""
+
+    class InOrder(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            found = super().list_commands(ctx)
+            return sorted(found, key=lambda name: names.index(name) if name in names else len(names))
+
+    return InOrder
+
+
 def _stop_writing() -> None:
     """Whoever read our output has seen enough (`| head`): what is left goes nowhere, and Python need not complain."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -49,7 +62,7 @@ def _stop_writing() -> None:
 
 def say(text: str) -> None:
     """For people, beside what the command prints for pipes."""
-    typer.echo(text, err=True)
+    typer.echo(printable_lines(text), err=True)
 
 
 def explain(error: Exception) -> str:

@@ -4,8 +4,9 @@ from typing import Annotated
 
 import typer
 
-from headrace.cli import group_config, group_describe, group_reset
-from headrace.cli.failures import Refused
+from headrace.cli import group_config, group_describe, group_reset, group_scale
+from headrace.cli.confirming import Yes, confirm
+from headrace.cli.failures import Refused, in_order
 from headrace.cli.options import (
     CommandConfig,
     GroupName,
@@ -22,10 +23,13 @@ from headrace.cli.options import (
 from headrace.cli.render import print_json, print_table
 
 app = typer.Typer(
-    help="List, describe, reset, delete and configure groups of consumers.", no_args_is_help=True
+    cls=in_order("list", "describe", "scale", "config", "reset", "delete-offsets", "delete"),
+    help="List, describe, scale, reset, delete and configure groups of consumers.",
+    no_args_is_help=True,
 )
 app.command("describe")(group_describe.describe)
 app.command("reset")(group_reset.reset)
+app.command("scale")(group_scale.scale)
 app.add_typer(group_config.app, name="config")
 
 
@@ -50,7 +54,8 @@ def list_groups(
     headrace group list
     headrace group list --type share --state Empty
     """
-    from headrace.client.admin.results import GroupState, GroupType, parse_choice
+    from headrace.client.admin.results import parse_choice
+    from headrace.wire.enums import GroupState, GroupType
 
     try:
         types = [parse_choice(GroupType, one) for one in type or ()]
@@ -71,6 +76,7 @@ def list_groups(
 @app.command()
 def delete(
     groups: GroupNames,
+    yes: Yes = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
@@ -80,10 +86,13 @@ def delete(
 
     \b
     headrace group delete mailers
+    headrace group delete mailers --yes       # in scripts
     """
     with open_admin(client_settings(server, settings, command_config)) as admin:
         for group_id in groups:
             find_group(admin, group_id)
+        noun = "group" if len(groups) == 1 else "groups"
+        confirm(f"delete {noun} {', '.join(groups)} and all offsets", yes=yes)
         admin.delete_groups(groups)
     if json:
         print_json({"deleted": groups})
@@ -101,6 +110,7 @@ def delete_offsets(
             "--topic", "-t", metavar="TOPIC", help="A topic. Can be repeated.", autocompletion=complete_topic
         ),
     ],
+    yes: Yes = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
@@ -119,6 +129,7 @@ def delete_offsets(
     failed: dict[str, KafkaError] = {}
     with open_admin(client_settings(server, settings, command_config)) as admin:
         find_share_group(admin, group)
+        confirm(f"delete the offsets of group {group} for {', '.join(topics)}", yes=yes)
         try:
             admin.delete_share_group_offsets(group, topics)
         except SomeFailedError as error:

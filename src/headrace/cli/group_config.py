@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from headrace.base.names import nearest
 from headrace.cli.options import (
     CommandConfig,
     GroupName,
@@ -101,7 +102,5 @@ def set_config(
 
 
 def _unknown(name: str, names: list[str]) -> str:
-    import difflib
-
-    near = difflib.get_close_matches(name, names, n=1)
-    return f"a group has no setting {name!r}" + (f"; did you mean {near[0]!r}?" if near else "")
+    near = nearest(name, names)
+    return f"a group has no setting {name!r}" + (f"; did you mean {near!r}?" if near else "")

@@ -1,10 +1,12 @@
 """`headrace group describe`: where groups stand, who is in them, how they are. Columns are those of Apache's tools."""
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from headrace.cli.failures import say
 from headrace.cli.options import (
     CommandConfig,
     Json,
@@ -19,10 +21,17 @@ from headrace.cli.render import UNKNOWN, plain, print_json, print_table
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
-    from headrace.client.admin.results import ConsumerGroup, GroupMember, ShareGroup
+    from headrace.client.admin.results import (
+        ConsumerGroupDescription,
+        GroupMember,
+        ShareGroupDescription,
+        ShareGroupOffset,
+    )
     from headrace.client.delivery import TopicPartition
 
 Table = tuple[tuple[str, ...], list[Sequence[object]]]
+READS_MAX = 64
+"""Partitions of a group whose oldest record is looked at."""
 
 
 def describe(
@@ -79,7 +88,7 @@ def describe(
         if number:
             typer.echo()
         if remark:
-            typer.echo(remark, err=True)
+            say(remark)
         if table[1]:
             print_table(*table)
 
@@ -105,6 +114,7 @@ def _share(
         for row, one in zip(rows, offsets, strict=True):
             row.insert(3, one.leader_epoch)
     remark = "" if rows else f"Share group '{group_id}' has no offset information."
+    remark = remark or _oldest(admin, group_id, offsets)
     return (tuple(headers), list(rows)), remark
 
 
@@ -152,7 +162,20 @@ def _consumer(
     return (headers, rows), remark
 
 
-def _members_table(group: "ShareGroup | ConsumerGroup", verbose: bool) -> Table:
+def _oldest(admin: "Admin", group_id: str, offsets: "Sequence[ShareGroupOffset]") -> str:
+    """How long the oldest record has waited: the figure that tells whether work is done in time."""
+    from headrace.client.admin.health import duration
+
+    left = [one for one in offsets if one.lag and one.start_offset is not None][:READS_MAX]
+    times = [admin.record_time(one.topic, one.partition, one.start_offset or 0) for one in left]
+    known = [came for came in times if came is not None]
+    if not known:
+        return ""
+    age_s = max(0.0, time.time() - min(known) / 1000)
+    return f"The oldest record that group '{group_id}' has not settled has waited {duration(age_s)}."
+
+
+def _members_table(group: "ShareGroupDescription | ConsumerGroupDescription", verbose: bool) -> Table:
     last = ("MEMBER-EPOCH", "ASSIGNMENT") if verbose else ("ASSIGNMENT",)
     headers = ("GROUP", "CONSUMER-ID", "HOST", "CLIENT-ID", "#PARTITIONS", *last)
     return headers, [_member_row(group.group_id, member, verbose) for member in group.members]
@@ -178,7 +201,9 @@ def assignment_text(places: "Sequence[TopicPartition]") -> str:
     return ";".join(f"{topic}:{','.join(partitions)}" for topic, partitions in topics.items()) or UNKNOWN
 
 
-def _state_table(group: "ShareGroup | ConsumerGroup", verbose: bool, strategy: str) -> Table:
+def _state_table(
+    group: "ShareGroupDescription | ConsumerGroupDescription", verbose: bool, strategy: str
+) -> Table:
     node = group.coordinator
     headers = (
         "GROUP",
@@ -199,5 +224,5 @@ def _state_table(group: "ShareGroup | ConsumerGroup", verbose: bool, strategy: s
     return headers, [row]
 
 
-def _no_members(kind: str, group: "ShareGroup | ConsumerGroup") -> str:
+def _no_members(kind: str, group: "ShareGroupDescription | ConsumerGroupDescription") -> str:
     return "" if group.members else f"{kind} group '{group.group_id}' has no active members."

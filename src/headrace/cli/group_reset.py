@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.failures import Refused, say
+from headrace.cli.group_reset_plans import export as print_plan
+from headrace.cli.group_reset_plans import offsets_of_group, read_plan
 from headrace.cli.options import (
     CommandConfig,
     GroupName,
@@ -21,12 +23,11 @@ from headrace.cli.options import (
 )
 from headrace.cli.plain_clients import for_admin
 from headrace.cli.render import print_json, print_table
+from headrace.wire.ids import TopicAndPartition
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
     from headrace.client.admin.share_offsets import To
-
-Place = tuple[str, int]
 
 
 def reset(
@@ -56,6 +57,23 @@ def reset(
     to_offset: Annotated[
         int | None, typer.Option("--to-offset", metavar="N", min=0, help="To this offset. Requires --topic.")
     ] = None,
+    from_file: Annotated[
+        str | None,
+        typer.Option(
+            "--from-file",
+            metavar="FILE",
+            help="To the offsets in a CSV file with the columns topic, partition and offset; - is the standard input.",
+        ),
+    ] = None,
+    from_group: Annotated[
+        str | None,
+        typer.Option(
+            "--from-group",
+            metavar="GROUP",
+            help="To the offsets of another group, for example of a consumer group that a share group replaces.",
+        ),
+    ] = None,
+    export: Annotated[bool, typer.Option("--export", help="Print the plan as CSV, for --from-file.")] = False,
     execute: Annotated[
         bool, typer.Option("--execute/--dry-run", help="Make the changes, or only show them.")
     ] = False,
@@ -73,19 +91,27 @@ def reset(
     headrace group reset mailers --to-earliest
     headrace group reset mailers --topic emails:0 --to-offset 42 --execute
     headrace group reset mailers --to-datetime 2026-11-15T12:30:00+01:00 --execute
+    headrace group reset mailers --from-group old-mailers --execute
     """
-    chosen = sum((to_earliest, to_latest, to_datetime is not None, to_offset is not None))
-    if chosen != 1:
-        raise typer.BadParameter("choose one of --to-earliest, --to-latest, --to-datetime and --to-offset")
+    targets = (to_datetime, to_offset, from_file, from_group)
+    if to_earliest + to_latest + sum(target is not None for target in targets) != 1:
+        raise typer.BadParameter(
+            "choose one of --to-earliest, --to-latest, --to-datetime, --to-offset, --from-file and --from-group"
+        )
+    if from_file is not None and topics:
+        raise typer.BadParameter("--from-file names the topics; leave out --topic")
     if to_offset is not None and not topics:
         raise typer.BadParameter("--to-offset needs --topic TOPIC[:PARTITIONS]")
-    moment = None if to_datetime is None else parse_datetime(to_datetime)
+    moment = None if to_datetime is None else parse_datetime(to_datetime, "--to-datetime")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
+    kept = None if from_file is None else read_plan(from_file, group)
     given = client_settings(server, settings, command_config)
     with open_admin(for_admin(given)) as admin:
         for name in {place if isinstance(place, str) else place[0] for place in wanted or ()}:
             find_topic(admin, name)
-        to = _target(admin, wanted, earliest=to_earliest, moment=moment, offset=to_offset)
+        if from_group is not None:
+            kept = _only(wanted, offsets_of_group(admin, from_group), from_group)
+        to = kept or _target(admin, wanted, earliest=to_earliest, moment=moment, offset=to_offset)
         if _is_consumer_group(admin, group):
             from headrace.cli import group_reset_plain
 
@@ -94,13 +120,15 @@ def reset(
                 after = {place: change.after for place, change in changes.items()}
                 admin.alter_consumer_group_offsets(group, after)
         else:
-            if wanted is None:
+            if wanted is None and kept is None:
                 find_group(admin, group)  # a group that is not there yet has no topics of its own
             changes = admin.alter_share_group_offsets(
                 group, to=to, topics=None if isinstance(to, Mapping) else wanted, dry_run=not execute
             )
     if json:
         print_json(list(changes.values()))
+    elif export:
+        print_plan(changes.values())
     elif not changes:
         say(f"Group '{group}' has no topics to reset; name some with --topic.")
     else:
@@ -110,7 +138,19 @@ def reset(
         say("A dry run: nothing was changed. Say --execute to do it.")
 
 
-def parse_topic(text: str) -> list[str | Place]:
+def _only(
+    wanted: "list[str | TopicAndPartition] | None", offsets: dict[TopicAndPartition, int], source: str
+) -> dict[TopicAndPartition, int]:
+    """The offsets of the topics and partitions that were named; all, if none was."""
+    if wanted is None:
+        return offsets
+    found = {key: offset for key, offset in offsets.items() if key in wanted or key[0] in wanted}
+    if not found:
+        raise Refused(f"group {source!r} has no offsets in the topics that --topic names.")
+    return found
+
+
+def parse_topic(text: str) -> list[str | TopicAndPartition]:
     """`emails` or `emails:0,1`."""
     topic, colon, numbers = text.rpartition(":")
     if not colon:
@@ -118,17 +158,17 @@ def parse_topic(text: str) -> list[str | Place]:
     try:
         return [(topic, int(number)) for number in numbers.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"{text!r} is no TOPIC or TOPIC:0,1", param_hint="--topic") from None
+        raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1", param_hint="--topic") from None
 
 
-def parse_datetime(text: str) -> datetime:
+def parse_datetime(text: str, option: str) -> datetime:
     """ISO 8601; without a zone it is UTC, as for Apache's tools."""
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is no time; write 2026-11-15T12:30:00 (UTC) or 2026-11-15T12:30:00+01:00",
-            param_hint="--to-datetime",
+            f"{text!r} is not a time; write 2026-11-15T12:30:00 (UTC) or 2026-11-15T12:30:00+01:00",
+            param_hint=option,
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
@@ -143,7 +183,7 @@ def _is_consumer_group(admin: "Admin", group: str) -> bool:
 
 def _target(
     admin: "Admin",
-    wanted: list[str | Place] | None,
+    wanted: list[str | TopicAndPartition] | None,
     *,
     earliest: bool,
     moment: datetime | None,
@@ -155,7 +195,7 @@ def _target(
         return moment
     if offset is None:
         return EARLIEST if earliest else LATEST
-    places: dict[Place, int] = {}
+    places: dict[TopicAndPartition, int] = {}
     for one in wanted or ():
         if isinstance(one, str):
             places |= {(one, each.partition): offset for each in find_topic(admin, one).partitions}

@@ -5,7 +5,9 @@ from datetime import datetime
 from typing import TYPE_CHECKING
 
 from headrace.cli.failures import Refused
-from headrace.client.admin.results import OffsetChange, OffsetSpec, Place
+from headrace.client.admin.results import OffsetChange
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.ids import TopicAndPartition
 
 if TYPE_CHECKING:
     from headrace.client.admin import Admin
@@ -13,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def plan(
-    admin: "Admin", group_id: str, to: "To", wanted: Sequence[str | Place] | None
-) -> dict[Place, OffsetChange]:
+    admin: "Admin", group_id: str, to: "To", wanted: Sequence[str | TopicAndPartition] | None
+) -> dict[TopicAndPartition, OffsetChange]:
     """What would become of the group's offsets, in the topics named or in all where it has any."""
     group = admin.describe_consumer_group(group_id)
     if group.members:
@@ -27,7 +29,7 @@ def plan(
     starts = admin.list_offsets(dict.fromkeys(places, OffsetSpec.EARLIEST))
     ends = admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     times = admin.list_offsets(dict.fromkeys(places, to)) if isinstance(to, datetime) else {}
-    changes: dict[Place, OffsetChange] = {}
+    changes: dict[TopicAndPartition, OffsetChange] = {}
     for place in places:
         start, end = starts[place].offset or 0, ends[place].offset or 0
         if isinstance(to, Mapping):
@@ -46,8 +48,11 @@ def plan(
 
 
 def _places(
-    admin: "Admin", before: Mapping[Place, int | None], to: "To", wanted: Sequence[str | Place] | None
-) -> list[Place]:
+    admin: "Admin",
+    before: Mapping[TopicAndPartition, int | None],
+    to: "To",
+    wanted: Sequence[str | TopicAndPartition] | None,
+) -> list[TopicAndPartition]:
     if isinstance(to, Mapping):
         return sorted(to)
     if wanted is None:

@@ -53,8 +53,9 @@ def repair(
 ) -> None:
     """Remove damaged bytes from a data directory and list what is lost.
 
-    Everything that is changed or removed is kept in DIR/quarantine. The next start checks all logs and
-    rebuilds indexes and snapshots. The broker must be stopped.
+    Everything that is changed or removed is kept in DIR/quarantine. The next
+    start checks all logs and rebuilds indexes and snapshots. The broker must
+    be stopped.
 
     \b
     headrace log repair ./headrace-data

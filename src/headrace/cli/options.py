@@ -5,13 +5,13 @@
 --command-config FILE     a properties file of client settings, as Apache's tools take it
 """
 
-import difflib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.base.names import nearest
 from headrace.cli.failures import Refused
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def pairs(given: Iterable[str] | None, option: str) -> list[tuple[str, str]]:
     for one in given or ():
         key, equals, value = one.partition("=")
         if not equals or not key.strip():
-            raise typer.BadParameter(f"{one!r} is no KEY=VALUE", param_hint=option)
+            raise typer.BadParameter(f"{one!r} is not KEY=VALUE", param_hint=option)
         found.append((key.strip(), value))
     return found
 
@@ -167,7 +167,7 @@ def find_group(admin: "Admin", group_id: str) -> "GroupListing":
 
 
 def find_share_group(admin: "Admin", group_id: str) -> "GroupListing":
-    from headrace.client.admin.results import GroupType
+    from headrace.wire.enums import GroupType
 
     found = find_group(admin, group_id)
     if found.type is not GroupType.SHARE:
@@ -179,8 +179,8 @@ def find_share_group(admin: "Admin", group_id: str) -> "GroupListing":
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:
-    near = difflib.get_close_matches(name, list(names), n=1)
-    return f"; did you mean {near[0]!r}?" if near else "."
+    near = nearest(name, names)
+    return f"; did you mean {near!r}?" if near else "."
 
 
 def _complete(ctx: typer.Context, incomplete: str, names: Callable[["Admin"], list[str]]) -> list[str]:

@@ -77,7 +77,12 @@ def produce(
     ] = None,
     compression: Annotated[
         CompressionChoice | None,
-        typer.Option("--compression", "-z", help="The compression of record batches."),
+        typer.Option(
+            "--compression",
+            "-z",
+            metavar="CODEC",
+            help="The compression of record batches: none, gzip, snappy, lz4 or zstd.",
+        ),
     ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="Send each file as one record instead of one record per line.")
@@ -120,7 +125,7 @@ def produce(
 
     if rate is not None and rate <= 0:
         raise typer.BadParameter(
-            f"{rate:g} records a second is no rate; give more than 0", param_hint="--rate"
+            f"{rate:g} records per second is not a rate; it must be more than 0", param_hint="--rate"
         )
     if key_separator == "":
         raise typer.BadParameter("nothing cannot stand between key and value", param_hint="--key-separator")
@@ -145,7 +150,7 @@ def produce(
     if perf:
         number = number or PERF_COUNT
     elif not files and sys.stdin.isatty():
-        say(f"Type records for {topic}, one a line; Ctrl+D ends.")
+        say(f"Type records for {topic}, one per line; Ctrl+D ends.")
     total = number if perf else sum(file.stat().st_size for file in files or ()) or None
     with progress(f"to {topic}", total, in_bytes=not perf) as advance:
         source: AsyncIterator[Input]

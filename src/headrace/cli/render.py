@@ -14,6 +14,8 @@ from typing import Any
 
 import typer
 
+from headrace.base.text import printable, printable_json
+
 UNKNOWN = "-"
 GAP = "  "
 BAR_STEPS = 500
@@ -28,7 +30,7 @@ def print_table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 
 def print_json(value: object) -> None:
-    typer.echo(json.dumps(plain(value), indent=2, ensure_ascii=False))
+    typer.echo(printable_json(json.dumps(plain(value), indent=2, ensure_ascii=False)))
 
 
 def styled(text: str, **style: Any) -> str:
@@ -63,10 +65,22 @@ def count(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def size_text(size: int | None) -> str | None:
+    """Bytes for people: 512 B, 1.5 KB, 3.2 GB (powers of 1,024)."""
+    if size is None or size < 1024:
+        return None if size is None else f"{size} B"
+    value = float(size)
+    for unit in ("KB", "MB", "GB"):
+        value /= 1024
+        if value < 1024:
+            return f"{value:.1f} {unit}"
+    return f"{value / 1024:.1f} TB"
+
+
 def _text(cell: object) -> str:
     if cell is None or cell == "":
         return UNKNOWN
-    return cell.value if isinstance(cell, Enum) and isinstance(cell.value, str) else str(cell)
+    return printable(cell.value if isinstance(cell, Enum) and isinstance(cell.value, str) else str(cell))
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:

@@ -20,9 +20,10 @@ from headrace.cli.options import (
     open_admin,
 )
 from headrace.cli.render import count, plain, print_json
+from headrace.wire.ids import TopicAndPartition
 
 if TYPE_CHECKING:
-    from headrace.client.admin.results import Place, ShareStateRecord
+    from headrace.client.admin.results import ShareStateRecord
     from headrace.share.view import SharePartitionState
 
 WIDTH_MAX = 100
@@ -63,6 +64,14 @@ def state(
             show_default=False,
         ),
     ] = None,
+    at: Annotated[
+        str | None,
+        typer.Option(
+            "--at",
+            metavar="TIME",
+            help="As it was written at this time, such as 2026-11-15T12:30:00 (UTC).",
+        ),
+    ] = None,
     runs: Annotated[
         int,
         typer.Option("--runs", min=1, help="The maximum number of offset ranges to list for each partition."),
@@ -82,11 +91,15 @@ def state(
     headrace state mailers --topic emails:0 --runs 100
     headrace state mailers --http localhost:8080
     headrace state mailers --raw
+    headrace state mailers --at 2026-11-15T12:30:00
     """
-    from headrace.cli.group_reset import parse_topic
+    from headrace.cli.group_reset import parse_datetime, parse_topic
 
     if raw and http:
         raise typer.BadParameter("--raw is what is written down; leave out --http")
+    if at and (raw or http):
+        raise typer.BadParameter("--at is for what is written down; leave out --raw and --http")
+    moment = None if at is None else parse_datetime(at, "--at")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
     with open_admin(client_settings(server, settings, command_config)) as admin:
         listing = find_share_group(admin, group)
@@ -98,13 +111,23 @@ def state(
         if http:
             states, lags = _live(http, group, token, wanted)
         else:
-            states = admin.share_state(group, wanted)
-            lags = {place: one.lag for place, one in admin.share_group_offsets(group, wanted).items()}
+            states = admin.share_state(group, wanted, at=moment)
+            lags = {}
+            if moment is None:
+                lags = {place: one.lag for place, one in admin.share_group_offsets(group, wanted).items()}
         members = len(admin.describe_share_group(group).members)
     if json:
         print_json([{**plain(one), "lag": lags.get(place)} for place, one in states.items()])
         return
-    typer.echo(f"Share group {group}: {listing.state}, {count(members, 'member')}")
+    if moment is None:
+        typer.echo(f"Share group {group}: {listing.state}, {count(members, 'member')}")
+    else:
+        typer.echo(f"Share group {group} at {moment.isoformat()}")
+        if not states:
+            say(
+                "Nothing that is still kept was written by then: `__share_group_state` does not reach so far back."
+            )
+            return
     if not states:
         say(f"Share group '{group}' has nothing written down yet: nothing was acknowledged.")
         return
@@ -112,8 +135,8 @@ def state(
 
 
 def _live(
-    http: str, group: str, token: str | None, wanted: "list[str | Place] | None"
-) -> "tuple[dict[Place, SharePartitionState], dict[Place, int | None]]":
+    http: str, group: str, token: str | None, wanted: "list[str | TopicAndPartition] | None"
+) -> "tuple[dict[TopicAndPartition, SharePartitionState], dict[TopicAndPartition, int | None]]":
     from headrace.cli.state_live import live_state
 
     states, lags = live_state(http, group, token)
@@ -122,7 +145,9 @@ def _live(
     return states, lags
 
 
-def _draw(states: "list[SharePartitionState]", lags: "dict[Place, int | None]", runs: int) -> None:
+def _draw(
+    states: "list[SharePartitionState]", lags: "dict[TopicAndPartition, int | None]", runs: int
+) -> None:
     from headrace.cli.state_drawing import draw, legend
 
     width = min(WIDTH_MAX, shutil.get_terminal_size().columns - 2)

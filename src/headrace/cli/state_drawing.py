@@ -16,7 +16,7 @@ from enum import Enum
 
 from headrace.cli.render import count, styled
 from headrace.share.states import RecordState
-from headrace.share.view import SharePartitionState
+from headrace.share.view import SharePartitionState, StateRun, WindowPiece
 
 RUNS_MAX = 20
 
@@ -43,41 +43,16 @@ class Kind(Enum):
 NOTICE = {kind: rank for rank, kind in enumerate(Kind)}
 
 
-@dataclass(frozen=True, slots=True)
-class DrawnRange:
-    """A run of the window, or a hole in it."""
-
-    first: int
-    last: int
-    kind: Kind
-    delivery_count: int | None = None
-    holder: str | None = None
-    lock_ms_left: int | None = None
-
-
-def pieces_of(state: SharePartitionState) -> list[DrawnRange]:
+def pieces_of(state: SharePartitionState) -> list[WindowPiece]:
     """The window without holes, in order. Where nothing live is known it ends with what is open behind it."""
-    if state.start_offset is None:
-        return []
-    pieces: list[DrawnRange] = []
-    due = state.start_offset
-    for run in state.runs:
-        if run.last < due:
-            continue
-        if run.first > due:
-            pieces.append(DrawnRange(due, run.first - 1, Kind.OPEN))
-        kind = Kind[run.state.name]
-        pieces.append(
-            DrawnRange(max(run.first, due), run.last, kind, run.delivery_count, run.holder, run.lock_ms_left)
-        )
-        due = run.last + 1
-    end = state.next_offset if state.is_live else state.log_end_offset
-    if end is not None and end > due:
-        pieces.append(DrawnRange(due, end - 1, Kind.OPEN))
-    return pieces
+    return list(state.pieces(state.next_offset if state.is_live else state.log_end_offset))
 
 
-def strip(pieces: Sequence[DrawnRange], width: int) -> str:
+def kind_of(piece: WindowPiece) -> Kind:
+    return Kind.OPEN if piece.run is None else Kind[piece.run.state.name]
+
+
+def strip(pieces: Sequence[WindowPiece], width: int) -> str:
     """At most `width` signs; each stands for as many offsets as it takes."""
     if not pieces:
         return ""
@@ -85,12 +60,13 @@ def strip(pieces: Sequence[DrawnRange], width: int) -> str:
     cells = min(width, total)
     shown: list[Kind | None] = [None] * cells
     for piece in pieces:
+        kind = kind_of(piece)
         first = (piece.first - start) * cells // total
         last = (piece.last - start) * cells // total
         for cell in range(first, last + 1):
             before = shown[cell]
-            if before is None or NOTICE[piece.kind] < NOTICE[before]:
-                shown[cell] = piece.kind
+            if before is None or NOTICE[kind] < NOTICE[before]:
+                shown[cell] = kind
     return "".join(styled(kind.value.sign, fg=kind.value.color) for kind in shown if kind)
 
 
@@ -106,7 +82,7 @@ def draw(
     if not pieces:
         return
     # What is written down ends with the last record somebody has answered for; what comes behind may be millions.
-    has_more = not state.is_live and pieces[-1].kind is Kind.OPEN
+    has_more = not state.is_live and pieces[-1].run is None
     window = pieces[:-1] if has_more else pieces
     if window:
         yield f"  {strip(window, width - 1)}{'…' if has_more else ''}"
@@ -114,20 +90,21 @@ def draw(
     counts = [count(piece.last - piece.first + 1, "record") for piece in pieces]
     widths = max(map(len, spans[:runs_max])), max(map(len, counts[:runs_max]))
     for piece, span, records in list(zip(pieces, spans, counts, strict=True))[:runs_max]:
-        label = styled(f"{piece.kind.name.lower():<12}", fg=piece.kind.value.color)
-        yield f"  {span:<{widths[0]}}  {label}  {records:<{widths[1]}}  {_details(piece)}".rstrip()
+        kind = kind_of(piece)
+        label = styled(f"{kind.name.lower():<12}", fg=kind.value.color)
+        yield f"  {span:<{widths[0]}}  {label}  {records:<{widths[1]}}  {_details(piece.run)}".rstrip()
     if len(pieces) > runs_max:
         yield f"  ... and {count(len(pieces) - runs_max, 'more run')} (--runs {len(pieces)} shows them all)"
 
 
 def legend(states: Sequence[SharePartitionState]) -> str:
-    used = {piece.kind for state in states for piece in pieces_of(state)}
+    used = {kind_of(piece) for state in states for piece in pieces_of(state)}
     return "\n".join(
         f"{styled(kind.value.sign, fg=kind.value.color)} {kind.value.text}" for kind in Kind if kind in used
     )
 
 
-def _headline(state: SharePartitionState, pieces: Sequence[DrawnRange], lag: int | None) -> str:
+def _headline(state: SharePartitionState, pieces: Sequence[WindowPiece], lag: int | None) -> str:
     parts = [f"starts at {state.start_offset}"]
     if state.is_live:
         limit = "" if state.window_max is None else f" of at most {state.window_max:,}"
@@ -145,15 +122,17 @@ def _span(first: int, end: int) -> str:
     return str(first) if end == first + 1 else f"{first}-{end - 1}"
 
 
-def _details(piece: DrawnRange) -> str:
+def _details(run: StateRun | None) -> str:
+    if run is None:
+        return ""
     parts = []
-    if piece.delivery_count:
-        times = "once" if piece.delivery_count == 1 else f"{piece.delivery_count} times"
+    if run.delivery_count:
+        times = "once" if run.delivery_count == 1 else f"{run.delivery_count} times"
         parts.append(f"delivered {times}")
-    if piece.holder:
-        parts.append(f"by {piece.holder}")
-    if piece.lock_ms_left is not None:
-        parts.append(f"lock ends in {piece.lock_ms_left / 1000:.1f} s")
+    if run.holder:
+        parts.append(f"by {run.holder}")
+    if run.lock_ms_left is not None:
+        parts.append(f"lock ends in {run.lock_ms_left / 1000:.1f} s")
     return ", ".join(parts)
 
 

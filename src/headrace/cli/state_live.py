@@ -4,26 +4,22 @@ import json
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections.abc import Mapping
 from typing import Any
 
 from headrace.cli.failures import Refused
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun
+from headrace.wire.ids import TopicAndPartition
 
 WAIT_S_MAX = 10.0
-Place = tuple[str, int]
 
 
 def live_state(
     address: str, group_id: str, token: str | None
-) -> tuple[dict[Place, SharePartitionState], dict[Place, int | None]]:
+) -> tuple[dict[TopicAndPartition, SharePartitionState], dict[TopicAndPartition, int | None]]:
     """Windows and lags. Refused where no broker of ours answers."""
-    base = address if "://" in address else f"http://{address}"
-    query = urllib.parse.urlencode({"group": group_id})
-    request = urllib.request.Request(f"{base.rstrip('/')}/api/v1/group?{query}")
-    if token:
-        request.add_header("Authorization", f"Bearer {token}")
-    page = _ask(request, address)
+    page = ask_dashboard(address, "/group", {"group": group_id}, token)
     if not page.get("is_live"):
         raise Refused(
             f"the dashboard at {address} does not run inside a broker, so it knows no locks; leave out --http."
@@ -31,6 +27,18 @@ def live_state(
     windows = page["windows"]
     states = {(one["topic"], one["partition"]): _state(group_id, one) for one in windows}
     return states, {(one["topic"], one["partition"]): one["lag"] for one in windows}
+
+
+def ask_dashboard(
+    address: str, path: str, parameters: Mapping[str, object], token: str | None
+) -> dict[str, Any]:
+    """What its JSON API answers to a GET. Refused where no dashboard answers, or where it refuses."""
+    base = address if "://" in address else f"http://{address}"
+    query = urllib.parse.urlencode(parameters)
+    request = urllib.request.Request(f"{base.rstrip('/')}/api/v1{path}?{query}")
+    if token:
+        request.add_header("Authorization", f"Bearer {token}")
+    return _ask(request, address)
 
 
 def _ask(request: urllib.request.Request, address: str) -> dict[str, Any]:

@@ -3,11 +3,12 @@
 import contextlib
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.base.text import printable
 from headrace.cli.failures import Refused
 from headrace.cli.options import (
     CommandConfig,
@@ -18,17 +19,26 @@ from headrace.cli.options import (
     require_listener,
 )
 from headrace.cli.render import UNKNOWN, count, print_json, print_table
+from headrace.cli.top_view import KEYS, TopView, split_keys
 
 if TYPE_CHECKING:
+    import asyncio
+
     from rich.console import RenderableType
+    from rich.table import Table
+    from rich.text import Text
 
     from headrace.web.model import GroupRow, Overview, TopicRow
     from headrace.web.sampler import Sampler
 
 BARS = "▁▂▃▄▅▆▇█"
 TREND_LENGTH = 24
-GROUPS_SHOWN, TOPICS_SHOWN = 20, 15
-GROUP_HEADERS = ("GROUP", "TYPE", "STATE", "#MEMBERS", "LAG", "DONE/S")
+PAGE = 10
+WIDE = 120
+"""A terminal with so many columns shows all of a table's."""
+WIDE_ONLY = ("TYPE", "STATE")
+GROUP_HEADERS = ("GROUP", "TYPE", "STATE", "#MEMBERS", "LAG", "OLDEST", "DONE/S")
+STYLES = {"critical": "red", "warning": "yellow"}
 TOPIC_HEADERS = ("TOPIC", "PARTITIONS", "RECORDS", "IN/S")
 Lags = dict[str, "deque[int]"]
 
@@ -43,10 +53,16 @@ def top(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Watch the lag and the rates of groups and topics. Ctrl+C stops it.
+    """Watch groups and topics, the groups in trouble first. q stops it.
 
-    DONE/S is the number of records per second that a group completes, IN/S
-    the number of records per second that are written to a topic.
+    OLDEST is the age of the oldest record that a group has not settled,
+    DONE/S the number of records per second that it completes, and IN/S the
+    number of records per second that are written to a topic.
+
+    \b
+    s        sort by trouble, lag, oldest, rate or name
+    /        show groups whose name contains a text; Esc shows all
+    j k      scroll, as do the arrows, PgUp and PgDn
 
     \b
     headrace top
@@ -79,7 +95,10 @@ async def _once(given: Mapping[str, str], interval: float, json: bool) -> None:
         return
     typer.echo(_headline(overview))
     typer.echo()
-    print_table(GROUP_HEADERS, [_group_row(group) for group in overview.groups])
+    print_table(
+        (*GROUP_HEADERS, "WHAT IS WRONG"),
+        [(*_group_row(group), "; ".join(group.reasons)) for group in overview.groups],
+    )
     typer.echo()
     print_table(TOPIC_HEADERS, [_topic_row(topic) for topic in overview.topics if not topic.is_internal])
 
@@ -90,14 +109,59 @@ async def _watch(given: Mapping[str, str], interval: float) -> None:
     from rich.live import Live
 
     lags: Lags = {}
+    view, pressed = TopView(), asyncio.Event()
     async with _sampling(given, interval) as sampler:
-        with Live(screen=True, auto_refresh=False) as live:
-            while True:
-                await sampler.sample()
-                for group in sampler.overview.groups:
-                    lags.setdefault(group.group_id, deque(maxlen=TREND_LENGTH)).append(group.lag or 0)
-                live.update(frame(sampler.overview, lags), refresh=True)
-                await asyncio.sleep(interval)
+        with Live(screen=True, auto_refresh=False) as live, _keyboard(view, pressed):
+            looking = asyncio.create_task(_look(sampler, lags, pressed, interval))
+            try:
+                while not view.is_done:
+                    pressed.clear()
+                    width, height = live.console.size
+                    shown = frame(sampler.overview, lags, view, height=height, width=width)
+                    live.update(shown, refresh=True)
+                    await pressed.wait()
+            finally:
+                looking.cancel()
+                await asyncio.gather(looking, return_exceptions=True)
+
+
+async def _look(sampler: "Sampler", lags: Lags, news: "asyncio.Event", interval: float) -> None:
+    import asyncio
+
+    while True:
+        await sampler.sample()
+        for group in sampler.overview.groups:
+            lags.setdefault(group.group_id, deque(maxlen=TREND_LENGTH)).append(group.lag or 0)
+        news.set()
+        await asyncio.sleep(interval)
+
+
+@contextlib.contextmanager
+def _keyboard(view: TopView, pressed: "asyncio.Event") -> Iterator[None]:
+    """Keys go to the view as they are pressed, where there is a keyboard."""
+    import asyncio
+    import os
+
+    if not sys.stdin.isatty():
+        yield
+        return
+    import termios
+    import tty
+
+    def read() -> None:
+        for key in split_keys(os.read(fd, 1024).decode(errors="replace")):
+            view.press(key, page=PAGE)
+        pressed.set()
+
+    fd, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(fd)
+    try:
+        tty.setcbreak(fd, termios.TCSANOW)
+        loop.add_reader(fd, read)
+        yield
+    finally:
+        loop.remove_reader(fd)
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
 
 
 @contextlib.asynccontextmanager
@@ -113,24 +177,76 @@ async def _sampling(given: Mapping[str, str], interval: float) -> AsyncIterator[
         yield Sampler(source, History(), WebOptions(sample_s=interval))
 
 
-def frame(overview: "Overview", lags: Lags) -> "RenderableType":
+def frame(
+    overview: "Overview", lags: Lags, view: TopView | None = None, *, height: int = 50, width: int = 120
+) -> "RenderableType":
+    """Fits into the terminal: two thirds of its height for groups, the rest for topics."""
     from rich.console import Group
+    from rich.text import Text
+
+    view = view or TopView()
+    rows = max(3, height - 8)
+    shown, total = view.page(overview.groups, max(2, rows * 2 // 3))
+    groups = _group_table(shown, lags, width)
+    topics = [one for one in overview.topics if not one.is_internal][: max(1, rows - len(shown))]
+    lines: list[RenderableType] = [
+        Text(_headline(overview), style="bold"),
+        Text(_position(view, len(shown), total), style="dim"),
+        groups,
+        "",
+        _topic_table(topics, width),
+    ]
+    if overview.error is not None:
+        lines.insert(1, Text(printable(overview.error), style="red"))
+    elif overview.sampled_at is None:
+        return Text("Reading the groups and topics of the cluster. q stops.")
+    if not overview.groups:
+        lines[lines.index(groups)] = Text("No groups yet: `headrace consume TOPIC --group NAME` makes one.")
+    return Group(*lines)
+
+
+def _group_table(groups: "Iterable[GroupRow]", lags: Lags, width: int) -> "Table":
+    """Figures are never cut, long names and reasons are. A narrow terminal shows fewer columns."""
     from rich.table import Table
     from rich.text import Text
 
-    groups = Table(*GROUP_HEADERS, "LAG BEFORE", box=None, header_style="bold", pad_edge=False)
-    for group in overview.groups[:GROUPS_SHOWN]:
-        style = "yellow" if group.lag else ""
-        groups.add_row(*map(_shown, _group_row(group)), sparkline(lags.get(group.group_id, ())), style=style)
-    topics = Table(*TOPIC_HEADERS, box=None, header_style="bold", pad_edge=False)
-    for topic in [one for one in overview.topics if not one.is_internal][:TOPICS_SHOWN]:
-        topics.add_row(*map(_shown, _topic_row(topic)))
-    lines: list[RenderableType] = [Text(_headline(overview), style="bold"), "", groups, "", topics]
-    if overview.error is not None:
-        lines[1] = Text(overview.error, style="red")
-    if not overview.groups:
-        lines[2] = Text("No groups yet: `headrace consume TOPIC --group NAME` makes one.")
-    return Group(*lines)
+    table = Table(box=None, header_style="bold", pad_edge=False, expand=True)
+    is_wide = width >= WIDE
+    headers = [name for name in GROUP_HEADERS if is_wide or name not in WIDE_ONLY]
+    for name in headers:
+        widest = max(12, width // 4) if name == "GROUP" else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=widest)
+    if is_wide:
+        table.add_column("LAG BEFORE", no_wrap=True)
+    table.add_column("WHAT IS WRONG", no_wrap=True, overflow="ellipsis", ratio=1)
+    for group in groups:
+        row = dict(zip(GROUP_HEADERS, _group_row(group), strict=True))
+        cells = [_shown(row[name]) for name in headers]
+        if is_wide:
+            cells.append(Text(sparkline(lags.get(group.group_id, ()))))
+        reasons = Text(printable("; ".join(group.reasons)))
+        table.add_row(*cells, reasons, style=STYLES.get(group.level, ""))
+    return table
+
+
+def _topic_table(topics: "Iterable[TopicRow]", width: int) -> "Table":
+    from rich.table import Table
+
+    table = Table(box=None, header_style="bold", pad_edge=False)
+    for name in TOPIC_HEADERS:
+        widest = max(12, width // 2) if name == "TOPIC" else None
+        table.add_column(name, no_wrap=True, overflow="ellipsis", max_width=widest)
+    for topic in topics:
+        table.add_row(*map(_shown, _topic_row(topic)))
+    return table
+
+
+def _position(view: TopView, shown: int, total: int) -> str:
+    if view.is_typing:
+        return f"filter: {view.filter}_"
+    filtered = f", filter {view.filter!r}" if view.filter else ""
+    where = f"groups {view.first + 1}-{view.first + shown} of {total}" if shown else "no groups"
+    return f"{where} by {view.order}{filtered}   {KEYS}"
 
 
 def sparkline(values: Iterable[int]) -> str:
@@ -150,12 +266,15 @@ def _headline(overview: "Overview") -> str:
 
 
 def _group_row(group: "GroupRow") -> tuple[object, ...]:
+    from headrace.client.admin.health import duration
+
     return (
         group.group_id,
         group.type.capitalize(),
         group.state,
         group.members,
         group.lag,
+        None if group.oldest_age_s is None else duration(group.oldest_age_s),
         None if group.rate_done is None else f"{group.rate_done:.1f}",
     )
 
@@ -169,5 +288,8 @@ def _topic_row(topic: "TopicRow") -> tuple[object, ...]:
     )
 
 
-def _shown(cell: object) -> str:
-    return UNKNOWN if cell is None else str(cell)
+def _shown(cell: object) -> "Text":
+    """Names are no markup, whatever is in them."""
+    from rich.text import Text
+
+    return Text(UNKNOWN if cell is None else printable(str(cell)))

@@ -1,9 +1,10 @@
 """`headrace topic`: make, list, look at, change and delete topics."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from headrace.cli.confirming import Yes, confirm
 from headrace.cli.failures import Refused
 from headrace.cli.options import (
     CommandConfig,
@@ -17,7 +18,11 @@ from headrace.cli.options import (
     find_topic,
     open_admin,
 )
-from headrace.cli.render import count, print_json, print_table
+from headrace.cli.render import count, plain, print_json, print_table, size_text
+
+if TYPE_CHECKING:
+    from headrace.client.admin import Admin
+    from headrace.client.admin.results import TopicDescription
 
 app = typer.Typer(help="Create, list, describe, alter and delete topics.", no_args_is_help=True)
 Configs = Annotated[
@@ -55,7 +60,7 @@ def create(
 
     \b
     headrace topic create orders --partitions 2
-    headrace topic create audit -p 1 -c retention.ms=86400000 -c cleanup.policy=compact
+    headrace topic create audit -c retention.ms=86400000 -c segment.ms=3600000
     """
     from headrace.client.errors import TopicExistsError
 
@@ -92,19 +97,34 @@ def list_topics(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """List topics.
+    """List topics with their records and their size on disk.
+
+    SIZE counts all replicas. RECORDS is the distance between the oldest and
+    the next offset, so in compacted topics there are fewer.
 
     \b
     headrace topic list
     headrace topic list --internal --json
     """
     with open_admin(client_settings(server, settings, command_config)) as admin:
-        topics = admin.list_topics(internal=internal)
+        topics = _all_topics(admin, internal)
+        sizes = _sizes(admin)
     if json:
-        print_json(topics)
+        print_json([{**plain(one), "records": _records(one), "bytes": sizes.get(one.name)} for one in topics])
     elif topics:
-        rows = [(topic.name, len(topic.partitions), topic.replication_factor) for topic in topics]
-        print_table(("TOPIC", "PARTITIONS", "REPLICATION-FACTOR"), rows)
+        print_table(
+            ("TOPIC", "PARTITIONS", "REPLICATION-FACTOR", "RECORDS", "SIZE"),
+            [
+                (
+                    one.name,
+                    len(one.partitions),
+                    one.replication_factor,
+                    _records(one),
+                    size_text(sizes.get(one.name)),
+                )
+                for one in topics
+            ],
+        )
     else:
         typer.echo("There are no topics yet. `headrace topic create NAME` makes one.", err=True)
 
@@ -209,6 +229,7 @@ def alter(
 @app.command()
 def delete(
     topics: TopicNames,
+    yes: Yes = False,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
@@ -218,12 +239,55 @@ def delete(
 
     \b
     headrace topic delete orders audit
+    headrace topic delete orders --yes        # in scripts
     """
     with open_admin(client_settings(server, settings, command_config)) as admin:
         for name in topics:
             find_topic(admin, name)
+        described = admin.describe_topics(topics, offsets=True)
+        records = sum(_records(topic) or 0 for topic in described.values())
+        names = ", ".join(topics)
+        confirm(f"delete {_noun(topics, 'topic')} {names} with {count(records, 'record')}", yes=yes)
         admin.delete_topics(topics)
     if json:
         print_json({"deleted": topics})
     else:
         typer.echo(f"Deleted {', '.join(topics)}.")
+
+
+def _all_topics(admin: "Admin", internal: bool) -> "list[TopicDescription]":
+    """With offsets. One that is deleted between the two questions is left out."""
+    from headrace.client.admin import SomeFailedError
+    from headrace.client.errors import UnknownTopicOrPartitionError
+
+    names = [topic.name for topic in admin.list_topics(internal=internal)]
+    try:
+        return list(admin.describe_topics(names, offsets=True).values())
+    except (UnknownTopicOrPartitionError, SomeFailedError):
+        return admin.list_topics(internal=internal)
+
+
+def _records(topic: "TopicDescription") -> int | None:
+    """None if an offset is not known."""
+    offsets = [(one.start_offset, one.end_offset) for one in topic.partitions]
+    known = [end - start for start, end in offsets if start is not None and end is not None]
+    return sum(known) if len(known) == len(offsets) else None
+
+
+def _sizes(admin: "Admin") -> dict[str, int]:
+    """Bytes by topic, with all replicas; nothing where the user may not ask for it."""
+    from headrace.client.errors import AuthorizationError
+
+    sizes: dict[str, int] = {}
+    try:
+        disks = admin.disk_usage()
+    except AuthorizationError:
+        return sizes
+    for disk in disks:
+        for (topic, _), size in disk.sizes.items():
+            sizes[topic] = sizes.get(topic, 0) + size
+    return sizes
+
+
+def _noun(names: list[str], noun: str) -> str:
+    return noun if len(names) == 1 else f"{noun}s"

@@ -1,8 +1,7 @@
-"""`headrace worker MODULE:QUEUE`: runs the tasks of a queue until it is told to stop."""
+"""`headrace worker MODULE:QUEUE...`: runs the tasks of queues until it is told to stop."""
 
 import contextlib
 import importlib
-import logging
 import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -10,45 +9,60 @@ from typing import Any
 
 from headrace.broker.addresses import parse_address
 from headrace.cli.failures import Refused
+from headrace.cli.logs import LogFormat, LogLevel, configure
+from headrace.cli.worker_processes import Supervisor, stop_with_parent
 from headrace.client.properties import read_properties
 from headrace.wire.errors import KafkaError
 from headrace.worker.errors import QueueError
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS
 from headrace.worker.queue import Queue
+from headrace.worker.together import run_queues
+
+
+def supervise(
+    places: list[str], options: list[str], *, processes: int, reload: bool, http: str | None
+) -> int:
+    """Runs the command in several processes, which are started anew when they die or files change."""
+    address = parse_address(http) if http is not None else None
+
+    def command(number: int) -> list[str]:
+        own = [] if address is None else ["--http", f"{address[0]}:{address[1] + number}"]
+        return [sys.executable, "-m", "headrace", "worker", *places, *options, *own]
+
+    return Supervisor(command, processes, folder=Path.cwd() if reload else None).run()
 
 
 def run(
-    place: str,
+    places: list[str],
     servers: str | None,
     assignments: list[str],
     config: Path | None,
     *,
     verbose: bool,
     http: str | None = None,
+    log_level: LogLevel = LogLevel.WARNING,
+    log_format: LogFormat = LogFormat.TEXT,
 ) -> int:
-    logging.basicConfig(
-        level=logging.INFO if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
-    )
+    configure(LogLevel.INFO if verbose and log_level is LogLevel.WARNING else log_level, log_format, name="")
     try:
-        queue = find_queue(place)
+        queues = [find_queue(place) for place in dict.fromkeys(places)]
         given: dict[str, Any] = dict(read_properties(config)) if config is not None else {}
-        queue.configure(
-            bootstrap_servers=servers or given.pop("bootstrap.servers", None),
-            settings={**given, **_parse(assignments)},
-        )
-        with _metrics(queue, http):
-            queue.run(on_started=lambda: _say(_describe(queue)))
+        bootstrap_servers = servers or given.pop("bootstrap.servers", None)
+        for queue in queues:
+            queue.configure(bootstrap_servers=bootstrap_servers, settings={**given, **_parse(assignments)})
+        stop_with_parent([queue.stop for queue in queues])
+        with _metrics(queues, http):
+            run_queues(queues, on_started=lambda: _say(_describe(queues)))
     except (QueueError, KafkaError, TimeoutError, ValueError, Refused) as error:
         print(f"headrace worker: {error}", file=sys.stderr)
         return 1
-    _say(_summary(queue))
+    _say(_summary(queues))
     return 0
 
 
 @contextlib.contextmanager
-def _metrics(queue: Queue, http: str | None) -> Iterator[None]:
-    """The queue's numbers at http://HOST:PORT/metrics while it runs."""
+def _metrics(queues: list[Queue], http: str | None) -> Iterator[None]:
+    """The queues' numbers at http://HOST:PORT/metrics while it runs."""
     if http is None:
         yield
         return
@@ -61,10 +75,19 @@ def _metrics(queue: Queue, http: str | None) -> Iterator[None]:
     host, port = parse_address(http)
 
     def collect() -> Iterable[Any]:
-        return worker_families(queue.metrics(), RUN_SECONDS_BOUNDS, group=queue.group_id)
+        families: dict[str, Any] = {}
+        for queue in queues:
+            for family in worker_families(queue.metrics(), RUN_SECONDS_BOUNDS, group=queue.group_id):
+                known = families.setdefault(family.name, family)
+                if known is not family:
+                    known.samples.extend(family.samples)
+        return families.values()
+
+    def status() -> Any:
+        return queues[0].status() if len(queues) == 1 else {"queues": [queue.status() for queue in queues]}
 
     try:
-        server = MetricsServer(host, port, collect)
+        server = MetricsServer(host, port, collect, status)
     except OSError as error:
         raise Refused(f"--http {http} cannot be used: {(error.strerror or str(error)).lower()}") from None
     with server:
@@ -77,7 +100,7 @@ def find_queue(place: str) -> Queue:
     module_name, colon, name = place.partition(":")
     if not colon or not module_name or not name:
         raise QueueError(
-            f"{place!r} is no MODULE:QUEUE; for `queue = Queue(...)` in mail.py write mail:queue"
+            f"{place!r} is not MODULE:QUEUE; for `queue = Queue(...)` in mail.py write mail:queue"
         )
     here = str(Path.cwd())
     if here not in sys.path:
@@ -109,18 +132,22 @@ def _parse(assignments: list[str]) -> dict[str, str]:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals or not name:
-            raise QueueError(f"-X {assignment!r} is no KEY=VALUE")
+            raise QueueError(f"-X {assignment!r} is not KEY=VALUE")
         settings[name.strip()] = value.strip()
     return settings
 
 
-def _describe(queue: Queue) -> str:
+def _describe(queues: list[Queue]) -> str:
+    return "\n".join(_describe_one(queue) for queue in queues)
+
+
+def _describe_one(queue: Queue) -> str:
     tasks = ", ".join(f"{task.topic} ({task.options.concurrency} at a time)" for task in queue.tasks.values())
     return f"working for group {queue.group_id} on {queue.bootstrap_servers}: {tasks}"
 
 
-def _summary(queue: Queue) -> str:
-    metrics = queue.metrics().values()
+def _summary(queues: list[Queue]) -> str:
+    metrics = [numbers for queue in queues for numbers in queue.metrics().values()]
 
     def total(name: str) -> int:
         return sum(getattr(each, name) for each in metrics)

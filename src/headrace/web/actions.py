@@ -3,8 +3,11 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from headrace.client.admin.results import OffsetSpec
+from headrace.client.dead_letters import RedriveResult
 from headrace.web.model import (
+    CreateTopic,
+    DeleteTopic,
+    Discard,
     Done,
     GroupChoice,
     HeldRecord,
@@ -16,6 +19,7 @@ from headrace.web.model import (
     SetConfig,
 )
 from headrace.web.site import NotThere, Site
+from headrace.wire.enums import OffsetSpec
 
 
 async def reset_offsets(site: Site, wanted: ResetOffsets) -> ResetDone:
@@ -62,6 +66,28 @@ async def set_config(site: Site, wanted: SetConfig) -> Done:
     return Done(message=f"{count} config{'s' if count > 1 else ''} of group {wanted.group} changed.")
 
 
+async def create_topic(site: Site, wanted: CreateTopic) -> Done:
+    await site.source.admin.create_topic(
+        wanted.topic,
+        wanted.partitions,
+        replication_factor=wanted.replication_factor,
+        configs=wanted.configs,
+    )
+    site.note_change()
+    count = wanted.partitions
+    return Done(message=f"Topic {wanted.topic} is created, with {count} partition{'s' if count > 1 else ''}.")
+
+
+async def delete_topic(site: Site, wanted: DeleteTopic) -> Done:
+    if wanted.confirm != wanted.topic:
+        raise ValueError(
+            f"write the topic's name once more to delete it: {wanted.confirm!r} is not {wanted.topic!r}"
+        )
+    await site.source.admin.delete_topics([wanted.topic])
+    site.note_change()
+    return Done(message=f"Topic {wanted.topic} is deleted.")
+
+
 async def release_record(site: Site, wanted: HeldRecord) -> Done:
     if site.source.detail is None:
         raise NotThere(
@@ -81,14 +107,39 @@ async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
             wanted.topic,
             cause=wanted.cause,
             limit=wanted.limit,
+            letters=_letters(wanted.partition, wanted.offset),
+            value=None if wanted.value is None else wanted.value.encode(),
             again=wanted.again,
             dry_run=wanted.dry_run,
         )
+    return _redrive_done(site, result)
+
+
+async def discard(site: Site, wanted: Discard) -> RedriveDone:
+    async with site.redriving:
+        result = await site.source.admin.discard(
+            wanted.topic,
+            cause=wanted.cause,
+            letters=_letters(wanted.partition, wanted.offset),
+            again=True,
+            dry_run=wanted.dry_run,
+        )
+    return _redrive_done(site, result)
+
+
+def _letters(partition: int | None, offset: int | None) -> list[tuple[int, int]] | None:
+    if (partition is None) != (offset is None):
+        raise ValueError("one letter is named by a partition and an offset")
+    return None if partition is None or offset is None else [(partition, offset)]
+
+
+def _redrive_done(site: Site, result: RedriveResult) -> RedriveDone:
     site.note_change()
     return RedriveDone(
         is_dry_run=result.is_dry_run,
         chosen=result.chosen,
         redriven=result.redriven,
+        discarded=result.discarded,
         gone=result.gone,
         refused=result.refused,
         uncertain=result.uncertain,

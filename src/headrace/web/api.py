@@ -13,8 +13,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from headrace.web import actions, model, queries
+from headrace.web import actions, browse, letters, model, processes, queries, time_machine
 from headrace.web.charts import group_charts, overview_charts
+from headrace.web.listing import groups_of, topics_of
 from headrace.web.problems import EXPECTED, sentence_of, status_of
 from headrace.web.site import Site
 
@@ -37,12 +38,12 @@ async def _overview(site: Site, _: model.NoParameters) -> model.Overview:
     return site.overview
 
 
-async def _groups(site: Site, _: model.NoParameters) -> model.GroupRows:
-    return model.GroupRows(groups=site.overview.groups)
+async def _groups(site: Site, choice: model.GroupsChoice) -> model.GroupRows:
+    return groups_of(site.overview, choice)
 
 
-async def _topics(site: Site, _: model.NoParameters) -> model.TopicRows:
-    return model.TopicRows(topics=site.overview.topics)
+async def _topics(site: Site, choice: model.TopicsChoice) -> model.TopicRows:
+    return topics_of(site.overview, choice)
 
 
 async def _group(site: Site, choice: model.GroupChoice) -> model.GroupPage:
@@ -64,7 +65,7 @@ async def _topic(site: Site, choice: model.TopicChoice) -> model.TopicPage:
 
 
 async def _dead_letters(site: Site, choice: model.MaybeTopic) -> model.DeadLettersPage:
-    return await queries.dead_letters_page(site, choice.topic)
+    return await letters.dead_letters_page(site, choice.topic)
 
 
 async def _session(site: Site, _: model.NoParameters) -> model.Session:
@@ -74,21 +75,31 @@ async def _session(site: Site, _: model.NoParameters) -> model.Session:
 OPERATIONS: tuple[Operation, ...] = (
     Operation("GET", "/overview", "Brokers, topics and groups, with rates and lag, as last sampled.",
               model.NoParameters, model.Overview, _overview),
-    Operation("GET", "/groups", "Every group.", model.NoParameters, model.GroupRows, _groups),
+    Operation("GET", "/groups", "Groups with what is wrong with them, the worst first: one page.",
+              model.GroupsChoice, model.GroupRows, _groups),
     Operation("GET", "/group", "One group: members, and windows (share) or offsets (consumer).",
               model.GroupChoice, model.GroupPage, _group),
+    Operation("GET", "/history", "A share-partition at a time in the past, as far back as its state is kept.",
+              model.HistoryChoice, model.HistoryPage, time_machine.history_page),
     Operation("GET", "/group/config", "Every config of a group.",
               model.GroupChoice, model.ConfigRows, _group_config),
+    Operation("GET", "/group/scale", "How many members a group needs to finish its lag in drain_s seconds.",
+              model.ScaleChoice, model.GroupScale, queries.group_scale),
     Operation("GET", "/charts", "What has been sampled: of the cluster, or of one group.",
               model.MaybeGroup, model.Charts, _charts),
     Operation("GET", "/record", "One record; for a share group its state, holder and time left too.",
-              model.RecordChoice, model.Microscope, queries.microscope),
-    Operation("GET", "/topics", "Every topic.", model.NoParameters, model.TopicRows, _topics),
-    Operation("GET", "/topic", "One topic: partitions and configs.", model.TopicChoice, model.TopicPage, _topic),
-    Operation("GET", "/records", "Records of a partition, from an offset or a time on.",
-              model.RecordsChoice, model.RecordsPage, queries.records_page),
-    Operation("GET", "/dead-letters", "Dead letters of a topic by cause, and the newest of them.",
+              model.RecordChoice, model.RecordPage, queries.microscope),
+    Operation("GET", "/topics", "Topics: one page.", model.TopicsChoice, model.TopicRows, _topics),
+    Operation("GET", "/topic", "One topic: partitions, readers, sizes and configs.",
+              model.TopicChoice, model.TopicPage, _topic),
+    Operation("GET", "/records", "Records of a topic or partition, from an offset or a time on, by key or text.",
+              model.RecordsChoice, model.RecordsPage, browse.records_page),
+    Operation("GET", "/dead-letters", "Dead letters: all topics, or one topic by cause with its newest letters.",
               model.MaybeTopic, model.DeadLettersPage, _dead_letters),
+    Operation("GET", "/dead-letter", "One dead letter: cause, traceback, attempts, where it was, its content.",
+              model.LetterChoice, model.LetterPage, letters.letter_page),
+    Operation("GET", "/processes", "Workers and Spark queries: tasks, run times, failures, micro-batches.",
+              model.NoParameters, model.ProcessesPage, processes.processes_page),
     Operation("GET", "/session", "The secret that requests which change something must carry in X-CSRF-Token.",
               model.NoParameters, model.Session, _session),
     Operation("POST", "/group/reset", "Moves the start offsets of a share group without members.",
@@ -97,10 +108,15 @@ OPERATIONS: tuple[Operation, ...] = (
               model.GroupChoice, model.Done, actions.delete_group),
     Operation("POST", "/group/config", "Sets configs of a group; null puts one back to its default.",
               model.SetConfig, model.Done, actions.set_config),
+    Operation("POST", "/topic/create", "Creates a topic.", model.CreateTopic, model.Done, actions.create_topic),
+    Operation("POST", "/topic/delete", "Deletes a topic with all its records; its name is given twice.",
+              model.DeleteTopic, model.Done, actions.delete_topic),
     Operation("POST", "/record/release", "Takes an acquired record from its holder (embedded broker only).",
               model.HeldRecord, model.Done, actions.release_record),
     Operation("POST", "/dead-letters/redrive", "Sends dead letters back to where they came from.",
               model.Redrive, model.RedriveDone, actions.redrive),
+    Operation("POST", "/dead-letters/discard", "Marks dead letters as looked at, so that they do not wait any more.",
+              model.Discard, model.RedriveDone, actions.discard),
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """The dashboard as an ASGI application: routes, the guard before them, and what starts and stops with it."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -14,9 +15,17 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headrace.client.settings import ClientSettings
 from headrace.web import api, pages
-from headrace.web.embedded import Detail
-from headrace.web.exposition import CONTENT_TYPE, broker_families, overview_families, render
+from headrace.web.embedded import EmbeddedView
+from headrace.web.exposition import (
+    CONTENT_TYPE,
+    broker_text,
+    overview_families,
+    process_families,
+    render,
+    slow_families,
+)
 from headrace.web.guard import Guard, Secrets
+from headrace.web.logins import Logins, Sessions, check_can_verify, verify_by_logging_in
 from headrace.web.openapi import describe
 from headrace.web.options import WebOptions
 from headrace.web.rendering import FOLDER
@@ -29,9 +38,15 @@ UNSEEING = ("/healthz", "/readyz", "/static/")
 PROBE_S_MAX = 5.0
 
 
-def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | None = None) -> Starlette:
+def create_app(
+    settings: ClientSettings, options: WebOptions, detail: EmbeddedView | None = None
+) -> Starlette:
     """`settings` say how to reach the cluster; `detail` is the embedded broker's own view, where it is in here."""
     own = Secrets()
+    sessions = Sessions(options)
+    if options.has_logins and detail is None:
+        check_can_verify(settings)
+    verify = detail.verify if detail is not None else verify_by_logging_in(settings)
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
@@ -45,6 +60,7 @@ def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | N
                 site.stopping.set()
                 sampling.cancel()
                 await asyncio.gather(sampling, return_exceptions=True)
+                await site.slow.close()
 
     app = Starlette(
         routes=[
@@ -57,11 +73,13 @@ def create_app(settings: ClientSettings, options: WebOptions, detail: Detail | N
             *pages.routes(),
             Mount("/static", StaticFiles(directory=FOLDER / "static")),
         ],
-        middleware=[Middleware(Guard, options=options, own=own), Middleware(Awake)],
+        middleware=[Middleware(Guard, options=options, own=own, sessions=sessions), Middleware(Awake)],
         exception_handlers={404: not_found, 405: not_found, 500: failed},
         lifespan=lifespan,
     )
     app.state.options = options
+    app.state.sessions = sessions
+    app.state.logins = Logins(options, verify)
     return app
 
 
@@ -102,10 +120,12 @@ async def readyz(request: Request) -> Response:
 
 async def metrics(request: Request) -> Response:
     site: Site = request.app.state.site
-    families = [*overview_families(site.overview)]
+    families = [*overview_families(site.overview), *slow_families(await site.slow.facts(), time.time())]
+    families += process_families()
+    text = render(families)
     if site.source.detail is not None:
-        families += broker_families(await site.source.detail.samples())
-    return Response(render(families), media_type=CONTENT_TYPE)
+        text += broker_text(await site.source.detail.samples())
+    return Response(text, media_type=CONTENT_TYPE)
 
 
 async def openapi(request: Request) -> Response:

@@ -1,19 +1,21 @@
 """`/metrics`: the broker's counts under Kafka's names, and what the sampler has seen of groups and topics."""
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.metrics_core import Metric
+from prometheus_client.process_collector import ProcessCollector
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from headrace.broker.metrics import BUCKETS, Sample
 from headrace.version import __version__
 from headrace.web.metric_names import BROKER, OURS, MetricName
 from headrace.web.model import Overview
+from headrace.web.slow_sampler import SlowFacts
 
 NAMES = {name.kafka: name for name in BROKER}
+BOUNDS = (*(f"{bound:g}" for bound in BUCKETS), "+Inf")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -33,36 +35,77 @@ def render(families: Iterable[Metric]) -> bytes:
     return generate_latest(registry)
 
 
-def broker_families(samples: Sequence[Sample]) -> Iterator[Metric]:
-    """A sample whose name is not in the table is shown under a name made by the same rule."""
+def broker_text(samples: Iterable[Sample]) -> bytes:
+    """The broker's own series. A sample whose name is not in the table gets a name that is made by the same rule.
+
+    A thousand groups are tens of thousands of lines, and the broker runs in this process. So they are written here:
+    prometheus_client makes several objects for each line.
+    """
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.name, []).append(sample)
+    lines: list[str] = []
     for name, alike in by_name.items():
         meaning = NAMES.get(name) or MetricName(name, "other", name)
-        labels = sorted({label for sample in alike for label in sample.labels})
-        family = _family(alike[0].kind, meaning, labels)
+        kind = alike[0].kind
+        shown = f"{meaning.prometheus}_total" if kind == "counter" else meaning.prometheus
+        lines.append(f"# HELP {shown} {meaning.help}\n# TYPE {shown} {kind}\n")
         for sample in alike:
-            values = [sample.labels.get(label, "") for label in labels]
-            if sample.kind == "histogram":
-                family.add_metric(values, buckets=_buckets(sample), sum_value=sample.value)
+            labels = ",".join(f'{label}="{_escaped(value)}"' for label, value in sample.labels.items())
+            if kind == "histogram":
+                lines.extend(_histogram_lines(shown, labels, sample))
             else:
-                family.add_metric(values, sample.value)
-        yield family
+                lines.append(f"{shown}{_braced(labels)} {_figure(sample.value)}\n")
+    return "".join(lines).encode()
 
 
-def _family(kind: str, name: MetricName, labels: Sequence[str]) -> Any:
-    types = {"counter": CounterMetricFamily, "gauge": GaugeMetricFamily, "histogram": HistogramMetricFamily}
-    return types[kind](name.prometheus, name.help, labels=labels)
-
-
-def _buckets(sample: Sample) -> list[tuple[str, float]]:
+def _histogram_lines(name: str, labels: str, sample: Sample) -> Iterator[str]:
+    comma = "," if labels else ""
     total = 0
-    buckets = []
-    for bound, count in zip((*BUCKETS, float("inf")), sample.counts, strict=True):
+    for bound, count in zip(BOUNDS, sample.counts, strict=True):
         total += count
-        buckets.append(("+Inf" if bound == float("inf") else f"{bound:g}", float(total)))
-    return buckets
+        yield f'{name}_bucket{{{labels}{comma}le="{bound}"}} {total}\n'
+    yield f"{name}_count{_braced(labels)} {total}\n{name}_sum{_braced(labels)} {_figure(sample.value)}\n"
+
+
+def _braced(labels: str) -> str:
+    return f"{{{labels}}}" if labels else ""
+
+
+def _escaped(text: str) -> str:
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
+
+
+def _figure(value: float) -> str:
+    return repr(float(value)).replace("inf", "Inf").replace("nan", "NaN")
+
+
+def slow_families(facts: SlowFacts, now_s: float) -> Iterator[Metric]:
+    def gauge(name: str, *labels: str) -> GaugeMetricFamily:
+        return GaugeMetricFamily(name, OURS[name], labels=labels)
+
+    oldest = gauge("headrace_group_oldest_seconds", "group")
+    for group_id in facts.oldest:
+        oldest.add_metric([group_id], facts.oldest_age_s(group_id, now_s) or 0.0)
+    waiting = gauge("headrace_dead_letters_waiting", "topic")
+    for topic, count in facts.waiting.items():
+        waiting.add_metric([topic], count)
+    sizes = gauge("headrace_topic_bytes", "topic")
+    for topic, size in facts.topic_bytes().items():
+        sizes.add_metric([topic], size)
+    free = gauge("headrace_disk_free_bytes", "broker", "path")
+    total = gauge("headrace_disk_total_bytes", "broker", "path")
+    for disk in facts.disks:
+        labels = [str(disk.broker_id), disk.path]
+        if disk.free_bytes is not None and disk.total_bytes is not None:
+            free.add_metric(labels, disk.free_bytes)
+            total.add_metric(labels, disk.total_bytes)
+    yield from (oldest, waiting, sizes, free, total)
+
+
+def process_families() -> Iterable[Metric]:
+    """Processor time, memory, file descriptors and start time of this process, by Prometheus' usual names."""
+    return ProcessCollector(registry=None).collect()
 
 
 def overview_families(overview: Overview) -> Iterator[Metric]:

@@ -1,7 +1,8 @@
 """What was sampled, for the charts: rings of the last points, all on one row of times.
 
-A series is known by a tuple of words, such as ("lag", "mailers"). One that has no point left in the ring is forgotten;
-when there are SERIES_MAX of them, new ones are not taken in: a cluster with endless topics must not fill the memory.
+A series is known by a tuple of words, such as ("lag", "mailers"). One that has no point left in the ring is forgotten.
+There are SERIES_MAX of them at most, because a cluster with endless topics must not fill the memory. When there is no
+room, one whose points are all 0 makes way for a new one that has something to show; else new ones are not taken in.
 """
 
 from collections import deque
@@ -28,15 +29,27 @@ class History:
 
     def record(self, time_s: float, values: Mapping[Key, float]) -> None:
         """One point of every series; those that are not among the values get a gap."""
-        for key in values:
-            if key not in self._series and len(self._series) < self._series_max:
-                gaps = [None] * len(self._times)
-                self._series[key] = deque(gaps, maxlen=self._points_max)
+        for key in self._admitted([key for key in values if key not in self._series], values):
+            gaps = [None] * len(self._times)
+            self._series[key] = deque(gaps, maxlen=self._points_max)
         self._times.append(time_s)
         for key, points in list(self._series.items()):
             points.append(values.get(key))
             if key not in values and all(point is None for point in points):
                 del self._series[key]
+
+    def _admitted(self, new: list[Key], values: Mapping[Key, float]) -> list[Key]:
+        """The new series for which there is room, or for which idle ones make way."""
+        room = self._series_max - len(self._series)
+        if len(new) <= room:
+            return new
+        new.sort(key=lambda key: values[key] == 0)  # those that have something to show first
+        active = sum(values[key] != 0 for key in new)
+        if active > room:
+            idle = [key for key in self._series if not values.get(key) and not any(self._series[key])]
+            for key in idle[: active - room]:
+                del self._series[key]
+        return new[: self._series_max - len(self._series)]
 
     def times(self) -> tuple[float, ...]:
         return tuple(self._times)

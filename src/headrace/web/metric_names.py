@@ -20,6 +20,8 @@ class MetricName:
     @property
     def prometheus(self) -> str:
         """Without the `_total` that Prometheus puts behind a counter."""
+        if self.kafka.startswith("headrace_"):
+            return self.kafka
         short = self.kafka.removesuffix("PerSec").removesuffix("-total")
         return f"kafka_{self.domain}_{self.type}_{short}".lower().replace("-", "_")
 
@@ -50,7 +52,20 @@ BROKER: tuple[MetricName, ...] = (
     MetricName("FailedFetchRequestsPerSec", "BrokerTopicMetrics", "Fetch requests refused as a whole."),
     MetricName("MessagesInPerSec", "BrokerTopicMetrics", "Records produced, by topic."),
     MetricName("BytesInPerSec", "BrokerTopicMetrics", "Bytes of record batches produced, by topic."),
+    MetricName("BytesOutPerSec", "BrokerTopicMetrics", "Bytes of record batches fetched, by topic."),
     MetricName("RequestsPerSec", "RequestMetrics", "Requests, by API.", domain="network"),
+    MetricName("TotalTimeMs", "RequestMetrics",
+               "Time from a request to its response, by API. Includes waiting for records and for the disk.",
+               domain="network"),
+    MetricName("ErrorsPerSec", "RequestMetrics", "Error codes in responses, by API and error.", domain="network"),
+    MetricName("connection-count", "socket-server-metrics", "Connections that are open."),
+    MetricName("successful-authentication-total", "socket-server-metrics", "Logins that succeeded, by listener."),
+    MetricName("failed-authentication-total", "socket-server-metrics", "Logins that failed, by listener."),
+    MetricName("LogFlushRateAndTimeMs", "LogFlushStats", "How long a sync (fdatasync) took.", domain="log"),
+    MetricName("headrace_event_loop_lag_ms", "",
+               "How late a timer of the broker's event loop was. All clients wait while the loop is busy."),
+    MetricName("headrace_share_partition_window_limit", "",
+               "`share.partition.max.record.locks` of the group: the size at which a window is full."),
     MetricName("PurgatorySize", "DelayedOperationPurgatory", "Requests that wait for records or their time."),
     MetricName("DeadLetterQueueRecordCount", "ShareGroupMetrics", "Dead letters written, by group."),
     MetricName("DeadLetterQueueTotalProduceRequestsPerSec", "ShareGroupMetrics",
@@ -61,6 +76,8 @@ BROKER: tuple[MetricName, ...] = (
     MetricName("share-group-count", "group-coordinator-metrics", "Share groups, by state."),
     MetricName("share-group-rebalance-count", "group-coordinator-metrics", "New assignments in share groups."),
     MetricName("write-total", "share-coordinator-metrics", "Writes to the share state topic."),
+    MetricName("failed-authentication-total", "socket-server-metrics", "Failed SASL log-ins, by listener."),
+    MetricName("successful-authentication-total", "socket-server-metrics", "SASL log-ins, by listener."),
 )  # fmt: skip
 
 OURS: dict[str, str] = {
@@ -69,6 +86,11 @@ OURS: dict[str, str] = {
     "headrace_share_group_in_flight": "Offsets in the windows of a share group; embedded broker only.",
     "headrace_topic_records": "Offsets between the starts and ends of a topic's logs.",
     "headrace_topic_partitions": "Partitions of a topic.",
+    "headrace_topic_bytes": "Bytes of a topic on the brokers' disks, with all replicas.",
+    "headrace_group_oldest_seconds": "Age of the oldest record that a group has not settled.",
+    "headrace_dead_letters_waiting": "Dead letters in a topic that were neither redriven nor dropped.",
+    "headrace_disk_free_bytes": "Free bytes on the volume of a broker's log directory.",
+    "headrace_disk_total_bytes": "Size of the volume of a broker's log directory.",
     "headrace_brokers": "Brokers of the cluster.",
     "headrace_last_sample_timestamp_seconds": "When the cluster was last looked at with success.",
     "headrace_build_info": "The version that runs, as a label; always 1.",

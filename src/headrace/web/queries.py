@@ -3,45 +3,42 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import replace
-from datetime import UTC, datetime
 
-from headrace.client.admin.results import ConfigEntry, GroupMember, GroupType, OffsetSpec, ShareGroup
-from headrace.client.dead_letters import LetterStatus
-from headrace.client.plain_fetch import read_range
+from headrace.client.admin.explain import explain, member_name
+from headrace.client.admin.results import ConfigEntry, GroupMember, ShareGroupDescription
+from headrace.client.admin.scaling import GroupLoad, scale
+from headrace.client.admin.survey import place_lag
 from headrace.share.view import SharePartitionState
-from headrace.web.bodies import row_of
+from headrace.web.browse import one_record
 from headrace.web.embedded import GroupCounts
 from headrace.web.model import (
-    CauseRow,
     ConfigRow,
-    DeadLettersPage,
     GroupPage,
-    LetterRow,
+    GroupScale,
     MemberRow,
-    Microscope,
     OffsetRow,
     PartitionRow,
+    ReaderRow,
     RecordChoice,
-    RecordRow,
-    RecordsChoice,
-    RecordsPage,
+    RecordPage,
+    ScaleChoice,
     TopicPage,
 )
 from headrace.web.site import NotThere, Site
 from headrace.web.windows import UNKNOWN, run_at, window_of
-from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.records import read_records
+from headrace.wire.enums import GroupType
+from headrace.wire.errors import KafkaError
+from headrace.wire.ids import TopicAndPartition
 
-LETTERS_SHOWN = 50
+CONFIGS_OF = {
+    "share": ("share.", "errors.deadletterqueue."),
+    "consumer": ("consumer.",),
+    "streams": ("streams.",),
+}
+"""Beginnings of the names of configs, by the kind of group that they are for."""
 GROUP_S = 0.8
-LETTERS_S = 4.0
-"""How old an answer may be: reading dead letters means reading the topic."""
-READ_BYTES = 1 << 20
-RECORD_PATIENCE_MS = 1_000
-"""A record that is not written yet is not waited for."""
+READERS_MAX = 200
 DEAD_LETTER_TOPIC = "errors.deadletterqueue.topic.name"
-
-Place = tuple[str, int]
 
 
 async def group_page(site: Site, group_id: str) -> GroupPage:
@@ -65,7 +62,7 @@ async def _share_group_page(site: Site, group_id: str) -> GroupPage:
         admin.group_config(group_id),
     )
     views, error = await share_views(site, group_id)
-    timeouts: dict[Place, int] = {}
+    timeouts: dict[TopicAndPartition, int] = {}
     counts: GroupCounts | None = None
     if detail is not None:
         counts = await detail.counts(group_id)
@@ -75,8 +72,10 @@ async def _share_group_page(site: Site, group_id: str) -> GroupPage:
     windows = tuple(
         window_of(
             view,
-            lag=offsets[place].lag if place in offsets else None,
+            lag=offsets[place].lag if place in offsets and offsets[place].lag is not None else view.lag,
             lock_timeouts=timeouts.get(place, 0) if detail is not None else None,
+            names={one.member_id: member_name(one.client_id, one.host) for one in group.members},
+            members=len(group.members),
         )
         for place, view in views.items()
     )
@@ -100,7 +99,9 @@ async def _share_group_page(site: Site, group_id: str) -> GroupPage:
     )
 
 
-async def share_views(site: Site, group_id: str) -> tuple[dict[Place, SharePartitionState], str | None]:
+async def share_views(
+    site: Site, group_id: str
+) -> tuple[dict[TopicAndPartition, SharePartitionState], str | None]:
     """Live where the broker is ours and here; else as written down, which needs a right that not everybody has."""
     if site.source.detail is not None:
         return await site.source.detail.share_state(group_id), None
@@ -114,8 +115,8 @@ async def share_views(site: Site, group_id: str) -> tuple[dict[Place, ShareParti
 
 def _members(
     site: Site,
-    group: ShareGroup,
-    views: Mapping[Place, SharePartitionState],
+    group: ShareGroupDescription,
+    views: Mapping[TopicAndPartition, SharePartitionState],
     counts: GroupCounts | None,
 ) -> tuple[MemberRow, ...]:
     held: dict[str, int] = {}
@@ -173,9 +174,38 @@ async def _consumer_group_page(site: Site, group_id: str) -> GroupPage:
     )
 
 
-async def microscope(site: Site, choice: RecordChoice) -> Microscope:
+async def group_scale(site: Site, choice: ScaleChoice) -> GroupScale:
+    """From what was last sampled. Old figures are refused: an autoscaler must not act on them."""
+    overview = site.overview
+    if overview.sampled_at is None or overview.gone_since is not None:
+        raise ConnectionError(overview.error or "nothing has been sampled yet")
+    row = next((row for row in overview.groups if row.group_id == choice.group), None)
+    if row is None:
+        await site.source.admin.find_group(choice.group)  # says that there is none
+        raise NotThere(f"group {choice.group!r} is not sampled yet, or there are too many groups")
+    if row.error is not None:
+        raise ConnectionError(f"group {choice.group!r} cannot be read: {row.error}")
+    found = scale(
+        GroupLoad(members=row.members, lag=row.lag, rate_done=row.rate_done),
+        drain_s=choice.drain_s,
+        least=choice.min,
+        most=choice.max,
+        rate_per_member=choice.rate,
+    )
+    return GroupScale(
+        group_id=choice.group,
+        members=found.members,
+        desired_members=found.desired_members,
+        lag=found.lag,
+        rate_per_member=found.rate_per_member,
+        reason=found.reason,
+        sampled_at=overview.sampled_at,
+    )
+
+
+async def microscope(site: Site, choice: RecordChoice) -> RecordPage:
     record = await one_record(site, choice.topic, choice.partition, choice.offset)
-    alone = Microscope(
+    alone = RecordPage(
         group_id=None,
         topic=choice.topic,
         partition=choice.partition,
@@ -198,117 +228,48 @@ async def microscope(site: Site, choice: RecordChoice) -> Microscope:
     view = views.get((choice.topic, choice.partition))
     if view is None:
         raise NotThere(f"group {choice.group!r} has no state for {choice.topic}-{choice.partition}")
-    configs = await site.source.admin.group_config(choice.group)
+    configs, names = await asyncio.gather(
+        site.source.admin.group_config(choice.group), member_names(site, choice.group)
+    )
     limit = _number(configs, "share.delivery.count.limit")
     run = run_at(view, choice.offset)
-    state, explanation = explain(view, choice.offset, delivery_limit=limit)
+    why = explain(view, choice.offset, delivery_limit=limit, names=names, members=len(names))
     return replace(
         alone,
         group_id=choice.group,
-        state=state,
-        explanation=explanation,
+        state=why.state,
+        explanation=why.text,
+        blocker=why.blocker,
         delivery_count=run.delivery_count if run is not None and run.state != UNKNOWN else None,
         delivery_limit=limit,
         holder=run.holder if run else None,
+        holder_name=names.get(run.holder, run.holder) if run and run.holder else None,
+        held_ms=run.held_ms if run else None,
+        renewals=run.renewals if run else None,
         lock_ms_left=run.lock_ms_left if run else None,
         is_live=view.is_live,
-        may_release=state == "acquired" and site.source.detail is not None and not site.options.is_read_only,
+        may_release=why.state == "acquired"
+        and site.source.detail is not None
+        and not site.options.is_read_only,
     )
 
 
-def explain(view: SharePartitionState, offset: int, *, delivery_limit: int | None) -> tuple[str, str]:
-    """A record's state, and in a sentence why it is in it and what comes next."""
-    of_limit = f" of at most {delivery_limit}" if delivery_limit else ""
-    if offset >= view.log_end_offset:
-        return "not there", f"The log ends at {view.log_end_offset}: no record has this offset yet."
-    if view.start_offset is None:
-        return "undecided", "The group has not begun here: its first member's fetch decides where it starts."
-    if offset < view.start_offset:
-        return (
-            "settled",
-            f"Below the start offset {view.start_offset}: it was accepted or archived, or is from before the group.",
-        )
-    run = run_at(view, offset)
-    if run is None:
-        full = view.window_max is not None and view.in_flight >= view.window_max
-        why = (
-            f"the window is full ({view.in_flight} of {view.window_max}): it waits until its oldest records are settled"
-            if full
-            else "no member has fetched this far yet"
-        )
-        return "waiting", f"Behind the window: {why}."
-    match run.state:
-        case "acquired":
-            left = f" for another {run.lock_ms_left / 1000:.0f} s" if run.lock_ms_left is not None else ""
-            return run.state, f"Delivery {run.delivery_count}{of_limit}; {run.holder} holds it{left}."
-        case "available":
-            before = f" It was delivered {run.delivery_count} times{of_limit}." if run.delivery_count else ""
-            return run.state, f"The next member that fetches gets it.{before}"
-        case "acknowledged":
-            return run.state, "Accepted; it goes when the records before it are settled too."
-        case "archiving":
-            return run.state, "Given up; its copy is on the way to the dead-letter topic."
-        case "archived":
-            return run.state, f"Given up: rejected, or delivered too often ({run.delivery_count}{of_limit})."
-    return (
-        UNKNOWN,
-        "Nothing is written about it, so it is perhaps acquired: only the broker that serves it knows locks.",
-    )
+async def member_names(site: Site, group_id: str) -> dict[str, str]:
+    """Client id and host of the group's members, by member id."""
 
+    async def ask() -> dict[str, str]:
+        group = await site.source.admin.describe_share_group(group_id)
+        return {one.member_id: member_name(one.client_id, one.host) for one in group.members}
 
-async def one_record(site: Site, topic: str, partition: int, offset: int) -> RecordRow | None:
-    try:
-        async for _, batch in read_range(
-            site.source.cluster, topic, partition, offset, offset, patience_ms=RECORD_PATIENCE_MS
-        ):
-            for record in read_records(batch):
-                if record.offset == offset:
-                    return row_of(record, partition, whole=True)
-    except KafkaError as error:
-        if error.code not in (ErrorCode.OFFSET_OUT_OF_RANGE, ErrorCode.OFFSET_NOT_AVAILABLE):
-            raise
-    return None
-
-
-async def records_page(site: Site, choice: RecordsChoice) -> RecordsPage:
-    """From an offset or a time on; the newest if neither is given. Offsets before the log begin at its start."""
-    admin = site.source.admin
-    place = choice.topic, choice.partition
-    starts = await admin.list_offsets({place: OffsetSpec.EARLIEST})
-    ends = await admin.list_offsets({place: OffsetSpec.LATEST})
-    start, end = starts[place].offset or 0, ends[place].offset or 0
-    if choice.time is not None:
-        when = datetime.fromtimestamp(choice.time / 1000, UTC)
-        found = (await admin.list_offsets({place: when}))[place].offset
-        first = end if found is None else found
-    elif choice.offset is not None:
-        first = max(start, choice.offset)
-    else:
-        first = max(start, end - choice.limit)
-    rows: list[RecordRow] = []
-    if first < end:
-        reading = read_range(site.source.cluster, *place, first, end - 1, max_bytes=READ_BYTES)
-        async for _, batch in reading:
-            rows += [
-                row_of(record, choice.partition) for record in read_records(batch) if record.offset >= first
-            ]
-            if len(rows) >= choice.limit:
-                break
-        await reading.aclose()
-    rows = rows[: choice.limit]
-    return RecordsPage(
-        topic=choice.topic,
-        partition=choice.partition,
-        start_offset=start,
-        end_offset=end,
-        records=tuple(rows),
-        next_offset=rows[-1].offset + 1 if rows else end,
-    )
+    return await site.cached(("names", group_id), GROUP_S, ask)
 
 
 async def topic_page(site: Site, name: str) -> TopicPage:
     admin = site.source.admin
     topic = (await admin.describe_topics([name], offsets=True))[name]
+    configs = await admin.topic_config(name)
+    row = next((one for one in site.overview.topics if one.name == name), None)
+    retention_ms, retention_bytes = _number(configs, "retention.ms"), _number(configs, "retention.bytes")
     return TopicPage(
         name=name,
         topic_id=topic.topic_id,
@@ -324,8 +285,39 @@ async def topic_page(site: Site, name: str) -> TopicPage:
             )
             for one in topic.partitions
         ),
-        configs=_config_rows(await admin.topic_config(name)),
+        configs=_config_rows(configs),
+        readers=readers_of(site, name),
+        records=sum((one.end_offset or 0) - (one.start_offset or 0) for one in topic.partitions),
+        rate_in=row.rate_in if row else None,
+        size=row.size if row else None,
+        retention_ms=retention_ms if retention_ms is not None and retention_ms >= 0 else None,
+        retention_bytes=retention_bytes if retention_bytes is not None and retention_bytes >= 0 else None,
+        cleanup=(configs["cleanup.policy"].value or "") if "cleanup.policy" in configs else "",
     )
+
+
+def readers_of(site: Site, topic: str) -> tuple[ReaderRow, ...]:
+    """The groups that have offsets in a topic, as last sampled."""
+    sampler = site.sampler
+    rows = {row.group_id: row for row in sampler.overview.groups}
+    readers = []
+    for group_id, survey in sampler.surveys.items():
+        places = [place for place in survey.places if place.topic == topic]
+        row = rows.get(group_id)
+        if not places or row is None:
+            continue
+        lags = [lag for place in places if (lag := place_lag(survey, place, sampler.ends)) is not None]
+        readers.append(
+            ReaderRow(
+                group_id=group_id,
+                type=row.type,
+                lag=sum(lags) if lags else None,
+                members=row.members,
+                level=row.level,
+                reasons=row.reasons,
+            )
+        )
+    return tuple(sorted(readers, key=lambda one: (-(one.lag or 0), one.group_id))[:READERS_MAX])
 
 
 async def group_configs(site: Site, group_id: str) -> tuple[ConfigRow, ...]:
@@ -335,61 +327,11 @@ async def group_configs(site: Site, group_id: str) -> tuple[ConfigRow, ...]:
     return await site.cached(("configs", group_id), GROUP_S, ask)
 
 
-async def dead_letters_page(site: Site, topic: str | None) -> DeadLettersPage:
-    topics = await site.cached(("dead-letter topics",), LETTERS_S, lambda: dead_letter_topics(site))
-    if topic is None:
-        topic = topics[0] if len(topics) == 1 else None
-    if topic is None:
-        return DeadLettersPage(topics=topics, topic=None)
-    chosen = topic
-    return await site.cached(("letters", chosen), LETTERS_S, lambda: _dead_letters(site, topics, chosen))
-
-
-async def _dead_letters(site: Site, topics: tuple[str, ...], topic: str) -> DeadLettersPage:
-    listing = await site.source.admin.dead_letters(topic)
-    newest = sorted(listing.letters, key=lambda letter: -letter.timestamp)[:LETTERS_SHOWN]
-    return DeadLettersPage(
-        topics=topics,
-        topic=topic,
-        causes=tuple(
-            CauseRow(
-                id=cause.id,
-                text=cause.text,
-                exception=cause.exception,
-                group_id=cause.group_id,
-                count=cause.count,
-                waiting=cause.waiting,
-                claimed=cause.claimed,
-                redriven=cause.redriven,
-                last_timestamp=cause.last_timestamp,
-                source_topics=cause.source_topics,
-            )
-            for cause in listing.causes()
-        ),
-        letters=tuple(
-            LetterRow(
-                partition=letter.partition,
-                offset=letter.offset,
-                timestamp=letter.timestamp,
-                status=letter.status.value,
-                source=None
-                if letter.source_topic is None
-                else f"{letter.source_topic}-{letter.source_partition}@{letter.source_offset}",
-                group_id=letter.group_id,
-                delivery_count=letter.delivery_count,
-                message=letter.message,
-                cause=letter.cause,
-            )
-            for letter in newest
-        ),
-        total=len(listing.letters),
-        waiting=sum(letter.status is LetterStatus.WAITING for letter in listing.letters),
-        passed_over=listing.passed_over,
-    )
-
-
-async def dead_letter_topics(site: Site) -> tuple[str, ...]:
-    return tuple(await site.source.admin.dead_letter_topics())
+def configs_for(kind: str, rows: tuple[ConfigRow, ...]) -> tuple[ConfigRow, ...]:
+    """Without those that only groups of other kinds have: Kafka lists them for every group. What is set stays."""
+    kind = kind if kind in CONFIGS_OF else "consumer"  # a classic group may become one
+    others = tuple(prefix for name, prefixes in CONFIGS_OF.items() if name != kind for prefix in prefixes)
+    return tuple(row for row in rows if row.is_set or not row.name.startswith(others))
 
 
 def _config_rows(configs: Mapping[str, ConfigEntry]) -> tuple[ConfigRow, ...]:

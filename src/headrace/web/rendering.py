@@ -1,6 +1,7 @@
 """Templates and the small words they use: numbers, times, sizes, links. All pure but for reading templates."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
@@ -9,15 +10,14 @@ from urllib.parse import urlencode
 
 import jinja2
 
+from headrace.client.admin.health import duration
 from headrace.version import __version__
-from headrace.web.model import Run, Window
+from headrace.web.model import PartitionWindow, WindowRun
 
 FOLDER = Path(__file__).parent
 DASH = "–"  # noqa: RUF001
 STRIP_WIDTH = 1000
 HEAT_MAX = 5
-ROWS_MAX = 300
-"""A table that is kept live has no more rows."""
 
 
 def number(value: float | None) -> str:
@@ -32,11 +32,29 @@ def rate(value: float | None) -> str:
 
 def size(count: int) -> str:
     value = float(count)
-    for unit in ("B", "kB", "MB"):
+    for unit in ("B", "kB", "MB", "GB"):
         if value < 1000:
             return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
         value /= 1000
-    return f"{value:.1f} GB"
+    return f"{value:.1f} TB"
+
+
+def bytes_text(count: int | None) -> str:
+    return DASH if count is None else size(count)
+
+
+def age(seconds_old: float | None) -> str:
+    return DASH if seconds_old is None else duration(seconds_old)
+
+
+def choice_link(path: str, choice: Any, **changes: object) -> str:
+    """The same search on another page or in another order; what is the default is left out."""
+    given = {
+        each.name: changes.get(each.name, getattr(choice, each.name))
+        for each in fields(choice)
+        if changes.get(each.name, getattr(choice, each.name)) != each.default
+    }
+    return link(path, **given)
 
 
 def clock(timestamp_ms: int | None) -> str:
@@ -67,7 +85,7 @@ def plural(count: int | None, one: str, many: str | None = None) -> str:
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
 
 
-def strip(window: Window) -> list[dict[str, Any]]:
+def strip(window: PartitionWindow) -> list[dict[str, Any]]:
     """The window's runs as rectangles on a strip of STRIP_WIDTH units."""
     if not window.runs:
         return []
@@ -86,14 +104,14 @@ def strip(window: Window) -> list[dict[str, Any]]:
     ]
 
 
-def run_title(run: Run) -> str:
+def run_title(run: WindowRun) -> str:
     place = f"{run.first}" if run.first == run.last else f"{run.first} to {run.last}"
     words = [f"{place}: {'mostly ' if run.is_mixed else ''}{run.state}"]
     if run.delivery_count:
         words.append(f"delivered {plural(run.delivery_count, 'time')}")
     if run.holder is not None:
         left = f", lock ends in {seconds(run.lock_ms_left)}" if run.lock_ms_left is not None else ""
-        words.append(f"held by {run.holder}{left}")
+        words.append(f"held by {run.holder_name or run.holder}{left}")
     return "; ".join(words)
 
 
@@ -107,10 +125,18 @@ def environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters.update(
-        number=number, rate=rate, size=size, clock=clock, seconds=seconds, short=short, plural=plural
+        number=number,
+        rate=rate,
+        size=size,
+        bytes=bytes_text,
+        age=age,
+        clock=clock,
+        seconds=seconds,
+        short=short,
+        plural=plural,
     )
     made.globals.update(
-        link=link, strip=strip, version=__version__, strip_width=STRIP_WIDTH, rows_max=ROWS_MAX
+        link=link, choice_link=choice_link, strip=strip, version=__version__, strip_width=STRIP_WIDTH
     )
     return made
 

@@ -7,16 +7,18 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 import threading
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import uvicorn
 
 from headrace.client.settings import ClientSettings
 from headrace.web.app import create_app
-from headrace.web.embedded import Detail
+from headrace.web.embedded import EmbeddedView
+from headrace.web.http_limits import LimitedHttp
 from headrace.web.options import WebOptions
 
 STOP_S_MAX = 10.0
@@ -30,7 +32,9 @@ CURES = {
 
 
 class WebServer:
-    def __init__(self, settings: ClientSettings, options: WebOptions, detail: Detail | None = None) -> None:
+    def __init__(
+        self, settings: ClientSettings, options: WebOptions, detail: EmbeddedView | None = None
+    ) -> None:
         self._options = options
         self._app = create_app(settings, options, detail)
         self._server: uvicorn.Server | None = None
@@ -44,20 +48,26 @@ class WebServer:
         host = self._options.host
         if host in ("", "0.0.0.0", "::"):
             host = socket.gethostname()
-        return f"http://{f'[{host}]' if ':' in host else host}:{self._port}"
+        scheme = "http" if self._options.certificate is None else "https"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self._port}"
 
     def start(self) -> Self:
         """Listens and has looked at the cluster once. OSError or KafkaError when it cannot."""
+        encryption = self._encryption()
         listener = self._listen()
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
             self._app,
+            http=LimitedHttp,
             log_level="warning",
             access_log=False,
             lifespan="off",
             timeout_graceful_shutdown=GRACE_S,
             server_header=False,
+            proxy_headers=bool(self._options.trusted_proxies),
+            forwarded_allow_ips=list(self._options.trusted_proxies),
             ws="none",
+            **encryption,
         )
         self._server = uvicorn.Server(config)
         started: Future[None] = Future()
@@ -89,13 +99,27 @@ class WebServer:
     ) -> None:
         self.stop()
 
+    def _encryption(self) -> dict[str, Any]:
+        certificate, key = self._options.certificate, self._options.key
+        if certificate is None:
+            return {}
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        except (OSError, ValueError) as error:
+            raise ValueError(
+                f"the dashboard cannot use the certificate {certificate}: {error}. "
+                "Give PEM files: the certificate with its chain, and its key without a password"
+            ) from None
+        return {"ssl_certfile": certificate, "ssl_keyfile": key}
+
     def _listen(self) -> socket.socket:
         host, port = self._options.host, self._options.port
         try:
             family, _, _, _, address = socket.getaddrinfo(
                 host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
             )[0]
-            listener = socket.socket(family, socket.SOCK_STREAM)
+            # asyncio sends small answers at once only on sockets that say that they are TCP.
+            listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
             try:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)

@@ -11,6 +11,7 @@ from headrace.web.history import History, Key, Rates
 from headrace.web.model import Overview
 from headrace.web.options import WebOptions
 from headrace.web.sampler import Sampler
+from headrace.web.slow_sampler import SlowSampler
 from headrace.web.source import PageSource
 
 MEMBER_RATES_MAX = 200
@@ -47,9 +48,11 @@ class Site:
         self.options = options
         self.history = History()
         self.sampler = Sampler(source, self.history, options)
+        self.slow = SlowSampler(source)
         self.csrf_token = csrf_token
         self.stopping = asyncio.Event()
         self.redriving = asyncio.Lock()
+        self.process_rates = Rates()
         self.streams = 0
         self._member_rates: dict[str, _MemberRates] = {}
         self._cache: dict[tuple[str, ...], _Cached] = {}

@@ -5,19 +5,23 @@ from contextlib import asynccontextmanager
 
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
+from headrace.client.dead_letter_watch import DeadLetterWatch
 from headrace.client.settings import ClientSettings
-from headrace.web.embedded import Detail
+from headrace.web.embedded import EmbeddedView
 
 
 class PageSource:
-    def __init__(self, admin: AsyncAdmin, cluster: Cluster, detail: Detail | None) -> None:
+    def __init__(self, admin: AsyncAdmin, cluster: Cluster, detail: EmbeddedView | None) -> None:
         self.admin = admin
         self.cluster = cluster
         self.detail = detail
+        self.letters = DeadLetterWatch(cluster)
 
 
 @asynccontextmanager
-async def open_source(settings: ClientSettings, detail: Detail | None = None) -> AsyncIterator[PageSource]:
+async def open_source(
+    settings: ClientSettings, detail: EmbeddedView | None = None
+) -> AsyncIterator[PageSource]:
     """Connects; BrokerNotAvailableError names the addresses when none could be reached in time."""
     async with AsyncAdmin(settings) as admin, Cluster(settings) as cluster:
         yield PageSource(admin, cluster, detail)

@@ -8,21 +8,22 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from headrace.client.admin.results import OffsetSpec
 from headrace.client.plain_fetch import read_range
 from headrace.web.api import parameters, parse, problem
 from headrace.web.bodies import row_of
+from headrace.web.guard import VISITOR
+from headrace.web.logins import Visitor
 from headrace.web.model import RecordRow, TailChoice
 from headrace.web.problems import EXPECTED, sentence_of
 from headrace.web.rendering import render
 from headrace.web.site import STREAMS_MAX, NotThere, Site
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.ids import TopicAndPartition
 from headrace.wire.records import read_records
 
 LOOK_S = 0.5
 RECORDS_MAX = 50
 READ_BYTES = 256 * 1024
-
-Place = tuple[str, int]
 
 
 async def tail(request: Request) -> Response:
@@ -35,10 +36,10 @@ async def tail(request: Request) -> Response:
     except EXPECTED as error:
         return problem(error)
     headers = {"cache-control": "no-store", "x-accel-buffering": "no"}
-    return StreamingResponse(_events(site, ends), 200, headers, "text/event-stream")
+    return StreamingResponse(_events(site, ends, request.scope[VISITOR]), 200, headers, "text/event-stream")
 
 
-async def _places(site: Site, choice: TailChoice) -> list[Place]:
+async def _places(site: Site, choice: TailChoice) -> list[TopicAndPartition]:
     topic = (await site.source.admin.describe_topics([choice.topic]))[choice.topic]
     places = [(choice.topic, one.partition) for one in topic.partitions]
     if choice.partition is None:
@@ -48,16 +49,16 @@ async def _places(site: Site, choice: TailChoice) -> list[Place]:
     return [(choice.topic, choice.partition)]
 
 
-async def _ends(site: Site, places: list[Place]) -> dict[Place, int]:
+async def _ends(site: Site, places: list[TopicAndPartition]) -> dict[TopicAndPartition, int]:
     found = await site.source.admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
     return {place: found[place].offset or 0 for place in places}
 
 
-async def _events(site: Site, ends: dict[Place, int]) -> AsyncIterator[str]:
+async def _events(site: Site, ends: dict[TopicAndPartition, int], visitor: Visitor) -> AsyncIterator[str]:
     site.streams += 1
     try:
         yield "retry: 2000\n\n"
-        while not site.stopping.is_set():
+        while not site.stopping.is_set() and await visitor.check():
             try:
                 now = await _ends(site, list(ends))
                 rows, passed_over = await _between(site, ends, now)
@@ -77,7 +78,7 @@ async def _events(site: Site, ends: dict[Place, int]) -> AsyncIterator[str]:
 
 
 async def _between(
-    site: Site, before: dict[Place, int], now: dict[Place, int]
+    site: Site, before: dict[TopicAndPartition, int], now: dict[TopicAndPartition, int]
 ) -> tuple[list[RecordRow], int]:
     """The newest records between the two looks, oldest first, and how many older ones are passed over."""
     share = max(1, RECORDS_MAX // len(now))

@@ -5,12 +5,13 @@ RUNS_MAX runs are gathered into as many pieces of equal length, each with the st
 window may have a hundred thousand runs, so nothing is made for each of them.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
+from headrace.client.admin.explain import why_full
 from headrace.share.states import RecordState
-from headrace.share.view import SharePartitionState, StateRun
-from headrace.web.model import Run, Window
+from headrace.share.view import SharePartitionState, WindowPiece
+from headrace.web.model import PartitionWindow, WindowRun
 
 RUNS_MAX = 400
 UNKNOWN = "unknown"
@@ -22,30 +23,24 @@ TELLING = {
 """The state of a piece that holds several is the first of these."""
 
 
-class WindowRange(NamedTuple):
-    """A run, cut to the window; `run` is None for a hole."""
-
-    first: int
-    last: int
-    state: str
-    run: StateRun | None
-
-    @property
-    def delivery_count(self) -> int:
-        return self.run.delivery_count if self.run is not None else 0
-
-
 def window_of(
-    view: SharePartitionState, *, lag: int | None, lock_timeouts: int | None = None, runs_max: int = RUNS_MAX
-) -> Window:
-    whole = list(_pieces(view))
+    view: SharePartitionState,
+    *,
+    lag: int | None,
+    lock_timeouts: int | None = None,
+    names: Mapping[str, str] | None = None,
+    members: int | None = None,
+    runs_max: int = RUNS_MAX,
+) -> PartitionWindow:
+    whole = list(view.pieces(view.next_offset))
     states: dict[str, int] = {}
     deliveries: dict[int, int] = {}
     for piece in whole:
         count = piece.last - piece.first + 1
-        states[piece.state] = states.get(piece.state, 0) + count
-        deliveries[piece.delivery_count] = deliveries.get(piece.delivery_count, 0) + count
-    return Window(
+        state, delivery_count = _state(piece), _delivery_count(piece)
+        states[state] = states.get(state, 0) + count
+        deliveries[delivery_count] = deliveries.get(delivery_count, 0) + count
+    return PartitionWindow(
         topic=view.topic,
         partition=view.partition,
         start_offset=view.start_offset,
@@ -55,53 +50,56 @@ def window_of(
         lag=lag,
         in_flight=view.in_flight,
         window_max=view.window_max,
+        full_since=view.full_since,
+        blocked=why_full(view, names=names, members=members),
         is_live=view.is_live,
         states=states,
         deliveries=dict(sorted(deliveries.items())),
         lock_timeouts=lock_timeouts,
-        runs=tuple(_gathered(whole, runs_max)),
+        runs=tuple(_named(run, names or {}) for run in _gathered(whole, runs_max)),
         runs_total=len(whole),
     )
 
 
-def run_at(view: SharePartitionState, offset: int) -> Run | None:
+def _named(run: WindowRun, names: Mapping[str, str]) -> WindowRun:
+    return run if run.holder is None else replace(run, holder_name=names.get(run.holder, run.holder))
+
+
+def run_at(view: SharePartitionState, offset: int) -> WindowRun | None:
     """The run that holds an offset; None outside of the window."""
-    return next((_run(piece) for piece in _pieces(view) if piece.first <= offset <= piece.last), None)
-
-
-def _pieces(view: SharePartitionState) -> Iterator[WindowRange]:
-    if view.start_offset is None or view.next_offset is None:
-        return
-    due = view.start_offset
-    for run in view.runs:
-        if run.last < due or run.first >= view.next_offset:
-            continue
-        if run.first > due:
-            yield WindowRange(due, run.first - 1, UNKNOWN, None)
-        yield WindowRange(max(run.first, due), run.last, NAMES[run.state], run)
-        due = run.last + 1
-    if due < view.next_offset:
-        yield WindowRange(due, view.next_offset - 1, UNKNOWN, None)
-
-
-def _run(piece: WindowRange) -> Run:
-    run = piece.run
-    return Run(
-        first=piece.first,
-        last=piece.last,
-        state=piece.state,
-        delivery_count=piece.delivery_count,
-        holder=run.holder if run is not None else None,
-        lock_ms_left=run.lock_ms_left if run is not None else None,
+    return next(
+        (_run(piece) for piece in view.pieces(view.next_offset) if piece.first <= offset <= piece.last), None
     )
 
 
-def _gathered(pieces: Sequence[WindowRange], runs_max: int) -> Iterable[Run]:
+def _state(piece: WindowPiece) -> str:
+    return UNKNOWN if piece.run is None else NAMES[piece.run.state]
+
+
+def _delivery_count(piece: WindowPiece) -> int:
+    return 0 if piece.run is None else piece.run.delivery_count
+
+
+def _run(piece: WindowPiece) -> WindowRun:
+    run = piece.run
+    return WindowRun(
+        first=piece.first,
+        last=piece.last,
+        state=_state(piece),
+        delivery_count=_delivery_count(piece),
+        holder=run.holder if run is not None else None,
+        lock_ms_left=run.lock_ms_left if run is not None else None,
+        held_ms=run.held_ms if run is not None else None,
+        renewals=run.renewals if run is not None else None,
+    )
+
+
+def _gathered(pieces: Sequence[WindowPiece], runs_max: int) -> Iterable[WindowRun]:
     if len(pieces) <= runs_max:
         return map(_run, pieces)
     first, last = pieces[0].first, pieces[-1].last
     length = -(-(last - first + 1) // runs_max)
-    gathered: list[Run] = []
+    gathered: list[WindowRun] = []
     position = 0
     for begin in range(first, last + 1, length):
         end = min(last, begin + length - 1)
@@ -111,13 +109,13 @@ def _gathered(pieces: Sequence[WindowRange], runs_max: int) -> Iterable[Run]:
         while beyond < len(pieces) and pieces[beyond].first <= end:
             beyond += 1
         inside = pieces[position:beyond]
-        telling = _run(min(inside, key=lambda piece: (TELLING[piece.state], -piece.delivery_count)))
+        telling = _run(min(inside, key=lambda piece: (TELLING[_state(piece)], -_delivery_count(piece))))
         gathered.append(
-            Run(
+            WindowRun(
                 first=begin,
                 last=end,
                 state=telling.state,
-                delivery_count=max(piece.delivery_count for piece in inside),
+                delivery_count=max(_delivery_count(piece) for piece in inside),
                 holder=telling.holder,
                 lock_ms_left=telling.lock_ms_left,
                 is_mixed=len(inside) > 1,

@@ -1,8 +1,11 @@
 """A worker's numbers for Prometheus: `headrace worker --http HOST:PORT` serves them, and `/healthz`.
 
+`/api/v1/worker` has the same numbers as JSON, with the state of each task.
+
 This package may not import the worker, so it says by a protocol what it needs of its numbers.
 """
 
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,22 +28,28 @@ class TaskNumbers(Protocol):
 
 COUNTERS: dict[str, str] = {
     "received": "Deliveries taken in; a record that comes again counts again.",
-    "succeeded": "Runs that ended well.",
+    "succeeded": "Records that were done, as the broker has confirmed.",
     "failed": "Runs that ended with an exception, asked for another try, or ran out of time.",
     "retried": "Records put aside for another try.",
+    "scheduled": "Records that were scheduled for another try, because it is long until then.",
     "rejected": "Records given up because the function said so.",
     "unreadable": "Records given up because their value was no body of the task.",
     "dead_lettered": "Records whose copy is in the dead-letter topic.",
     "discarded": "Records given up while there was no dead-letter topic.",
+    "requeued": "Records on their last delivery that were replaced by a copy.",
+    "duplicates": "Records of a task with `once=` that were accepted without a run, because they were finished before.",
     "released": "Records given back to the group.",
     "lost": "Deliveries whose lock ended before they were settled.",
     "timed_out": "Runs that took longer than they may.",
     "abandoned": "Runs that could not be stopped when they should have been.",
+    "pauses": "How often the task was paused, because everything failed.",
 }
 GAUGES: dict[str, str] = {
     "running": "Runs under way.",
     "waiting": "Records that wait for another try.",
     "held": "Records whose locks the worker holds.",
+    "stuck": "Held records that keep failing or cannot be read, without a dead-letter topic.",
+    "paused": "1 while the task is paused, because everything failed.",
 }
 RUN_SECONDS = "headrace_worker_run_seconds"
 RUN_SECONDS_HELP = "How long runs took."
@@ -79,15 +88,24 @@ def _buckets(numbers: TaskNumbers, bounds: Sequence[float]) -> list[tuple[str, f
 class MetricsServer:
     """`/metrics` and `/healthz` on a thread of its own, for a process that is no web server."""
 
-    def __init__(self, host: str, port: int, collect: Callable[[], Iterable[Metric]]) -> None:
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        collect: Callable[[], Iterable[Metric]],
+        status: Callable[[], object] = dict,
+    ) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_GET(self) -> None:
                 if self.path == "/healthz":
                     self._answer(200, "text/plain; charset=utf-8", b"ok\n")
                 elif self.path.partition("?")[0] == "/metrics":
                     self._answer(200, CONTENT_TYPE, render(collect()))
+                elif self.path == "/api/v1/worker":
+                    self._answer(200, "application/json", json.dumps(status()).encode())
                 else:
-                    self._answer(404, "text/plain; charset=utf-8", b"here are /metrics and /healthz\n")
+                    text = b"here are /metrics, /api/v1/worker and /healthz\n"
+                    self._answer(404, "text/plain; charset=utf-8", text)
 
             def _answer(self, status: int, kind: str, body: bytes) -> None:
                 self.send_response(status)

@@ -3,6 +3,7 @@
 import json
 import sys
 import time
+from pathlib import Path
 
 from headrace.cli.demo.orders import number_in
 from headrace.client.sync import ShareConsumer
@@ -11,7 +12,7 @@ from headrace.client.sync import ShareConsumer
 def main(settings: str, group: str, topic: str, count: str) -> None:
     consumer = ShareConsumer(
         {
-            **json.loads(settings),
+            **json.loads(Path(settings).read_text()),
             "group.id": group,
             "share.acknowledgement.mode": "explicit",
             "share.acquire.mode": "record_limit",

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from headrace.cli.demo.orders import POISON_REASON, Account, OrderKind, kind_of, number_in, seconds_of
 from headrace.cli.demo.world import PARTITIONS, World
+from headrace.wire.dead_letter import kafka_headers
 from headrace.wire.records import load_reader
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def play(world: World) -> list[Account]:
     plain = [Member(f"plain-{number}") for number in range(1, CONSUMERS + 1)]
     finished: dict[str, float] = {}
     world.say(
-        f"\n[bold]1. The queue.[/bold] {ORDERS} orders on {PARTITIONS} partitions; "
+        f"\n[bold]The queue.[/bold] {ORDERS} orders on {PARTITIONS} partitions; "
         f"{CONSUMERS} share consumers and a consumer group of {CONSUMERS} take them all, each kind for itself."
     )
     jobs: list[Callable[[], None]] = [
@@ -109,7 +110,8 @@ def _settle(world: World, group: str, dead: str, delivery: "Delivery", member: M
         delivery.release()
         member.did("skipped" if delivery.delivery_count >= limit else "released", number)
     elif kind_of(number) is OrderKind.POISON:
-        headers = letter_headers(delivery, group, POISON_REASON)
+        where = delivery.topic, delivery.partition, delivery.offset
+        headers = kafka_headers(*where, group, delivery.delivery_count, POISON_REASON)
         world.producer.send(dead, delivery.value, key=delivery.key, headers=headers).result()
         delivery.reject(POISON_REASON)
         member.did("dead-lettered", number)
@@ -117,19 +119,6 @@ def _settle(world: World, group: str, dead: str, delivery: "Delivery", member: M
         time.sleep(seconds_of(delivery.value))  # the work
         delivery.accept()
         member.did("accepted", number)
-
-
-def letter_headers(delivery: "Delivery", group: str, message: str) -> tuple[tuple[str, bytes | None], ...]:
-    """KIP-1191's, so that `headrace dlq` and the dashboard can read them."""
-    facts: Mapping[str, object] = {
-        "topic": delivery.topic,
-        "partition": delivery.partition,
-        "offset": delivery.offset,
-        "group": group,
-        "delivery.count": delivery.delivery_count,
-        "message": message,
-    }
-    return tuple((f"__dlq.errors.{name}", str(fact).encode()) for name, fact in facts.items())
 
 
 async def _consume_plainly(world: World, group: str, topic: str, members: list[Member]) -> None:

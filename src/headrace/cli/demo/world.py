@@ -5,14 +5,15 @@ topics and groups it made there are removed at the end.
 """
 
 import contextlib
+import itertools
 import json
 import logging
+import os
 import secrets
 import shutil
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -21,21 +22,24 @@ from typing import TYPE_CHECKING, TypeVar
 from rich.console import Console
 
 from headrace.cli.demo.orders import key_of, value_of
+from headrace.cli.failures import Refused
+from headrace.wire.acls import AclResourceType
 
 if TYPE_CHECKING:
-    from headrace.broker.embedded import Broker
+    from headrace.cli.demo.broker_process import BrokerProcess
+    from headrace.cli.demo.security import DemoSecurity
     from headrace.client.admin import Admin
     from headrace.client.producing.sync import Producer
     from headrace.client.sync import ShareConsumer
 
 T = TypeVar("T")
 PARTITIONS = 2
-WAIT_S_MAX = 90.0
+WAIT_S_MAX = 180.0
 """No story waits longer than this for anything."""
 TICK_S = 0.1
 
 
-class TookTooLong(Exception):
+class TookTooLong(Refused):
     """A story did not come to its end; the message says what it was waiting for."""
 
 
@@ -46,13 +50,18 @@ class World:
         self.settings = dict(settings)
         self.folder = folder
         self.console = console
-        self.broker: Broker | None = None
-        """Ours, in this process; None when the demo runs against another."""
+        self.broker: BrokerProcess | None = None
+        """Ours; None when the demo runs against another."""
+        self.security: DemoSecurity | None = None
+        """TLS, users and ACLs of our broker, if it was started with them."""
+        self.kills = 0
+        """How often something was killed with -9."""
+        self._acts: Iterator[int] | None = None
         self.run_id = secrets.token_hex(3)
         self.stopping = threading.Event()
         self.groups: set[str] = set()
-        self.topics: set[str] = set()
-        self.broker_start_ms = 0.0
+        self.topics: dict[str, int] = {}
+        """With their numbers of partitions."""
         self._stack = contextlib.ExitStack()
         self.admin: Admin
         self.producer: Producer
@@ -60,10 +69,17 @@ class World:
     @property
     def is_live(self) -> bool:
         """Someone watches on a terminal."""
-        return self.console.is_terminal
+        return self.console.is_terminal and not self.console.record
 
-    def say(self, text: str = "") -> None:
-        self.console.print(text, highlight=False)
+    def number_acts(self) -> None:
+        """Several stories are played one after the other."""
+        self._acts = itertools.count(1)
+
+    def act(self) -> str:
+        return "" if self._acts is None else f"{next(self._acts)}. "
+
+    def say(self, text: str = "", *, bold: bool = False) -> None:
+        self.console.print(text, highlight=False, style="bold" if bold else None)
 
     def name(self, word: str) -> str:
         return word if self.broker is not None else f"headrace-demo-{self.run_id}-{word}"
@@ -72,16 +88,24 @@ class World:
         name = self.name(word)
         if name not in self.topics:
             self.admin.create_topic(name, partitions=partitions)
-            self.topics.add(name)
+            self._allow(AclResourceType.TOPIC, name)
+            self.topics[name] = partitions
         return name
 
     def group(self, word: str, *, is_share: bool = True) -> str:
         """A share group begins at the beginning here."""
         name = self.name(word)
+        self._allow(AclResourceType.GROUP, name)
         self.groups.add(name)
         if is_share:
             self.admin.set_group_config(name, {"share.auto.offset.reset": "earliest"})
         return name
+
+    def _allow(self, kind: AclResourceType, name: str) -> None:
+        from headrace.cli.demo.security import rights
+
+        if self.security is not None:
+            self.admin.create_acls(rights(kind, name))
 
     def share_consumer(self, group: str, topic: str, **settings: object) -> "ShareConsumer":
         from headrace.client.sync import ShareConsumer
@@ -106,13 +130,26 @@ class World:
             if per_second is not None:
                 self.stopping.wait(1 / per_second)
 
+    def produce_fast(self, topic: str, numbers: range) -> None:
+        """All at once, as many to each partition, and all acknowledged when it returns."""
+        partitions = self.topics[topic]
+        sent = [
+            self.producer.send(topic, value_of(number), key=key_of(number), partition=number % partitions)
+            for number in numbers
+        ]
+        for one in sent:
+            one.result()
+
     def until(self, is_so: Callable[[], bool], what: str) -> None:
         """Waits for something that must come."""
         for _ in range(int(WAIT_S_MAX / TICK_S)):
             if is_so():
                 return
             self.stopping.wait(TICK_S)
-        raise TookTooLong(f"{what} did not come within {WAIT_S_MAX:.0f} s")
+        raise TookTooLong(
+            f"waited {WAIT_S_MAX:.0f} s for {what}. If the machine is busy, try again later, or play one part "
+            "with --story. Otherwise this is a fault in Headrace, please report it."
+        )
 
     def drained(self, group: str, topic: str) -> bool:
         """Every record of the topic has come to an end in this share group."""
@@ -136,49 +173,49 @@ class World:
                 wait(futures)
                 self.stopping.clear()
 
-    def open(self, *, is_embedded: bool) -> None:
+    def settings_file(self) -> Path:
+        """For other processes of a story. There may be a password in it, and everybody can read arguments."""
+        path = self.folder / "client.json"
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            json.dump(self.settings, file)
+        return path
+
+    def open(self, *, is_embedded: bool, is_secure: bool = False) -> None:
         from headrace.client.admin import Admin
         from headrace.client.producing.sync import Producer
 
         if is_embedded:
-            from headrace.broker.embedded import Broker
+            from headrace.cli.demo.broker_process import BrokerProcess
 
-            started = time.monotonic()
-            self.broker = self._stack.enter_context(Broker(data_dir=self.folder / "broker"))
-            self.broker_start_ms = (time.monotonic() - started) * 1000
+            if is_secure:
+                from headrace.cli.demo.security import SHOP, DemoSecurity
+
+                self.security = DemoSecurity(self.folder)
+                self.settings |= self.security.login(SHOP)
+            self.broker = BrokerProcess(self.folder, self.security)
+            self._stack.callback(self.broker.kill)
+            self.broker.start()
             self.settings["bootstrap.servers"] = self.broker.bootstrap_servers
-        self.admin = self._stack.enter_context(Admin(self.settings))
+        self.admin = self._stack.enter_context(Admin(self.admin_settings()))
         self.producer = self._stack.enter_context(Producer(self.settings))
 
-    def restart_broker(self) -> None:
-        """Ours, on the same address and data; clients live through it."""
-        from headrace.broker.embedded import Broker
+    def admin_settings(self) -> dict[str, str]:
+        from headrace.cli.demo.security import ADMIN
 
-        assert self.broker is not None
-        host, port = self.settings["bootstrap.servers"].rsplit(":", 1)
-        self.broker.stop()
-        self.broker = self._stack.enter_context(
-            Broker(data_dir=self.folder / "broker", host=host, port=int(port))
-        )
+        return self.settings if self.security is None else {**self.settings, **self.security.login(ADMIN)}
 
     def open_dashboard(self) -> str | None:
-        """Its address; None where its packages are not installed."""
+        if self.broker is not None:
+            return self.broker.dashboard
         from headrace.cli.failures import Refused
-        from headrace.cli.web import open_dashboard
+        from headrace.cli.web import Access, open_dashboard
         from headrace.client.settings import ClientSettings
 
-        detail = None
         try:
-            if self.broker is not None:
-                from headrace.web.embedded import Detail
-
-                detail = Detail(self.broker)
             dashboard, address = open_dashboard(
                 ClientSettings.parse(self.settings),
                 "127.0.0.1:0",
-                token=None,
-                read_only=False,
-                detail=detail,
+                Access(),
             )
         except (Refused, ModuleNotFoundError):
             return None
@@ -206,22 +243,26 @@ class World:
 
 
 @contextlib.contextmanager
-def opened(settings: Mapping[str, str], *, folder: Path | None, is_embedded: bool) -> Iterator[World]:
+def opened(
+    settings: Mapping[str, str],
+    *,
+    folder: Path | None,
+    is_embedded: bool,
+    is_secure: bool = False,
+    console: Console | None = None,
+) -> Iterator[World]:
     """A world in a folder of its own, which is removed at the end unless it was given."""
     place = Path(tempfile.mkdtemp(prefix="headrace-demo-")) if folder is None else folder
     place.mkdir(parents=True, exist_ok=True)
     for name in ("aiokafka", "headrace"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # a broker that goes away is part of the story
-    world = World(settings, place, Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty()))
+    if console is None:
+        console = Console(file=sys.stdout, soft_wrap=not sys.stdout.isatty())
+    world = World(settings, place, console)
     try:
-        world.open(is_embedded=is_embedded)
+        world.open(is_embedded=is_embedded, is_secure=is_secure)
         yield world
     finally:
         world.close()
         if folder is None:
             shutil.rmtree(place, ignore_errors=True)
-
-
-def settings_text(settings: Mapping[str, str]) -> str:
-    """For a process that is told by one argument."""
-    return json.dumps(dict(settings))

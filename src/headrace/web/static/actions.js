@@ -86,6 +86,7 @@ function finished(form, said) {
   form.querySelector("[data-close]").textContent = "Close";
   form.closest("dialog").addEventListener("close", () => {
     if (form.dataset.kind === "delete") location.assign("/groups");
+    else if (form.dataset.kind === "deleteTopic") location.assign("/topics");
     else location.reload();
   }, { once: true });
 }
@@ -118,6 +119,21 @@ const WANTED = {
   release: ({ dataset }) => ({
     group: dataset.group, topic: dataset.topic, partition: Number(dataset.partition), offset: Number(dataset.offset),
   }),
+  createTopic({ elements }) {
+    const wanted = { topic: elements.topic.value.trim(), partitions: Number(elements.partitions.value) };
+    if (elements.retention.value) wanted.configs = { "retention.ms": String(elements.retention.value * 3600000) };
+    return wanted;
+  },
+  deleteTopic: ({ dataset, elements }) => ({ topic: dataset.topic, confirm: elements.confirm.value }),
+  redriveOne({ dataset, elements }) {
+    const wanted = place(dataset);
+    wanted.again = Boolean(dataset.again);
+    wanted.dry_run = false;
+    if (elements.value) wanted.value = elements.value.value;
+    return wanted;
+  },
+  discardOne: ({ dataset }) => ({ ...place(dataset), dry_run: false }),
+  discard: ({ dataset }) => (dataset.cause ? { topic: dataset.topic, cause: dataset.cause } : { topic: dataset.topic }),
   redrive(form) {
     const wanted = { topic: form.dataset.topic, again: form.elements.again.checked };
     if (form.dataset.cause) wanted.cause = form.dataset.cause;
@@ -126,7 +142,15 @@ const WANTED = {
   },
 };
 
+function place({ topic, partition, offset }) {
+  return { topic, partition: Number(partition), offset: Number(offset) };
+}
+
 const SHOWN = {
+  discard: (said) => ({
+    node: notice("good", said.chosen ? `${said.chosen} letter(s) would be discarded.` : "There is nothing to discard: no letter of that kind waits."),
+    isPossible: said.chosen > 0,
+  }),
   reset: (said) => ({
     node: said.changes.length
       ? table(["Partition", "From", "To"], said.changes.map((one) => [`${one.topic}-${one.partition}`, one.before ?? "–", one.after]))
@@ -143,6 +167,9 @@ const SHOWN = {
 
 const DONE = {
   reset: (said) => `${said.changes.length} partition(s) moved.`,
+  discard: (said) => `${said.discarded} discarded.`,
+  discardOne: (said) => (said.discarded ? "Discarded." : "Another redrive has taken it."),
+  redriveOne: (said) => DONE.redrive(said),
   redrive(said) {
     const parts = [`${said.redriven} sent back`];
     if (said.gone) parts.push(`${said.gone} gone: neither a copy nor the topic has the record`);

@@ -22,8 +22,15 @@ export function startLive() {
         if (region) morph(region, html);
       }
       trouble("");
-      say("live", "beat");
-      setTimeout(() => pulse.classList.remove("beat"), 650);
+      if (pulse.dataset.kind === "live") {
+        pulse.classList.add("beat");
+        setTimeout(() => pulse.classList.remove("beat"), 650);
+      }
+    });
+    events.addEventListener("pulse", (event) => {
+      const { kind, text } = JSON.parse(event.data);
+      pulse.dataset.kind = kind;
+      say(text, kind === "live" ? "" : kind);
     });
     events.addEventListener("tick", () => document.dispatchEvent(new CustomEvent("headrace:tick")));
     events.addEventListener("trouble", (event) => trouble(JSON.parse(event.data).error));

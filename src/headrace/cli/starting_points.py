@@ -1,0 +1,64 @@
+"""Where reading starts: `17`, `-10`, `@2026-11-15T12:30`, `@-15m`, `beginning`, `end`. Text in, a point out."""
+
+import re
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import typer
+
+AGO = re.compile(r"-(\d+)(s|m|h|d)")
+SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+CURE = "write an offset, -N for the last N records, @TIME, beginning or end"
+
+
+@dataclass(frozen=True, slots=True)
+class StartingPoint:
+    """Exactly one is given; none is the end."""
+
+    offset: int | None = None
+    last: int | None = None
+    """So many records before the end of each partition."""
+    time_ms: int | None = None
+
+    def resolve(self, first: int, end: int, at_time: int) -> int:
+        """The offset to begin with, in a log from `first` to `end`; `at_time` is -1 if no record is so young."""
+        if self.time_ms is not None:
+            return end if at_time < 0 else at_time
+        if self.last is not None:
+            return max(first, end - self.last)
+        return end if self.offset is None else min(max(first, self.offset), end)
+
+
+OLDEST, NEWEST = StartingPoint(offset=0), StartingPoint()
+
+
+def parse_start(text: str) -> StartingPoint:
+    match text:
+        case "beginning" | "earliest":
+            return OLDEST
+        case "end" | "latest":
+            return NEWEST
+    if text.startswith("@"):
+        return StartingPoint(time_ms=_time_ms(text[1:]))
+    try:
+        number = int(text)
+    except ValueError:
+        raise typer.BadParameter(f"{text!r} is not an offset; {CURE}", param_hint="--offset") from None
+    return StartingPoint(last=-number) if text.startswith("-") else StartingPoint(offset=number)
+
+
+def _time_ms(text: str) -> int:
+    ago = AGO.fullmatch(text)
+    if ago is not None:
+        return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
+    if text.isdigit() and len(text) > 8:  # 20261115 is a date
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise typer.BadParameter(
+            f"@{text} is not a time; write @2026-11-15T12:30 (UTC), milliseconds since 1970, or @-15m",
+            param_hint="--offset",
+        ) from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
