@@ -29,6 +29,8 @@ class Measure:
     """By contender."""
     limits: Mapping[tuple[str, str], float] = field(default_factory=dict, hash=False, compare=False)
     """Goals in the measure's own unit, by setting and contender: the median is at least, or at most, this."""
+    reference: str = ""
+    """Instead of the contest's, where other contenders take part."""
 
 
 class Contest:
@@ -37,6 +39,8 @@ class Contest:
     def __init__(self, title: str, *, reference: str) -> None:
         self.title = title
         self.reference = reference
+        self.notes: list[str] = []
+        """What a reader of the table must know, a sentence or two each."""
         self._values: dict[tuple[Measure, str], dict[str, list[float]]] = {}
 
     def add(self, measure: Measure, setting: str, contender: str, value: float) -> None:
@@ -54,6 +58,9 @@ class Contest:
         pairs = zip(of_setting[contender], of_setting.get(reference, []), strict=False)
         return [mine / other for mine, other in pairs if other]
 
+    def reference_of(self, measure: Measure) -> str:
+        return measure.reference or self.reference
+
     def verdict(self, measure: Measure, setting: str, contender: str) -> str:
         sign = ">=" if measure.is_more_better else "<="
         limit = measure.limits.get((setting, contender))
@@ -70,13 +77,13 @@ class Contest:
         ratio = median(ratios)
         is_met = ratio >= target.bound if measure.is_more_better else ratio <= target.bound
         wanted = f"wanted {sign} {target.bound:g}"
-        if target.reference == self.reference:
+        if target.reference == self.reference_of(measure):
             return f"{'met' if is_met else 'MISSED'}: {wanted}"
         return f"{'met' if is_met else 'MISSED'}: {ratio:.2f} of {target.reference}, {wanted}"
 
     def render(self) -> str:
         rows: list[tuple[str, ...]] = [
-            ("measure", "setting", "contender", "median", "", "spread", f"/ {self.reference}", "spread", "")
+            ("measure", "setting", "contender", "median", "", "spread", self._ratio_heading(), "spread", "")
         ]
         for (measure, setting), contenders in self._values.items():
             rows += [self._row(measure, setting, contender) for contender in contenders]
@@ -90,12 +97,26 @@ class Contest:
             for row in rows
         ]
         lines.insert(1, "-" * max(map(len, lines)))
-        return "\n".join([self.title, "", *lines])
+        return "\n".join([self.title, "", *lines, *self._render_notes()])
+
+    def _ratio_heading(self) -> str:
+        references = {self.reference_of(measure) for measure, _ in self._values}
+        return f"/ {self.reference}" if references <= {self.reference} else "/ reference"
+
+    def _render_notes(self) -> list[str]:
+        """Below an empty line, where there are any. Measures with a reference of their own are told too."""
+        of_measures: dict[str, list[str]] = {}
+        for measure in dict.fromkeys(measure for measure, _ in self._values):
+            of_measures.setdefault(self.reference_of(measure), []).append(measure.name)
+        told = [f"The reference is {name} for: {'; '.join(of)}." for name, of in of_measures.items()]
+        notes = [*(told if len(told) > 1 else []), *self.notes]
+        return ["", *(f"- {note}" for note in notes)] if notes else []
 
     def _row(self, measure: Measure, setting: str, contender: str) -> tuple[str, ...]:
         values = self.values(measure, setting, contender)
-        is_reference = contender == self.reference
-        ratios = [] if is_reference else self.ratios(measure, setting, contender, self.reference)
+        reference = self.reference_of(measure)
+        is_reference = contender == reference
+        ratios = [] if is_reference else self.ratios(measure, setting, contender, reference)
         return (
             measure.name,
             setting,
@@ -112,7 +133,7 @@ class Contest:
     def render_markdown(self) -> str:
         """The same rows as `render`, for a page."""
         lines = [
-            f"| measure | setting | contender | median | spread | | / {self.reference} |",
+            f"| measure | setting | contender | median | spread | | {self._ratio_heading()} |",
             "|---|---|---|---|---|---|---|",
         ]
         for (measure, setting), contenders in self._values.items():
@@ -123,12 +144,13 @@ class Contest:
                 lines.append(
                     f"| {name} | {setting} | {who} | {number} | {spread} | {unit} | {ratio} {ratio_spread} |"
                 )
-        return "\n".join(lines)
+        return "\n".join([*lines, *self._render_notes()])
 
     def as_json(self) -> dict[str, Any]:
         return {
             "title": self.title,
             "reference": self.reference,
+            "notes": self.notes,
             "lines": [
                 {
                     "measure": measure.name,

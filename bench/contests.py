@@ -15,7 +15,8 @@ TITLES = {
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
     "producers": "Producers: ours, confluent-kafka's and aiokafka's on our broker, 1 partition, fsync, idempotent.",
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
-    "queues": "Task queues: all jobs are enqueued, then a worker works them off, ten at once; each ran exactly once.",
+    "queues": "Queues: all messages are sent, then consumers deliver and acknowledge them. Task queues: all jobs are"
+    " enqueued, then a worker works them off, ten at once; each ran exactly once.",
     "spark": "Spark: kafka-share against Spark's own Kafka source, 2 partitions, 100 bytes a record, noop sink.",
 }
 REFERENCES = {

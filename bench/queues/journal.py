@@ -30,6 +30,21 @@ def require_exact(entries: Iterable[tuple[int, int]], *, jobs: int) -> None:
         )
 
 
+def deliveries_beyond_one(entries: Iterable[tuple[int, int]], *, messages: int) -> int:
+    """Where each may come more than once: how many deliveries were not the first. One that never came voids the run."""
+    came = Counter(number for number, _ in entries)
+    never = messages - sum(number in came for number in range(messages))
+    unknown = sum(not 0 <= number < messages for number in came)
+    if never or unknown:
+        raise NotExact(f"of {messages} messages {never} never came; {unknown} were nobody's messages")
+    return came.total() - messages
+
+
+def first_deliveries(entries: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Each message once, at the earliest of its times."""
+    return list(dict(sorted(entries, key=lambda entry: entry[1], reverse=True)).items())
+
+
 def rate(entries: Iterable[tuple[int, int]], *, first: int, jobs: int) -> float:
     """Jobs a second from the end of the earliest to the end of the latest, of `jobs` numbers from `first` on."""
     times_ns = [time_ns for number, time_ns in entries if first <= number < first + jobs]

@@ -1,29 +1,23 @@
-"""What the peers need and we do not: a Python environment with them in it, and a Redis server.
+"""What the peers need and we do not: a Python environment with them in it, and programs of Debian's and of Go's.
 
-Both are set up at first use where that is possible; where it is not, `Missing` says what to do.
+All is set up at first use where that is possible; where it is not, `Missing` says what to do.
 """
 
-import contextlib
+import glob
 import os
+import re
 import shutil
-import socket
 import subprocess
 import sys
-import time
 import venv
 from pathlib import Path
 
 from bench.tasks import ROOT
-from headrace.testing.apache_kafka import free_ports
-from headrace.testing.child_process import ChildProcess
+from headrace.testing.user_cache import filled
 
 REQUIREMENTS = ROOT / "requirements" / "peers.txt"
-INSTALL_TIMEOUT_S = 300
-START_TIMEOUT_S = 10
-DURABILITY = {
-    "memory only": ["--appendonly", "no"],
-    "fsync": ["--appendonly", "yes", "--appendfsync", "always"],
-}
+INSTALL_TIMEOUT_S = 900
+NATS = "github.com/nats-io/nats-server/v2@v2.15.2"
 
 
 class Missing(Exception):
@@ -43,65 +37,77 @@ def environment() -> Path:
     return folder / "bin"
 
 
-def redis_server() -> str:
-    """The command; installed by apt-get where there is none and we may."""
-    found = shutil.which("redis-server")
+def redis_server() -> Path:
+    return _program("redis-server", package="redis-server", pattern="/usr/bin/redis-server")
+
+
+def rabbitmq_server() -> Path:
+    """The script itself: Debian's command of this name changes to another user and to the system's folders."""
+    pattern = "/usr/lib/rabbitmq/lib/rabbitmq_server-*/sbin/rabbitmq-server"
+    return _program("", package="rabbitmq-server", pattern=pattern)
+
+
+def postgres() -> Path:
+    return _program("postgres", package="postgresql", pattern="/usr/lib/postgresql/*/bin/postgres")
+
+
+def nats_server() -> Path:
+    """Built by Go where that is possible, and else Debian's, which is years older."""
+    go = shutil.which("go")
+    if go is None:
+        return _nats_of_debian()
+
+    def fill(folder: Path) -> None:
+        _install([go, "install", NATS], f"building {NATS}", env={**os.environ, "GOBIN": str(folder)})
+
+    def is_built(folder: Path) -> bool:
+        return (folder / "nats-server").exists()
+
+    try:
+        return filled(NATS.replace("/", "-"), is_current=is_built, fill=fill) / "nats-server"
+    except Missing:
+        return _nats_of_debian()
+
+
+def _nats_of_debian() -> Path:
+    return _program("nats-server", package="nats-server", pattern="/usr/sbin/nats-server")
+
+
+def _program(name: str, *, package: str, pattern: str) -> Path:
+    """What Debian's package puts at `pattern`, or what is on the path; installed where neither is and we may."""
+    found = _find(name, pattern)
     if found is None:
-        sudo = [] if os.getuid() == 0 else ["sudo", "-n"]
-        install = [*sudo, "apt-get", "install", "-y", "-qq", "--no-install-recommends", "redis-server"]
-        try:
-            _install(install, "installing redis-server")
-        except Missing:
-            _install([*sudo, "apt-get", "update", "-qq"], "looking for redis-server")
-            _install(install, "installing redis-server")
-        found = shutil.which("redis-server")
+        _install_package(package)
+        found = _find(name, pattern)
     if found is None:
-        raise Missing("redis-server is not on the path (Debian: apt install redis-server)")
+        raise Missing(f"{package} is not here (Debian: apt install {package})")
     return found
 
 
-def _install(command: list[str], what: str) -> None:
+def _find(name: str, pattern: str) -> Path | None:
+    """The newest, where several versions are."""
+    of_debian = sorted(glob.glob(pattern), key=lambda path: [int(part) for part in re.findall(r"\d+", path)])
+    named = shutil.which(name) if name else None
+    return Path(of_debian[-1]) if of_debian else Path(named) if named else None
+
+
+def _install_package(package: str) -> None:
+    sudo = [] if os.getuid() == 0 else ["sudo", "-n"]
+    install = [*sudo, "apt-get", "install", "-y", "-qq", "--no-install-recommends", package]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S)
+        _install(install, f"installing {package}")
+    except Missing:
+        _install([*sudo, "apt-get", "update", "-qq"], f"looking for {package}")
+        _install(install, f"installing {package}")
+    # Debian starts a server when it installs it, and at every start of the machine: we want neither.
+    for command in (["service", package, "stop"], ["update-rc.d", package, "disable"]):
+        subprocess.run([*sudo, *command], capture_output=True, timeout=INSTALL_TIMEOUT_S, check=False)
+
+
+def _install(command: list[str], what: str, env: dict[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALL_TIMEOUT_S, env=env)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise Missing(f"{what} failed: {error}") from error
     if done.returncode:
         raise Missing(f"{what} failed: {done.stderr.strip()[-500:]}")
-
-
-class Redis:
-    """A server of our own on a free port; what it keeps, it keeps in `folder`."""
-
-    def __init__(self, folder: Path, *, durability: str) -> None:
-        folder.mkdir(parents=True)
-        self._port = free_ports(1)[0]
-        place = ["--port", str(self._port), "--bind", "127.0.0.1", "--dir", str(folder)]
-        self._process = ChildProcess(
-            [redis_server(), *place, "--save", "", *DURABILITY[durability]], output=folder / "redis.log"
-        )
-        self.address = f"redis://127.0.0.1:{self._port}/0"
-        deadline = time.monotonic() + START_TIMEOUT_S
-        while self._ask("PING") != b"+PONG\r\n":
-            if time.monotonic() > deadline or not self._process.is_running:
-                raise Missing(f"redis-server does not answer:\n{self._process.output_tail()}")
-            time.sleep(0.01)
-
-    @property
-    def pid(self) -> int:
-        return self._process.pid
-
-    def empty(self) -> None:
-        if self._ask("FLUSHALL") != b"+OK\r\n":
-            raise Missing("redis-server did not empty itself")
-
-    def _ask(self, command: str) -> bytes:
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(("127.0.0.1", self._port), timeout=5) as connection,
-        ):
-            connection.sendall(f"{command}\r\n".encode())
-            return connection.recv(100)
-        return b""
-
-    def stop(self) -> None:
-        self._process.stop()

@@ -1,4 +1,4 @@
-"""Runs the contenders in turn: enqueue, start the worker, wait until the journal is full, stop it, check."""
+"""Task frameworks: runs them in turn: enqueue, start the worker, wait until the journal is full, stop it, check."""
 
 import contextlib
 import os
@@ -8,23 +8,24 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import Protocol
 
-from bench.brokers import Headrace, Policy
+from bench.brokers import Policy
 from bench.clients.figures import Figures
 from bench.contest import Contest, Measure, Target
 from bench.machine import cpu_s, descendants, memory_shared_out_mb
-from bench.queues import peers
+from bench.queues import peers, servers
+from bench.queues.deliver import run_deliver
 from bench.queues.jobs.work import CONCURRENCY, JOURNAL, SERVER
 from bench.queues.journal import jobs_noted, rate, read, require_exact
+from bench.queues.ours import HeadraceServer
 from bench.run import in_turn
 from bench.tasks import BYTECODE, COMPILED, ROOT
 from headrace.testing.child_process import ChildProcess
 
 NO_OPS, WAITS = 2000, 600
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 180
 EMPTY_TIMEOUT_S = 10
 # The queue is empty by then: nothing is lost with a worker that takes its time to end (Dramatiq: 3 s, Taskiq: 15).
 STOP_TIMEOUT_S = 0.5
@@ -39,17 +40,10 @@ SERVER_MEMORY = Measure("memory of the server", "MB", False)
 SETTING = f"{CONCURRENCY} at once"
 
 
-class Server(Protocol):
-    """Where a queue keeps its jobs."""
-
-    address: str
-
-    @property
-    def pid(self) -> int: ...
+class EmptiedServer(servers.Server, Protocol):
+    """One that serves contender after contender."""
 
     def empty(self) -> None: ...
-
-    def stop(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +71,41 @@ class Failed(Exception):
 
 
 def run_queues(contest: Contest, folder: Path, *, rounds: int, say: Callable[[str], None]) -> None:
-    """Fills `contest`. Where the peers cannot be installed, ours run alone, and the table's reader is told."""
-    contenders = ours()
-    try:
-        contenders += theirs(peers.environment())
-        peers.redis_server()
-    except peers.Missing as missing:
-        say(f"NOTE: the peers are left out: {missing}")
-        contenders = ours()
-    servers: dict[str, Server] = {}
+    """Fills `contest`: first the queues without a framework, then the frameworks."""
+    run_deliver(contest, folder / "messages", rounds=rounds, say=say)
+    run_frameworks(contest, folder, rounds=rounds, say=say)
+
+
+def run_frameworks(contest: Contest, folder: Path, *, rounds: int, say: Callable[[str], None]) -> None:
+    """Fills `contest`. Peers that cannot be installed are left out, and the table's reader is told."""
+    contenders = [*ours(), *_present(say)]
+    running: dict[str, EmptiedServer] = {}
     try:
         for name in dict.fromkeys(contender.server for contender in contenders):
-            servers[name] = _start(name, folder / name.replace(" ", "-"))
+            running[name] = _start(name, folder / name.replace(" ", "-"))
         for round_number in range(rounds):
             for contender in in_turn(contenders, round_number):
                 say(f"queues: round {round_number + 1} of {rounds}: {contender.name}")
-                _measure(contest, contender, servers[contender.server], folder)
+                _measure(contest, contender, running[contender.server], folder)
     finally:
-        for server in servers.values():
+        for server in running.values():
             server.stop()
+
+
+def _present(say: Callable[[str], None]) -> list[Contender]:
+    """The peers whose programs are here, or could be installed."""
+    try:
+        found = theirs(peers.environment())
+    except peers.Missing as missing:
+        say(f"NOTE: the peers are left out: {missing}")
+        return []
+    for kind, program in (("redis", peers.redis_server), ("postgresql", peers.postgres)):
+        try:
+            program()
+        except peers.Missing as missing:
+            say(f"NOTE: what needs {kind} is left out: {missing}")
+            found = [contender for contender in found if not contender.server.startswith(kind)]
+    return found
 
 
 def ours() -> list[Contender]:
@@ -134,7 +144,7 @@ def theirs(commands: Path) -> list[Contender]:
         )
 
     found = []
-    for durability in peers.DURABILITY:
+    for durability in servers.REDIS_DURABILITY:
         server = f"redis {durability}"
         found += [
             celery(f"celery, threads, {durability}", server, "threads"),
@@ -154,38 +164,27 @@ def theirs(commands: Path) -> list[Contender]:
         ]
         if durability == "memory only":
             found.append(celery(f"celery, {at_once} processes, {durability}", server, "prefork"))
+    procrastinate = ("procrastinate", "--app", "bench.queues.jobs.procrastinate.app", "worker")
+    options = ("--concurrency", at_once, "--delete-jobs", "successful")
+    found.append(
+        contender(
+            "procrastinate, asyncio, fsync", "postgresql fsync", "procrastinate", *procrastinate, *options
+        )
+    )
     return found
 
 
-class HeadraceServer:
-    """`headrace serve`, with a topic of its own for each run: nothing is left of the last."""
-
-    def __init__(self, folder: Path, *, policy: Policy, bytecode: Path) -> None:
-        self._broker = Headrace(folder, bytecode=bytecode)
-        self._running = self._broker.start(policy)
-        self._runs = count(1)
-        self.address = ""
-
-    @property
-    def pid(self) -> int:
-        return self._running.pid
-
-    def empty(self) -> None:
-        self.address = f"{self._running.bootstrap_servers}/jobs-{next(self._runs)}"
-
-    def stop(self) -> None:
-        self._broker.stop()
-
-
-def _start(name: str, folder: Path) -> Server:
+def _start(name: str, folder: Path) -> EmptiedServer:
     kind, _, durability = name.partition(" ")
     if kind == "redis":
-        return peers.Redis(folder, durability=durability)
+        return servers.Redis(folder, durability=durability)
+    if kind == "postgresql":
+        return servers.Postgres(folder)
     policy = next(policy for policy in Policy if policy.label == durability)
     return HeadraceServer(folder, policy=policy, bytecode=BYTECODE)
 
 
-def _measure(contest: Contest, contender: Contender, server: Server, folder: Path) -> None:
+def _measure(contest: Contest, contender: Contender, server: EmptiedServer, folder: Path) -> None:
     server.empty()
     journal = folder / "journal"
     journal.unlink(missing_ok=True)
@@ -218,7 +217,7 @@ def _run(contender: Contender, env: dict[str, str], *arguments: str) -> str:
 
 
 def _work_off(
-    contender: Contender, server: Server, journal: Path, env: dict[str, str], folder: Path
+    contender: Contender, server: EmptiedServer, journal: Path, env: dict[str, str], folder: Path
 ) -> Spent:
     output = folder / "worker.log"
     output.unlink(missing_ok=True)
@@ -236,7 +235,7 @@ def _work_off(
                 raise Failed(f"{contender.name}: every job ran, and the queue still holds {left}")
         return Spent(
             memory_shared_out_mb(processes),
-            memory_shared_out_mb([server.pid]),
+            memory_shared_out_mb(descendants(server.pid)),
             used_s * 1e6 / (NO_OPS + WAITS - early),
         )
     finally:
@@ -247,8 +246,8 @@ def _work_off(
                 os.kill(pid, signal.SIGKILL)
 
 
-def _cpu_s(worker: ChildProcess, server: Server) -> float:
-    return sum(cpu_s(pid) for pid in (*descendants(worker.pid), server.pid))
+def _cpu_s(worker: ChildProcess, server: EmptiedServer) -> float:
+    return sum(cpu_s(pid) for pid in (*descendants(worker.pid), *descendants(server.pid)))
 
 
 def _wait_for(jobs: int, contender: Contender, worker: ChildProcess, journal: Path) -> None:
