@@ -19,14 +19,14 @@ FIRST ?= 1
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify ready jvm-files unit conform compat crash simulate simulate-clients simulate-spark simulate-planted chaos spark bench dist docs generate kafka-jars kcat chromium lint format pins clean
+.PHONY: help setup demo test verify ready jvm-files unit conform compat crash simulate simulate-clients simulate-spark simulate-planted chaos spark suites bench dist docs generate kafka-jars kcat chromium postgres prometheus lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(SET_UP) ## make .venv with everything pinned, and .venv/bin/headrace
 
-demo: $(SET_UP_JVM) ## the whole story in under two minutes: a queue, Spark killed and restarted, dead letters, the account
+demo: $(SET_UP_JVM) ## five acts: scale, failover, dead letters, Spark killed and restarted, the account
 	$(BIN)/headrace demo
 
 test: ready ## every check and every kind of test (under 10 minutes on 2 cores); make verify has the rest
@@ -37,7 +37,7 @@ verify: ready ## the tests that make test leaves out: longer ones, and the same 
 	$(BIN)/python tools/run_tests.py -m verify
 
 # Packages are installed one after another; then the checks run while Spark's classes and Kafka's jars are prepared.
-ready: kcat chromium $(SET_UP_JVM) $(SET_UP_DOCS)
+ready: kcat chromium postgres prometheus $(SET_UP_JVM) $(SET_UP_DOCS)
 	@$(MAKE) --no-print-directory --jobs=2 lint jvm-files
 
 jvm-files: $(SET_UP_JVM)
@@ -78,6 +78,10 @@ spark: $(SET_UP_JVM) $(SET_UP_STORE) ## the Spark source killed at every step, i
 	@$(BIN)/python -m tests.spark_archive
 	$(PYTEST) tests/spark --thorough
 
+suites: $(SET_UP_JVM) ## other projects' test suites against our broker, and docs/reference/suites.md: make suites ONLY=franz-go
+	-@$(MAKE) --no-print-directory kafka-jars
+	$(BIN)/python -m tests.suites $(ONLY)
+
 bench: $(SET_UP) kafka-jars ## brokers, clients and task queues side by side, alternating; prints ratios
 	$(BIN)/python -m bench
 
@@ -90,7 +94,7 @@ dist: $(SET_UP) ## build the wheel and the source archive into dist/; a release 
 	PROJECT_URL="$(PROJECT_URL)" $(BIN)/hatchling build -d dist
 
 generate: $(SET_UP) kafka-jars ## write src/headrace/wire/messages/ from Apache Kafka's message definitions
-	$(BIN)/python tools/generate_messages.py "$$($(BIN)/python -m headrace.testing)"
+	$(BIN)/python tools/generate_messages.py
 	$(BIN)/ruff format -q src/headrace/wire/messages
 
 kafka-jars: $(SET_UP_JVM) ## fetch Apache Kafka's jars into the per-user cache
@@ -101,6 +105,12 @@ kcat: ## install kcat where we may (tests that need it say so when it is missing
 
 chromium: ## install Chromium where we may, for the tests of the dashboard's pages
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || $(call install-package,chromium)
+
+postgres: ## install PostgreSQL where we may, for the tests of exactly-once tasks
+	@ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || command -v postgres >/dev/null || $(call install-package,postgresql)
+
+prometheus: ## install Prometheus where we may, for the tests of alerts and panels
+	@command -v promtool >/dev/null || $(call install-package,prometheus)
 
 # Debian's package, with root's rights if we have them; never a reason to stop.
 define install-package

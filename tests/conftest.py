@@ -2,6 +2,7 @@
 
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from uuid import uuid4
 
@@ -9,6 +10,7 @@ import hypothesis
 import pytest
 
 from tests import needs, spark_archive, tiers
+from tests.postgres import PostgresServer
 
 # Helpers that assert, named here because other folders import them before conformance/ is collected.
 pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
@@ -75,3 +77,10 @@ def rounds(request: pytest.FixtureRequest) -> int:
 def unique(request: pytest.FixtureRequest) -> str:
     """A name nobody else uses, for topics, groups and transactional ids on a broker that tests share."""
     return f"{request.node.originalname[:40]}-{uuid4().hex[:8]}".replace("_", "-")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    server = PostgresServer()
+    yield server
+    server.stop()

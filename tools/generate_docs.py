@@ -18,19 +18,21 @@ import generate_metrics_docs  # noqa: E402
 import generate_python_docs  # noqa: E402
 import generate_settings_docs  # noqa: E402
 import generate_state_picture  # noqa: E402
+import generate_suites_docs  # noqa: E402
 
 from headrace.broker.handlers import SERVED, handler_of  # noqa: E402
-from headrace.wire.apis import NAMES  # noqa: E402
+from headrace.wire.apis import NAMES, request_class  # noqa: E402
 
 
 def api_table() -> str:
-    lines = ["| key | API | versions | what it does |", "|---|---|---|---|"]
+    lines = ["| key | API | versions | in Kafka 4.4 | what it does |", "|---|---|---|---|---|"]
     for key in sorted(SERVED):
         handler = handler_of(key)
         low, high = handler.VERSIONS
         purpose = (handler.__doc__ or "").strip().splitlines()[0].partition(": ")[2].rstrip(".")
         name = "".join(word.capitalize() for word in NAMES[key].split("_"))
-        lines.append(f"| {key} | {name} | {low}-{high} | {purpose} |")
+        oldest, newest = request_class(key).VERSIONS
+        lines.append(f"| {key} | {name} | {low}-{high} | {oldest}-{newest} | {purpose} |")
     return "\n".join(lines) + "\n"
 
 
@@ -66,9 +68,14 @@ PARTS = {
         "refused-producer": generate_client_docs.refused_producer_settings,
         "refused": generate_client_docs.refused_settings,
     },
+    "docs/how-to/spark.md": {"options": generate_client_docs.spark_options},
     "docs/reference/client-errors.md": {"errors": generate_client_docs.client_errors},
     "docs/reference/kips.md": {"kips": generate_kip_docs.kip_table},
     "docs/reference/python.md": {"names": generate_python_docs.python_names},
+    "docs/reference/suites.md": {
+        "overview": generate_suites_docs.overview,
+        "details": generate_suites_docs.details,
+    },
     "docs/concepts/headrace-and-kafka.md": {"unserved": unserved_apis, "differences": differences},
     "docs/reference/metrics.md": {
         "broker": generate_metrics_docs.broker_table,

@@ -51,6 +51,21 @@ KIPS: dict[int, Kip] = {
         "broker, client, admin, workers, Spark source",
         (SHARE, "tests/conformance/client/", "tests/unit/share/", "tests/property/test_share_partition.py"),
     ),
+    1323: Kip("offsets of a share group from a file", "`headrace group reset`"),
+    1319: Kip(
+        "offsets in transactions, with topic IDs",
+        "broker",
+        ("tests/unit/broker/groups/test_kafka_4_4.py::test_topics_are_named_by_id",),
+        is_in_oracle=False,
+    ),
+    1242: Kip(
+        "clients notice that an address has passed to another cluster",
+        "broker",
+        (
+            "tests/unit/broker/groups/test_kafka_4_4.py::test_a_client_that_expects_another_broker_must_bootstrap_again",
+        ),
+        is_in_oracle=False,
+    ),
     1206: Kip("`record_limit`: never more records than asked for", "broker, client"),
     1222: Kip("RENEW: a lock's time starts anew", "broker, client; `auto_renew` is ours"),
     1226: Kip(
@@ -69,7 +84,7 @@ KIPS: dict[int, Kip] = {
     ),
     1191: Kip(
         "dead-letter queues of share groups (Kafka 4.4)",
-        "broker, with `headrace.share.version=2`; workers write the same headers on any broker",
+        "broker; workers write the same headers on any broker",
         ("tests/unit/broker/share/test_dead_letters.py", "tests/crash/test_share.py"),
         is_in_oracle=False,
     ),

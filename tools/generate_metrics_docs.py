@@ -16,7 +16,7 @@ def broker_table() -> str:
         (
             (
                 f"`{one.prometheus}{'_total' if one.kafka.endswith('PerSec') or one.kafka in COUNTED else ''}`",
-                f"`{one.type}` {one.kafka}",
+                f"`{one.type}` {one.kafka}" if one.type else "",
                 one.help,
             )
             for one in BROKER

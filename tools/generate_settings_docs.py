@@ -6,7 +6,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from headrace.broker.settings import BY_NAME, Scope, Setting
+from headrace.broker.settings import BY_NAME, Scope, ScopedSetting
 
 TARGET = Path(__file__).resolve().parent.parent / "docs" / "reference" / "settings.md"
 
@@ -19,7 +19,6 @@ Names, defaults and ranges are those of Apache Kafka 4.3. Give broker settings w
 allowed range; an unknown name is a warning that suggests the nearest one.
 
 - **dynamic**: can be altered while the broker runs (`kafka-configs --alter`), and is kept over restarts.
-- **share.version 2**: known only with `headrace.share.version=2`, which turns dead-letter queues on.
 - **no effect**: taken and shown because Kafka's tools set it; there is nothing here that it could change.
 """
 
@@ -52,7 +51,7 @@ def render() -> str:
     return "".join(parts)
 
 
-def _table(settings: Iterable[Setting], *, has_synonyms: bool) -> list[str]:
+def _table(settings: Iterable[ScopedSetting], *, has_synonyms: bool) -> list[str]:
     lines = ["| Name | Type | Default | Allowed | What it does |", "|---|---|---|---|---|"]
     if has_synonyms:
         lines = [
@@ -75,17 +74,15 @@ def _table(settings: Iterable[Setting], *, has_synonyms: bool) -> list[str]:
     return lines
 
 
-def _default(setting: Setting) -> str:
+def _default(setting: ScopedSetting) -> str:
     text = setting.render(setting.default)
     return f"`{text}`" if text else "" if text is None else "(empty)"
 
 
-def _doc(setting: Setting) -> str:
+def _doc(setting: ScopedSetting) -> str:
     marks = []
     if setting.is_dynamic and setting.scope is Scope.BROKER:
         marks.append("**dynamic**")
-    if setting.share_version:
-        marks.append(f"**share.version {setting.share_version}**")
     if not setting.has_effect:
         marks.append("**no effect**")
     return " ".join([setting.doc, *marks])

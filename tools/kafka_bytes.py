@@ -1,10 +1,10 @@
 """Writes tests/unit/wire/kafka_bytes.json: digests of the bytes that Apache Kafka's own classes make of every message.
 
-    python tools/kafka_bytes.py JAR_FOLDER
+    python tools/kafka_bytes.py
 
-JAR_FOLDER holds Kafka's jars and slf4j-api (`make kafka-jars` puts them in the per-user cache). It needs a JDK (17 or
-newer) and is run when messages were generated anew; the test that reads the file needs neither.
-`python tools/kafka_bytes.py JAR_FOLDER --hex` prints the bytes themselves, to see where ours differ.
+The jars are those that tools/generate_messages.py reads. It needs a JDK (17 or newer) and is run when messages were
+generated anew; the test that reads the file needs neither. `python tools/kafka_bytes.py --hex` prints the bytes
+themselves, to see where ours differ.
 """
 
 import hashlib
@@ -17,6 +17,7 @@ from pathlib import Path
 from pkgutil import iter_modules
 
 import headrace.wire.messages
+from headrace.testing.kafka_jars import definitions_jar, kafka_jars
 from headrace.wire.message import Message
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -40,22 +41,28 @@ def message_classes() -> list[type[Message]]:
     return found
 
 
-def java_class(name: str, known: set[str]) -> str:
-    (found,) = (package.format(name) for package in PACKAGES if package.format(name) in known)
-    return found
+def java_class(name: str, known: set[str]) -> str | None:
+    return next((package.format(name) for package in PACKAGES if package.format(name) in known), None)
 
 
-def known_classes(jars: list[Path]) -> set[str]:
-    entries = [entry for jar in jars for entry in zipfile.ZipFile(jar).namelist()]
-    return {entry.removesuffix(".class").replace("/", ".") for entry in entries}
+def known_classes(jar: Path) -> set[str]:
+    return {entry.removesuffix(".class").replace("/", ".") for entry in zipfile.ZipFile(jar).namelist()}
 
 
-def kafka_bytes(folder: Path) -> list[tuple[str, int, str, bytes]]:
-    jars = sorted(folder.glob("*.jar"))
-    known = known_classes([jar for jar in jars if jar.name.startswith("kafka-")])
+def kafka_bytes() -> list[tuple[str, int, str, bytes]]:
+    """Requests and responses by the newest clients; the coordinators' records by the release that wrote their jars."""
+    released = sorted(kafka_jars().glob("*.jar"))
+    newest = [definitions_jar(), *released]
+    clients = known_classes(definitions_jar())
+    coordinators = {name for jar in released if "coordinator" in jar.name for name in known_classes(jar)}
+    return _written_by(newest, clients) + _written_by(released, coordinators)
+
+
+def _written_by(jars: list[Path], known: set[str]) -> list[tuple[str, int, str, bytes]]:
     lines = [
-        f"{message.__name__} {java_class(message.__name__, known)} {message.VERSIONS[0]} {message.VERSIONS[1]}"
+        f"{message.__name__} {java} {message.VERSIONS[0]} {message.VERSIONS[1]}"
         for message in message_classes()
+        if (java := java_class(message.__name__, known)) is not None
     ]
     command = ["java", "-cp", ":".join(map(str, jars)), str(ROOT / "tools" / "KafkaBytes.java")]
     text = subprocess.run(
@@ -66,7 +73,7 @@ def kafka_bytes(folder: Path) -> list[tuple[str, int, str, bytes]]:
 
 
 def main() -> None:
-    rows = kafka_bytes(Path(sys.argv[1]))
+    rows = kafka_bytes()
     if "--hex" in sys.argv:
         for name, version, fill, data in rows:
             print(name, version, fill, data.hex())

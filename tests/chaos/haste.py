@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.links import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.member import AsyncShareMember
 
 FIRST_TRIES = 7
@@ -32,7 +32,7 @@ class Haste:
         self._began_at = 0.0
         self.tries = 0
         self.pumps = 0
-        monkeypatch.setattr(Connection, "open", self._counted("tries", Connection.open))
+        monkeypatch.setattr(BrokerConnection, "open", self._counted("tries", BrokerConnection.open))
         monkeypatch.setattr(AsyncShareMember, "pump", self._counted("pumps", AsyncShareMember.pump))
 
     def begin(self) -> None:

@@ -48,6 +48,16 @@ class ServerProcess:
         line = self._process.stdout.readline().decode()
         assert line.startswith("listening on "), f"the server did not start: {self.log}"
 
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    @property
+    def is_dead(self) -> bool:
+        """Somebody else has killed it."""
+        return self._process is not None and self._process.poll() is not None
+
     def kill(self) -> None:
         if self._process is not None:
             self._process.kill()

@@ -91,6 +91,12 @@ SOUND = {
     "a copy from before that is handed out late": history(
         replace(given(1, member="b"), received_at=9, asked_at=None, life=None), given(1), answer(ACCEPT, 2)
     ),
+    "released with a delivery from before a kill": history(
+        replace(given(1, count=2), asked_at=None, life=None),
+        answer(RELEASE, 4, count=2, life=1),
+        given(6, count=2, member="b", life=1),
+        answer(ACCEPT, 7, count=2, member="b", life=1),
+    ),
 }
 
 

@@ -35,7 +35,6 @@ OURS = [(Way.IMPLICIT, False), (Way.EXPLICIT, False), (Way.HELD, True), (Way.IMP
 RECORDS_PER_S, POISON_EVERY = 150, 50
 """Of one producer."""
 SETTINGS = {
-    "headrace.share.version": 2,
     "errors.deadletterqueue.auto.create.topics.enable": "true",
     "group.share.min.record.lock.duration.ms": 1000,
     "group.share.record.lock.duration.ms": int(LOCK_S * 1000),

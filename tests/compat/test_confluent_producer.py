@@ -61,7 +61,7 @@ def test_an_idempotent_producer_keeps_the_order(bootstrap_servers: str, unique: 
 
 
 def test_keys_headers_and_timestamps_come_back(bootstrap_servers: str, unique: str) -> None:
-    create(bootstrap_servers, unique)
+    create(bootstrap_servers, unique, **{"retention.ms": "-1"})  # the first record is from 2023
     producer = Producer({"bootstrap.servers": bootstrap_servers})
     headers = [("one", b"1"), ("one", b"again"), ("none", None), ("empty", b"")]
     producer.produce(unique, b"value", key=b"key", headers=headers, timestamp=1_700_000_000_123)

@@ -4,6 +4,7 @@ Both brokers are shared by all tests of a run: use `unique` for the names of top
 Differences that we know of are in differences.toml.
 """
 
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -14,14 +15,18 @@ import pytest
 
 from headrace import Broker
 from headrace.testing import ApacheKafka
-from tests.conformance.steps import wait_until_coordinators_are_ready
+from tests.conformance.steps import now_ms, wait_until_coordinators_are_ready
 from tests.conformance.wire_client import WireClient
 
 HERE = Path(__file__).parent
 # Nothing that changes behaviour may differ between the two, so both get the same settings. They make Kafka's timers
 # short, so that a test of time takes no longer than it must.
 SESSIONS_MAX = 250
+DAY_MS = 24 * 3_600_000
 SETTINGS = {
+    # Some records of the tests are from 1970: no retention check may come and delete them.
+    "log.retention.check.interval.ms": DAY_MS,
+    "log.cleaner.backoff.ms": DAY_MS,
     "group.initial.rebalance.delay.ms": 0,
     "group.min.session.timeout.ms": 100,
     "group.consumer.min.session.timeout.ms": 100,
@@ -36,13 +41,17 @@ SETTINGS = {
 }
 SHARE_SETTINGS = {**SETTINGS, "log.cleaner.backoff.ms": 100}
 """For tests that wait for a log to be compacted. Our broker deletes old records as often as it compacts, so the one for
-the other tests, some of whose records are from 1970, does not have it."""
+the other tests does not have it."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerUnderTest:
     kind: str
     bootstrap_servers: str
+    pass_time: Callable[[float], None]
+    """Lets so many seconds pass for the broker: turns the clock of ours, and waits for Apache Kafka's."""
+    now_ms: Callable[[], int]
+    """What the broker's wall clock shows: other tests may have turned it ahead of the system's."""
 
     @property
     def is_apache(self) -> bool:
@@ -63,8 +72,13 @@ class BrokerUnderTest:
 
 @pytest.fixture(scope="session")
 def headrace(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """Our broker in process, set up as the Apache Kafka of the tests is, and on disk as that is."""
+    """Our broker in process, set up as the Apache Kafka of the tests is, and on disk as that is.
+
+    Tests turn its clock (`pass_time`). It starts ahead, so that a test that takes the system's clock for the broker's
+    fails always instead of only after such a test.
+    """
     with Broker(data_dir=tmp_path_factory.mktemp("headrace"), settings=SETTINGS) as broker:
+        broker.advance(60)
         yield broker
 
 
@@ -73,7 +87,8 @@ def apache() -> Iterator[ApacheKafka]:
     """The one Apache Kafka of this folder and those in it, all of whose coordinators are awake."""
     from tests.conformance.share.share_client import wait_until_share_coordinators_are_ready
 
-    with ApacheKafka(settings=SHARE_SETTINGS) as cluster:
+    first_check = {"log.initial.task.delay.ms": DAY_MS}
+    with ApacheKafka(settings={**SHARE_SETTINGS, **first_check}) as cluster:
         with WireClient(cluster.bootstrap_servers) as wire:
             wait_until_coordinators_are_ready(wire)
             wait_until_share_coordinators_are_ready(wire)
@@ -83,8 +98,13 @@ def apache() -> Iterator[ApacheKafka]:
 @pytest.fixture(params=["headrace", pytest.param("apache", marks=pytest.mark.needs_kafka)])
 def broker(request: pytest.FixtureRequest) -> BrokerUnderTest:
     """Our broker, then Apache Kafka's."""
-    running = request.getfixturevalue(request.param)
-    return BrokerUnderTest(request.param, running.bootstrap_servers)
+    return _under_test(request.getfixturevalue(request.param))
+
+
+def _under_test(running: Broker | ApacheKafka) -> BrokerUnderTest:
+    if isinstance(running, Broker):
+        return BrokerUnderTest("headrace", running.bootstrap_servers, running.advance, running._clock.wall_ms)
+    return BrokerUnderTest("apache", running.bootstrap_servers, time.sleep, now_ms)
 
 
 @pytest.fixture
@@ -108,8 +128,7 @@ def broker_with(broker: BrokerUnderTest) -> Iterator[Callable[[Mapping[str, obje
 
         def start(settings: Mapping[str, object]) -> BrokerUnderTest:
             kind = ApacheKafka if broker.is_apache else Broker
-            running = stack.enter_context(kind(settings={**SETTINGS, **settings}))
-            return BrokerUnderTest(broker.kind, running.bootstrap_servers)
+            return _under_test(stack.enter_context(kind(settings={**SETTINGS, **settings})))
 
         yield start
 
@@ -122,7 +141,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             continue
         name = f"{item.path.relative_to(HERE)}::{getattr(item, 'originalname', item.name)}"
         found.add(name)
-        kind = getattr(item, "callspec", None) and item.callspec.params.get("broker")  # type: ignore[attr-defined]
+        params = item.callspec.params if hasattr(item, "callspec") else {}
+        kind = params.get("broker") or params.get("site")
         if name in differences and kind == "headrace":
             item.add_marker(pytest.mark.xfail(strict=True, reason=differences[name]))
     files = {name.split("::")[0] for name in found}

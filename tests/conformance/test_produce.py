@@ -8,6 +8,7 @@ import pytest
 from headrace.wire.batches import Compression, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import NewRecord, build_batch, read_records
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.plain import plain
 from tests.conformance.steps import (
     batch,
@@ -153,12 +154,14 @@ def test_zstd_is_for_clients_that_know_it(wire: WireClient, unique: str) -> None
     assert end_offset(wire, unique) == 0
 
 
-def test_the_brokers_time_is_kept_where_the_topic_says_so(wire: WireClient, unique: str) -> None:
+def test_the_brokers_time_is_kept_where_the_topic_says_so(
+    broker: BrokerUnderTest, wire: WireClient, unique: str
+) -> None:
     new_topic(wire, unique, configs={"message.timestamp.type": "LogAppendTime"})
-    before = now_ms()
+    before = broker.now_ms()
     answer = produce(wire, unique, batch("one", "two", timestamp=1000))
     assert answer.error_code == 0
-    assert before <= answer.log_append_time_ms <= now_ms()
+    assert before <= answer.log_append_time_ms <= broker.now_ms()
     (kept,) = stored(wire, unique)
     assert read_header(kept).is_log_append_time
     assert {record.timestamp for record in read_records(kept)} == {answer.log_append_time_ms}

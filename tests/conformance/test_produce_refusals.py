@@ -7,6 +7,7 @@ import pytest
 from headrace.wire.batches import CONTROL, HEADER_SIZE, Compression, read_header, with_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import NewRecord, build_batch
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.steps import batch, end_offset, new_topic, now_ms, produce, produced
 from tests.conformance.wire_client import WireClient
 
@@ -116,10 +117,12 @@ def test_a_record_without_a_key_does_not_belong_in_a_compacted_topic(wire: WireC
     [("message.timestamp.before.max.ms", -60_000), ("message.timestamp.after.max.ms", 60_000)],
     ids=["too old", "too far ahead"],
 )
-def test_a_time_out_of_range_is_refused(wire: WireClient, unique: str, setting: str, shift_ms: int) -> None:
+def test_a_time_out_of_range_is_refused(
+    broker: BrokerUnderTest, wire: WireClient, unique: str, setting: str, shift_ms: int
+) -> None:
     new_topic(wire, unique, configs={setting: "30000"})
-    assert produced(wire, unique, batch("value", timestamp=now_ms() + shift_ms // 3)) == 0
-    now = now_ms()
+    assert produced(wire, unique, batch("value", timestamp=broker.now_ms() + shift_ms // 3)) == 0
+    now = broker.now_ms()
     mixed = build_batch([NewRecord(None, b"value", (), when) for when in (now, now + shift_ms)])
     answer = produce(wire, unique, mixed)
     assert (answer.error_code, answer.base_offset) == (ErrorCode.INVALID_TIMESTAMP, -1)

@@ -8,6 +8,7 @@ import pytest
 from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import read_marker
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.steps import (
     READ_COMMITTED,
     add_partitions,
@@ -23,7 +24,6 @@ from tests.conformance.steps import (
     init_producer,
     join_named,
     new_topic,
-    now_ms,
     produce,
     produced,
     stable_group,
@@ -385,7 +385,15 @@ def test_offsets_are_for_members_of_the_generation(
 
     def code(member: str, generation: int) -> int:
         return commit_in_transaction(
-            wire, unique, producer, unique, topic, 5, version=3, member_id=member, generation_id=generation
+            wire,
+            unique,
+            producer,
+            unique,
+            topic,
+            5,
+            version=3,
+            member_id=member,
+            generation_id_or_member_epoch=generation,
         )
 
     assert code(member_id, 2) == ErrorCode.ILLEGAL_GENERATION
@@ -401,7 +409,15 @@ def test_a_group_that_rebalances_takes_offsets_of_transactions_all_the_same(
     joined = join_named(wire, unique)
     add_offsets(wire, unique, producer, unique)
     code = commit_in_transaction(
-        wire, unique, producer, unique, topic, 5, version=3, member_id=joined.member_id, generation_id=1
+        wire,
+        unique,
+        producer,
+        unique,
+        topic,
+        5,
+        version=3,
+        member_id=joined.member_id,
+        generation_id_or_member_epoch=1,
     )
     assert code == 0
 
@@ -416,16 +432,16 @@ def test_an_unknown_partition_takes_no_offsets(wire: WireClient, unique: str, pr
 
 
 def test_a_transaction_is_described_in_each_of_its_states(
-    wire: WireClient, unique: str, topic: str, producer: Producer
+    broker: BrokerUnderTest, wire: WireClient, unique: str, topic: str, producer: Producer
 ) -> None:
     empty = describe_transaction(wire, unique)
     assert (empty.transaction_state, empty.topics, empty.transaction_start_time_ms) == ("Empty", [], -1)
-    begun = now_ms()
+    begun = broker.now_ms()
     write(wire, unique, producer, topic, 0, "value")
     ongoing = describe_transaction(wire, unique)
     assert (ongoing.transaction_state, ongoing.transaction_timeout_ms) == ("Ongoing", 60_000)
     assert [(one.topic, list(one.partitions)) for one in ongoing.topics] == [(topic, [0])]
-    assert begun - 1000 <= ongoing.transaction_start_time_ms <= now_ms()
+    assert begun - 1000 <= ongoing.transaction_start_time_ms <= broker.now_ms()
     end(wire, unique, producer, commit=True)
     done = describe_transaction(wire, unique)
     assert (done.transaction_state, done.topics, done.producer_id) == ("CompleteCommit", [], producer[0])

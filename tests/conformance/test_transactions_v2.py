@@ -60,6 +60,17 @@ def test_a_partition_joins_the_transaction_by_being_written_to(
     assert [(one.topic, list(one.partitions)) for one in found.topics] == [(topic, [0])]
 
 
+def test_the_first_batch_in_a_partition_has_sequence_number_0(
+    wire: WireClient, unique: str, topic: str, producer: Producer
+) -> None:
+    """As in a topic that was deleted and created again within the transaction: what came before is gone."""
+    late = transactional_batch(producer, 1, "b")
+    refused = produce(wire, topic, late, transactional_id=unique)
+    assert refused.error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert write(wire, unique, producer, topic, 0, "a") == 0
+    assert produced(wire, topic, late, transactional_id=unique) == 1
+
+
 def test_each_transaction_has_an_epoch_of_its_own(
     wire: WireClient, unique: str, topic: str, producer: Producer
 ) -> None:

@@ -300,3 +300,75 @@ def test_elect_leaders(wire: WireClient, unique: str, version: int) -> None:
 def test_list_partition_reassignments(wire: WireClient, version: int) -> None:
     response = wire.ask("list_partition_reassignments", version, topics=None, timeout_ms=5000)
     expect(response, version, error_message=None, topics=[])
+
+
+@every_version("update_features")
+def test_update_features(wire: WireClient, version: int) -> None:
+    """To the level that the feature has: on both brokers share groups stay on for the other tests."""
+    update = {"feature": "group.version", "max_version_level": 1}
+    response = wire.ask("update_features", version, feature_updates=[update])
+    result = {"feature": "group.version", "error_message": ANY}
+    expect(response, version, error_message=ANY, results=[result])
+
+
+@every_version("update_features")
+def test_update_features_refuses_a_level_that_nobody_has(wire: WireClient, version: int) -> None:
+    update = {"feature": "group.version", "max_version_level": 99}
+    response = wire.ask("update_features", version, feature_updates=[update])
+    codes = [response.error_code, *(result.error_code for result in response.results)]
+    assert ErrorCode.INVALID_UPDATE_VERSION in codes
+
+
+def _is_security_disabled(result: Any) -> bool:
+    return bool(result.error_code == ErrorCode.SECURITY_DISABLED)
+
+
+@every_version("create_acls")
+def test_create_acls(wire: WireClient, unique: str, version: int) -> None:
+    creation = {
+        "resource_type": 2,
+        "resource_name": unique,
+        "resource_pattern_type": 3,
+        "principal": "User:alice",
+        "host": "*",
+        "operation": 3,
+        "permission_type": 3,
+    }
+    response = wire.ask("create_acls", version, creations=[creation])
+    assert all(map(_is_security_disabled, response.results))
+    assert len(response.results) == 1
+
+
+@every_version("delete_acls")
+def test_delete_acls(wire: WireClient, version: int) -> None:
+    one = {"resource_type_filter": 1, "pattern_type_filter": 1, "operation": 1, "permission_type": 1}
+    nobody = {"resource_name_filter": None, "principal_filter": None, "host_filter": None}
+    response = wire.ask("delete_acls", version, filters=[{**one, **nobody}])
+    assert all(map(_is_security_disabled, response.filter_results))
+    assert len(response.filter_results) == 1
+
+
+@every_version("sasl_handshake")
+def test_a_login_where_none_is_expected_is_refused(wire: WireClient, version: int) -> None:
+    response = wire.ask("sasl_handshake", version, mechanism="PLAIN")
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@every_version("sasl_authenticate")
+def test_credentials_where_none_are_expected_are_refused(wire: WireClient, version: int) -> None:
+    response = wire.ask("sasl_authenticate", version, auth_bytes=b"\x00alice\x00secret")
+    assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@every_version("describe_user_scram_credentials")
+def test_describe_user_scram_credentials(wire: WireClient, unique: str, version: int) -> None:
+    response = wire.ask("describe_user_scram_credentials", version, users=[{"name": unique}])
+    (result,) = response.results
+    assert (response.error_code, result.user, result.error_code) == (0, unique, ErrorCode.RESOURCE_NOT_FOUND)
+
+
+@every_version("alter_user_scram_credentials")
+def test_alter_user_scram_credentials(wire: WireClient, unique: str, version: int) -> None:
+    deletion = {"name": unique, "mechanism": 1}
+    (result,) = wire.ask("alter_user_scram_credentials", version, deletions=[deletion]).results
+    assert (result.user, result.error_code) == (unique, ErrorCode.RESOURCE_NOT_FOUND)

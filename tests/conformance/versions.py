@@ -31,6 +31,12 @@ ADVERTISED: dict[str, tuple[int, int]] = {
     "write_txn_markers": (1, 2),
     "txn_offset_commit": (0, 5),
     "describe_acls": (1, 3),
+    "create_acls": (1, 3),
+    "delete_acls": (1, 3),
+    "sasl_handshake": (0, 1),
+    "sasl_authenticate": (0, 2),
+    "describe_user_scram_credentials": (0, 0),
+    "alter_user_scram_credentials": (0, 0),
     "describe_configs": (1, 4),
     "alter_configs": (0, 2),
     "describe_log_dirs": (1, 5),
@@ -42,6 +48,7 @@ ADVERTISED: dict[str, tuple[int, int]] = {
     "offset_delete": (0, 0),
     "describe_client_quotas": (0, 1),
     "describe_quorum": (0, 2),
+    "update_features": (0, 2),
     "describe_cluster": (0, 2),
     "describe_producers": (0, 0),
     "describe_transactions": (0, 0),
@@ -52,6 +59,8 @@ ADVERTISED: dict[str, tuple[int, int]] = {
     "describe_topic_partitions": (0, 0),
 }
 """Produce is listed from version 0 on, as Kafka lists it (KAFKA-18659), and served from 3."""
+SINCE_4_4 = {"api_versions": (0, 5), "delete_groups": (0, 3), "txn_offset_commit": (0, 6)}
+"""What our broker advertises beyond Kafka 4.3: see `unit/broker/groups/test_kafka_4_4.py`."""
 
 
 def every_version(api: str) -> Callable[[Any], Any]:

@@ -18,6 +18,8 @@ from headrace.wire.message import Message
 from tests.conformance.plain import build
 
 TIMEOUT_S = 60
+NEVER_MS = 10 * TIMEOUT_S * 1000
+"""For a request that something must end before its time: if nothing does, the test fails by its own timeout."""
 KEYS = {name: key for key, name in NAMES.items()}
 
 

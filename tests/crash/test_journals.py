@@ -14,7 +14,7 @@ import pytest
 
 from headrace.broker import journals
 from headrace.broker.groups import records
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.share import pruning
 from headrace.log.disk import PowerLost
 from headrace.log.memory_disk import MemoryDisk
@@ -25,6 +25,7 @@ from headrace.wire.share_state import STATE_TOPIC, ShareKey
 from tests.unit.broker.share.bench import Bench
 
 SETTINGS = {
+    "headrace.share.state.history.ms": 0,
     "share.coordinator.state.topic.num.partitions": 2,
     "offsets.topic.num.partitions": 2,
     "transaction.state.log.num.partitions": 1,
@@ -86,7 +87,7 @@ class Life(Bench):
         match number % 3:
             case 0:
                 group_id = f"group-{number % 4}"
-                value = CommittedOffset(offset=number).as_record()
+                value = OffsetAndMetadata(offset=number).as_record()
                 entries = [records.offset_commit(group_id, "orders", 0, value)]
                 if number == STEPS // 2:  # the group is deleted
                     entries = [

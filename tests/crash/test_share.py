@@ -18,7 +18,7 @@ import pytest
 
 from headrace.broker.call import Call
 from headrace.broker.core import BrokerCore
-from headrace.broker.handlers import handler_of
+from headrace.broker.handlers import error_response, handler_of
 from headrace.broker.later import Later
 from headrace.broker.settings import Settings
 from headrace.broker.topics import Topic
@@ -41,7 +41,6 @@ SEGMENT_BYTES = 1000
 """Of the share coordinator's log: small, so that pruning removes files."""
 ALL, LEADER = -1, 1
 SETTINGS = {
-    "headrace.share.version": 2,
     "share.coordinator.state.topic.num.partitions": 1,
     "offsets.topic.num.partitions": 1,
     "share.coordinator.snapshot.update.records.per.snapshot": 2,
@@ -61,7 +60,7 @@ class Core(BrokerCore):
         try:
             result: Message | Later[Message] | None = handler.handle(self, request, call)
         except KafkaError as error:
-            result = handler.error_response(request, error.code, error.message, call)
+            result = error_response(request, error.code, error.message, call)
         return result
 
 

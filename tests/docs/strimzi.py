@@ -10,7 +10,7 @@ from typing import Any
 Schema = dict[str, Any]
 
 
-def _object(properties: Schema, *, required: tuple[str, ...] = ()) -> Schema:
+def object_of(properties: Schema, *, required: tuple[str, ...] = ()) -> Schema:
     return {
         "type": "object",
         "properties": properties,
@@ -21,7 +21,7 @@ def _object(properties: Schema, *, required: tuple[str, ...] = ()) -> Schema:
 
 _TEXT = {"type": "string"}
 _CONFIG = {"type": "object", "additionalProperties": {"type": ["string", "number", "boolean"]}}
-_VOLUME = _object(
+_VOLUME = object_of(
     {
         "id": {"type": "integer", "minimum": 0},
         "type": {"enum": ["persistent-claim", "ephemeral"]},
@@ -32,7 +32,7 @@ _VOLUME = _object(
     },
     required=("id", "type"),
 )
-_LISTENER = _object(
+_LISTENER = object_of(
     {
         "name": {"type": "string", "pattern": "^[a-z0-9]{1,11}$"},
         "port": {"type": "integer", "minimum": 9092},
@@ -44,20 +44,20 @@ _LISTENER = _object(
     required=("name", "port", "type", "tls"),
 )
 _SPECS: dict[str, Schema] = {
-    "KafkaNodePool": _object(
+    "KafkaNodePool": object_of(
         {
             "replicas": {"type": "integer", "minimum": 0},
             "roles": {"type": "array", "items": {"enum": ["controller", "broker"]}, "minItems": 1},
-            "storage": _object(
+            "storage": object_of(
                 {"type": {"enum": ["jbod"]}, "volumes": {"type": "array", "items": _VOLUME, "minItems": 1}},
                 required=("type", "volumes"),
             ),
         },
         required=("replicas", "roles", "storage"),
     ),
-    "Kafka": _object(
+    "Kafka": object_of(
         {
-            "kafka": _object(
+            "kafka": object_of(
                 {
                     "version": _TEXT,
                     "metadataVersion": _TEXT,
@@ -66,11 +66,11 @@ _SPECS: dict[str, Schema] = {
                 },
                 required=("listeners",),
             ),
-            "entityOperator": _object({"topicOperator": _object({}), "userOperator": _object({})}),
+            "entityOperator": object_of({"topicOperator": object_of({}), "userOperator": object_of({})}),
         },
         required=("kafka",),
     ),
-    "KafkaTopic": _object(
+    "KafkaTopic": object_of(
         {
             "topicName": _TEXT,
             "partitions": {"type": "integer", "minimum": 1},
@@ -79,7 +79,7 @@ _SPECS: dict[str, Schema] = {
         }
     ),
 }
-_METADATA = _object(
+_METADATA = object_of(
     {"name": {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"}, "labels": {"type": "object"}},
     required=("name",),
 )
@@ -87,7 +87,7 @@ _METADATA = _object(
 
 def schema_of(kind: str) -> Schema:
     """KeyError for a kind that we do not use."""
-    return _object(
+    return object_of(
         {
             "apiVersion": {"const": "kafka.strimzi.io/v1"},
             "kind": {"const": kind},

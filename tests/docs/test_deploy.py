@@ -1,6 +1,7 @@
 """The files under deploy/ are what Kubernetes, Strimzi, Kafka and Spark take them for, as far as one machine can tell.
 
-Checked: Kubernetes' own resources against its published schemas; Strimzi's against `strimzi.py`; Kafka's settings by a
+Checked: Kubernetes' own resources against its published schemas; Strimzi's against `strimzi.py`, KEDA's against
+`keda.py`; what KEDA would read, by a real dashboard; Kafka's settings by a
 real three-node Apache Kafka that is started with them; the commands of the containers by running them here, Spark's
 as a standalone cluster of real processes. Not checked: a real Kubernetes cluster, and the building of the image.
 """
@@ -12,11 +13,13 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qs, urlsplit
 
 import pytest
 import yaml
@@ -25,8 +28,14 @@ from confluent_kafka import Producer
 from headrace import Admin, Broker, ShareConsumer
 from headrace.broker.settings import BY_NAME, Scope
 from headrace.client.admin import LATEST
+from headrace.client.settings import ClientSettings
 from headrace.testing import ApacheKafka
 from headrace.testing.java import find_java
+from headrace.web.embedded import EmbeddedView
+from headrace.web.options import WebOptions
+from headrace.web.server import WebServer
+from tests.conformance.steps import wait_for
+from tests.docs.keda import keda_schema_of
 from tests.docs.pages import REPOSITORY
 from tests.docs.strimzi import schema_of
 
@@ -68,6 +77,8 @@ def validate(resource: Resource) -> None:
 
     if resource["apiVersion"].startswith("kafka.strimzi.io/"):
         jsonschema.validate(resource, schema_of(resource["kind"]))
+    elif resource["apiVersion"].startswith("keda.sh/"):
+        jsonschema.validate(resource, keda_schema_of(resource["kind"]))
     else:
         kubernetes_validate.validate(resource, KUBERNETES, strict=True)
 
@@ -84,6 +95,7 @@ def test_a_resource_is_valid(resource: Resource) -> None:
         ("workers.yaml", "Deployment", "mailers"),
         ("kafka.yaml", "Kafka", "queue"),
         ("topics.yaml", "KafkaTopic", "orders"),
+        ("scaling.yaml", "ScaledObject", "mailers"),
     ],
 )
 @pytest.mark.needs_docs
@@ -104,6 +116,65 @@ def test_every_strimzi_resource_belongs_to_the_cluster() -> None:
 def test_what_talks_to_kafka_talks_to_strimzis_service() -> None:
     text = "\n".join(path.read_text() for path in MANIFESTS)
     assert set(re.findall(r"[\w-]+-bootstrap:\d+", text)) == {"queue-kafka-bootstrap:9092"}
+
+
+def test_keda_scales_the_workers_and_logs_in_to_the_dashboard() -> None:
+    scaled = named("scaling.yaml", "ScaledObject", "mailers")["spec"]
+    workers = named("workers.yaml", "Deployment", scaled["scaleTargetRef"]["name"])
+    assert scaled["fallback"]["replicas"] == workers["spec"]["replicas"]
+    (trigger,) = scaled["triggers"]
+    (secret,) = named("scaling.yaml", "TriggerAuthentication", trigger["authenticationRef"]["name"])["spec"][
+        "secretTargetRef"
+    ]
+    dashboard = container(named("dashboard.yaml", "Deployment", "headrace-web"))
+    (token,) = (one for one in dashboard["env"] if one["name"] == "HEADRACE_WEB_TOKEN")
+    assert token["valueFrom"]["secretKeyRef"] == {"name": secret["name"], "key": secret["key"]}
+    url = urlsplit(trigger["metadata"]["url"])
+    asked = {name: value for name, (value,) in parse_qs(url.query).items()}
+    assert (int(asked["min"]), int(asked["max"])) == (scaled["minReplicaCount"], scaled["maxReplicaCount"])
+    service = named("dashboard.yaml", "Service", "headrace-web")
+    assert (url.hostname, url.port) == (service["metadata"]["name"], service["spec"]["ports"][0]["port"])
+
+
+def test_keda_reads_the_number_of_members_from_a_real_dashboard() -> None:
+    trigger = named("scaling.yaml", "ScaledObject", "mailers")["spec"]["triggers"][0]["metadata"]
+    url = urlsplit(trigger["url"])
+    token = "0123456789abcdef"
+    with ExitStack() as stack:
+        broker = stack.enter_context(Broker())
+        servers = broker.bootstrap_servers
+        admin = stack.enter_context(Admin(bootstrap_servers=servers))
+        admin.create_topic("emails", partitions=1)
+        admin.set_group_config("mailers", {"share.auto.offset.reset": "earliest"})
+        with ShareConsumer(bootstrap_servers=servers, group_id="mailers") as consumer:
+            consumer.subscribe(["emails"])
+            producer = Producer({"bootstrap.servers": servers})
+            for _ in range(10):
+                producer.produce("emails", b"x")
+            assert producer.flush(30) == 0
+            while not consumer.poll(1.0):
+                pass
+        options = WebOptions(token=token, sample_s=0.2)
+        settings = ClientSettings.parse(bootstrap_servers=servers)
+        web = stack.enter_context(WebServer(settings, options, EmbeddedView(broker)))
+        request = urllib.request.Request(
+            f"{web.url}{url.path}?{url.query}", headers={"Authorization": f"Bearer {token}"}
+        )
+        wait_for(lambda: answers(request))
+        with urllib.request.urlopen(request, timeout=WAIT_S) as answer:
+            found = json.load(answer)
+        assert found[trigger["valueLocation"]] == 1
+        assert (found["members"], found["lag"]) == (0, 10)
+
+
+def answers(request: urllib.request.Request) -> bool:
+    try:
+        with urllib.request.urlopen(request, timeout=WAIT_S):
+            return True
+    except urllib.error.HTTPError as error:
+        if error.code not in (404, 503):  # nothing is sampled yet
+            raise
+        return False
 
 
 def test_settings_of_topics_exist() -> None:

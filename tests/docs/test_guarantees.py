@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark.acquirer import LOOK_S, LOOKS_PER_STATE
+from headrace.spark.group_watch import OFFSET_POLLS_PER_STATE_READ, POLL_S
 from tests.docs.pages import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "concepts" / "spark-guarantees.md"
@@ -34,5 +34,5 @@ def test_statements_are_found_at_all() -> None:
 
 def test_the_page_has_the_times_of_the_code() -> None:
     text = PAGE.read_text()
-    assert f"every {LOOK_S:g} seconds" in text
-    assert f"every {LOOK_S * LOOKS_PER_STATE:g} seconds" in text
+    assert f"every {POLL_S:g} seconds" in text
+    assert f"every {POLL_S * OFFSET_POLLS_PER_STATE_READ:g} seconds" in text

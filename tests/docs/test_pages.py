@@ -96,7 +96,9 @@ def test_files_and_commands_work_together_and_dots_stand_for_anything(tmp_path: 
 
 
 def test_a_command_that_goes_on_is_waited_for_and_interrupted(tmp_path: Path) -> None:
-    program = ["import signal", "print('ready')", "signal.sigwait({signal.SIGINT})"]
+    # Blocked, so that a signal that comes while the line is still being printed waits, too.
+    block = "signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})"
+    program = ["import signal", block, "print('ready')", "signal.sigwait({signal.SIGINT})"]
     head = [
         '```python title="wait.py"',
         *program,

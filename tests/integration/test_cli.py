@@ -163,9 +163,8 @@ def test_a_reader_that_has_seen_enough_ends_the_consumer(broker: Broker, kind: t
 
 
 def test_where_no_broker_is_the_cure_is_told_at_once() -> None:
-    began = time.monotonic()
     done = subprocess.run(
-        [*HEADRACE, "topic", "list", "-b", "127.0.0.1:1"],
+        [*HEADRACE, "topic", "list", "-b", "127.0.0.1:1", "-X", "default.api.timeout.ms=600000"],
         capture_output=True,
         text=True,
         timeout=WAIT_S,
@@ -176,7 +175,6 @@ def test_where_no_broker_is_the_cure_is_told_at_once() -> None:
         "headrace topic: no broker can be reached at 127.0.0.1:1 (connection refused).\n"
         "Start one with `headrace serve`, or say where it is with -b HOST:PORT.\n"
     )
-    assert time.monotonic() - began < 10
 
 
 def test_a_broker_that_does_not_answer_is_told_in_two_lines() -> None:
@@ -274,7 +272,7 @@ def test_top_draws_in_a_terminal_until_ctrl_c(broker: Broker) -> None:
             )
         try:
             seen, deadline = b"", time.monotonic() + WAIT_S
-            while b"watched" not in seen:
+            while b"watched" not in seen or b"LAG" not in seen:
                 assert time.monotonic() < deadline, seen
                 if select.select([terminal], [], [], 1)[0]:
                     seen += os.read(terminal, 65536)
@@ -283,7 +281,6 @@ def test_top_draws_in_a_terminal_until_ctrl_c(broker: Broker) -> None:
         finally:
             os.close(terminal)
         assert os.waitstatus_to_exitcode(status) == 0
-        assert b"LAG" in seen
 
 
 @contextmanager
@@ -379,9 +376,7 @@ def test_what_is_no_broker_s_dashboard_is_told(status: int, body: bytes, told: s
 
 
 def test_dead_letters_are_found_by_the_group_s_name(tmp_path: Path) -> None:
-    with served(
-        tmp_path, "headrace.share.version=2", "errors.deadletterqueue.auto.create.topics.enable=true"
-    ) as (server, _):
+    with served(tmp_path, "errors.deadletterqueue.auto.create.topics.enable=true") as (server, _):
         command(server, "topic", "create", "orders")
         command(
             server,

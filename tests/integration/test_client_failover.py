@@ -11,8 +11,9 @@ from collections.abc import Iterator
 import pytest
 
 from headrace.client.cluster import Cluster
-from headrace.client.plain_fetch import EARLIEST, LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.testing import ApacheKafka
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.records import read_records
 from tests.unit.client.talk import create_topic, produce, run, settings_for
 
@@ -49,8 +50,8 @@ def test_a_read_goes_on_at_the_new_leader_when_the_old_one_is_killed(
             assert values == list(range(BATCHES * RECORDS))
 
             place = unique, 0
-            assert await list_offsets(cluster, {place: LATEST}) == {place: BATCHES * RECORDS}
-            assert await list_offsets(cluster, {place: EARLIEST}) == {place: 0}
+            assert await list_offsets(cluster, {place: OffsetSpec.LATEST}) == {place: BATCHES * RECORDS}
+            assert await list_offsets(cluster, {place: OffsetSpec.EARLIEST}) == {place: 0}
             moved = cluster.topic(unique)
             assert moved is not None
             assert moved.partitions[0].leader_id not in (-1, leader)

@@ -4,10 +4,10 @@ import signal
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 from headrace import Broker
 
-PROMPTLY_S = 5.0
 WAIT_S = 60.0
 
 
@@ -53,7 +53,8 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_broker() -> None:
 
         async def start():
             print("waiting", flush=True)
-            await Cluster(ClientSettings.parse(bootstrap_servers="127.0.0.1:1")).start()
+            settings = ClientSettings.parse(bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=600_000)
+            await Cluster(settings).start()
 
         BackgroundLoop().run(start())
     """)
@@ -63,6 +64,48 @@ def test_ctrl_c_ends_a_program_that_waits_for_a_broker() -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "waiting\n"
         process.send_signal(signal.SIGINT)
-        _, errors = process.communicate(timeout=PROMPTLY_S)
+        _, errors = process.communicate(timeout=WAIT_S)
     assert "KeyboardInterrupt" in errors
     assert process.returncode == -signal.SIGINT
+
+
+def test_clients_and_broker_work_and_stop_after_the_main_thread_has_ended(tmp_path: Path) -> None:
+    """A module starts threads and runs off its end. Python's executors take no new work from then on."""
+    program = textwrap.dedent("""
+        import logging, sys, threading
+        from headrace import Admin, Broker, Producer, Queue, ShareConsumer
+
+        logging.basicConfig(level=logging.INFO, stream=sys.stdout, format="%(message)s")
+        broker = Broker(data_dir=sys.argv[1]).start()
+
+        def work():
+            threading.main_thread().join()
+            own = {"bootstrap.servers": broker.bootstrap_servers}
+            with Admin(own) as admin:
+                admin.create_topic("t")
+                admin.set_group_config("g", {"share.auto.offset.reset": "earliest"})
+            with Producer(own) as producer:
+                producer.send("t", b"by a producer").result()
+            with Queue(broker.bootstrap_servers, group_id="g") as queue:
+                queue.send("t", "by a queue")
+            seen = []
+            with ShareConsumer(own, group_id="g") as consumer:
+                consumer.subscribe(["t"])
+                while len(seen) < 2:
+                    seen += [delivery.value for delivery in consumer.poll(1.0)]
+            print(sorted(seen))
+            broker.stop()
+
+        threading.Thread(target=work).start()
+    """)
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "data")],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_S,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "stopped clean=true" in done.stdout, done.stdout + done.stderr
+    assert "by a producer" in done.stdout
+    assert "by a queue" in done.stdout
+    assert "Traceback" not in done.stderr

@@ -10,7 +10,7 @@ import pytest
 
 from headrace import Admin, AsyncShareConsumer, Broker, Producer, ShareConsumer
 from headrace.client.cluster import Cluster
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.core.member import MemberCore
 from headrace.wire import codec
 
@@ -53,13 +53,13 @@ def servers() -> Iterator[str]:
 def requests(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of all requests, as they are written."""
     names: list[str] = []
-    write = Connection._write
+    write = BrokerConnection._write
 
-    def noted(self: Connection, request: Any, *rest: Any) -> None:
+    def noted(self: BrokerConnection, request: Any, *rest: Any) -> None:
         names.append(type(request).__name__)
         write(self, request, *rest)
 
-    monkeypatch.setattr(Connection, "_write", noted)
+    monkeypatch.setattr(BrokerConnection, "_write", noted)
     return names
 
 

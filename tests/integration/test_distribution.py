@@ -106,7 +106,10 @@ def test_the_metadata_is_complete(built: tuple[Path, Path]) -> None:
         assert metadata[field], field
     assert metadata["Version"] == __version__
     assert "Typing :: Typed" in metadata.get_all("Classifier", [])
-    assert set(metadata.get_all("Provides-Extra", [])) == {"arrow", "spark", "web"}
+    assert set(metadata.get_all("Provides-Extra", [])) == {
+        "arrow", "asyncpg", "celery", "django", "dramatiq", "oauth", "otel", "postgres", "spark", "sqlalchemy",
+        "taskiq", "web",
+    }  # fmt: skip
 
 
 def test_a_build_without_a_project_url_names_no_host_and_has_no_dead_links(built: tuple[Path, Path]) -> None:

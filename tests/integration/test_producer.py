@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from headrace import Admin, AsyncProducer, Broker, Producer, ProducerRecord, TopicPartition
-from headrace.client.admin import OffsetSpec
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     BufferFullError,
@@ -24,9 +23,11 @@ from headrace.client.errors import (
     SomeNotSentError,
     UnknownTopicOrPartitionError,
 )
-from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.producing import core
+from headrace.client.producing.future import SendFuture
 from headrace.client.settings import ClientSettings
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_records
 from tests.chaos.server_process import ServerProcess
@@ -55,7 +56,7 @@ def stored_in(broker: Broker, partition: int) -> list[bytes | None]:
     async def read() -> list[bytes | None]:
         values: list[bytes | None] = []
         async with Cluster(ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)) as cluster:
-            end = (await list_offsets(cluster, {("t", partition): LATEST}))["t", partition]
+            end = (await list_offsets(cluster, {("t", partition): OffsetSpec.LATEST}))["t", partition]
             if end:
                 async for _, batch in read_range(cluster, "t", partition, 0, end - 1):
                     values += [record.value for record in read_records(batch)]
@@ -245,6 +246,42 @@ def test_a_closed_producer_says_so(broker: Broker) -> None:
         producer.send("t", b"x")
 
 
+def test_records_of_a_thread_that_sends_while_another_closes_the_producer_fail(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    producer = Producer(bootstrap_servers=broker.bootstrap_servers)
+    producer.send("t", b"first").result(30)
+    engine = producer._engine
+    background = engine._background
+    assert background is not None
+    close = background.close
+    late: list[SendFuture] = []
+
+    def send_late() -> None:
+        """As a thread does that saw the producer open."""
+        late.append(SendFuture())
+        entry = producer._maker.make("t", b"late", None, (), None, None, late[-1])
+        engine.offer([entry], entry.cost)
+
+    def close_between() -> None:
+        send_late()
+        close()
+        send_late()
+
+    monkeypatch.setattr(background, "close", close_between)
+    with pytest.raises(SomeNotSentError, match="2 records were not acknowledged"):
+        producer.close(30)
+    for future in late:
+        with pytest.raises(KafkaError, match="closed before the record was sent"):
+            future.result(0)
+    with pytest.raises(IllegalStateError, match="this producer is closed"):
+        send_late()
+    with pytest.raises(IllegalStateError, match="this producer is closed"):
+        engine.flush(30)
+    assert engine._buffered == 0
+    assert end_offsets(broker) == 1
+
+
 def test_closing_fails_what_cannot_be_sent_in_time() -> None:
     producer = Producer(bootstrap_servers=AWAY)
     future = producer.send("t", b"x")
@@ -343,7 +380,7 @@ def values_of(address: str) -> list[int]:
     async def read() -> list[int]:
         found: list[int] = []
         async with Cluster(ClientSettings.parse(bootstrap_servers=address)) as cluster:
-            end = (await list_offsets(cluster, {("t", 0): LATEST}))["t", 0]
+            end = (await list_offsets(cluster, {("t", 0): OffsetSpec.LATEST}))["t", 0]
             async for _, batch in read_range(cluster, "t", 0, 0, end - 1):
                 found += [int(record.value or b"") for record in read_records(batch)]
         return found
@@ -430,3 +467,47 @@ def test_close_in_a_delivery_callback_is_refused_and_loses_nothing(broker: Broke
     producer.send("t", b"second", partition=0)
     producer.close(30)
     assert end_offsets(broker) == 2
+
+
+def test_send_many_on_a_producer_that_another_task_closes_comes_back(broker: Broker) -> None:
+    async def run() -> None:
+        producer = AsyncProducer(
+            bootstrap_servers=broker.bootstrap_servers, buffer_memory=20_000, batch_size=1_000
+        )
+        await producer.send("t", b"first")
+        records = [ProducerRecord(b"x" * 100, key=b"k") for _ in range(10_000)]
+        sending = asyncio.create_task(producer.send_many("t", records))
+        await asyncio.sleep(0)
+        await producer.close()
+        with pytest.raises(SomeNotSentError, match="closed"):
+            async with asyncio.timeout(30):
+                await sending
+
+    asyncio.run(run())
+
+
+def test_a_callback_that_ends_the_program_does_so_in_the_next_call_and_loses_nothing(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"x").add_done_callback(lambda _: sys.exit("stop"))
+        with pytest.raises(SystemExit, match="stop"):
+            producer.flush(30)
+        assert producer.send("t", b"y").result(30).topic == "t"
+    assert end_offsets(broker) == 2
+
+
+def test_the_outcome_of_a_record_is_refused_to_the_child_of_a_fork(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
+        future = producer.send("t", b"parent")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: that is what is tested
+            child = os.fork()
+        if not child:
+            try:
+                future.result(30)
+            except IllegalStateError:
+                os._exit(0)
+            finally:
+                os._exit(1)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+        producer.flush()
+        assert future.done()

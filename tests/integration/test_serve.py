@@ -86,8 +86,18 @@ def test_a_port_in_use_is_named() -> None:
     assert "Traceback" not in err
 
 
-def test_an_unknown_setting_is_warned_of_with_the_nearest_name(tmp_path: Path) -> None:
-    with serve("--listen", "127.0.0.1:0", "--data", ":memory:", "--set", "num.partitons=3") as process:
+def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
+    err = refused("--data", ":memory:", "--listen", "127.0.0.1:0", "--set", "num.partitons=3")
+    assert "unknown setting num.partitons; did you mean num.partitions?" in err
+    assert "say --force" in err
+
+
+@pytest.mark.parametrize("where", ["file", "forced"])
+def test_an_unknown_setting_of_a_file_or_with_force_is_warned_of(tmp_path: Path, where: str) -> None:
+    config = tmp_path / "server.properties"
+    config.write_text("num.partitons=3\n")
+    given = ("--config", str(config)) if where == "file" else ("--set", "num.partitons=3", "--force")
+    with serve("--listen", "127.0.0.1:0", "--data", ":memory:", *given) as process:
         assert process.stdout is not None
         process.stdout.readline()
         process.terminate()

@@ -157,12 +157,10 @@ class TestSettling:
             assert seen == [Email("ada")]
             assert only(test).unreadable == 2
 
-    def test_a_record_that_always_fails_is_dead_after_as_many_attempts_as_the_group_has_deliveries(
-        self, queue
-    ):
+    def test_a_record_that_always_fails_is_dead_after_as_many_attempts_as_it_has(self, queue):
         tries = []
 
-        @queue.task("emails", retries=Backoff(first=1, most=1, jitter=0), dead_letter="emails.dead")
+        @queue.task("emails", retries=Backoff(first=1, most=1, jitter=0, tries=5), dead_letter="emails.dead")
         async def send(email: Email) -> None:
             tries.append(email)
             raise ValueError("broken")
@@ -180,7 +178,7 @@ class TestSettling:
             assert letter.headers["headrace.dlq.exception"] == "ValueError: broken"
             assert letter.headers["__dlq.errors.delivery.count"] == "1"
 
-    def test_without_a_dead_letter_topic_a_record_that_is_given_up_is_archived(self, queue):
+    def test_without_a_dead_letter_topic_and_retries_a_record_that_fails_is_archived(self, queue):
         @queue.task("emails", retries=None)
         async def send(email: Email) -> None:
             raise ValueError("broken")
@@ -197,7 +195,7 @@ class TestSettling:
         async def send(email: Email) -> None:
             raise ValueError("broken")
 
-        settings = {"headrace.share.version": 2, "errors.deadletterqueue.auto.create.topics.enable": True}
+        settings = {"errors.deadletterqueue.auto.create.topics.enable": True}
         test = QueueTest(queue, settings=settings)
         test.broker.start()
         with Admin(bootstrap_servers=test.broker.bootstrap_servers) as admin:
@@ -600,12 +598,16 @@ class TestQueueTest:
         assert seen == [Email("ada")]
 
     def test_a_task_that_does_not_end_is_named(self, queue):
+        has_begun = threading.Event()
+
         @queue.task("emails")
         async def send(email: Email) -> None:
+            has_begun.set()
             await asyncio.sleep(3600)  # until it is cancelled
 
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
+            assert has_begun.wait(60)
             with pytest.raises(TimeoutError, match="send runs 1 records"):
                 test.run_until_idle(timeout=0.3)
 

@@ -6,7 +6,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,13 +22,13 @@ MODULE = """
 import asyncio, os, pathlib, time
 from headrace.worker import Backoff, Queue
 
-queue = Queue("localhost:1", group_id="workers", drain_timeout=20)
+queue = Queue("localhost:1", group_id="workers", drain_timeout=600)
 folder = pathlib.Path(__file__).parent
 
 def note(name):
     (folder / name).touch()
 
-@queue.task("jobs", concurrency=4, retries=Backoff(first=300, most=300))
+@queue.task("jobs", concurrency=4, retries=Backoff(first=50, most=50))
 async def work(job: str) -> None:
     note(f"begun-{job}-{os.getpid()}")
     if job.startswith("fails"):
@@ -139,17 +138,18 @@ def test_sigterm_finishes_what_runs_and_releases_what_waits(start, broker, tmp_p
 def test_a_second_signal_does_not_wait(start, broker, tmp_path, number):
     with sender(broker) as queue:
         queue.send("jobs", "waits1")
+        queue.send("jobs", "fails1")
     worker = start()
-    wait_for(lambda: list(tmp_path.glob("begun-waits1-*")))
+    wait_for(lambda: list(tmp_path.glob("begun-waits1-*")) and list(tmp_path.glob("begun-fails1-*")))
 
-    worker.process.send_signal(number)
-    time.sleep(0.1)  # two signals at once are one; nothing shows that the first was heard
+    worker.process.send_signal(number)  # two signals at once are one, so wait until the first is heard
+    wait_for(lambda: counts(broker)[RecordState.AVAILABLE] == 1)
     worker.process.send_signal(number)
     status, out, err = worker.end()
 
     assert status == 0, err
-    assert "1 released" in out
-    wait_for(lambda: counts(broker)[RecordState.AVAILABLE] == 1)
+    assert "2 released" in out
+    wait_for(lambda: counts(broker)[RecordState.AVAILABLE] == 2)
 
 
 def test_two_workers_share_the_records_of_one_partition(start, broker, tmp_path):

@@ -12,7 +12,7 @@ from headrace import Admin, Broker
 from headrace.client.producing import core
 from headrace.client.sync import ShareConsumer
 from headrace.wire.batches import split
-from headrace.worker import Queue, QueueError, Reject, SendError, SomeNotSentError
+from headrace.worker import Queue, QueueError, Reject, SendError, SomeTasksNotSentError
 from tests.conformance.steps import wait_for
 
 WAIT_S = 60.0
@@ -48,7 +48,7 @@ def test_a_record_for_a_topic_that_is_not_there_is_refused_with_the_command_that
 ) -> None:
     with pytest.raises(SendError, match=r"no topic 'letters'.*headrace topic create letters"):
         queue.send("letters", "one")
-    with pytest.raises(SomeNotSentError, match=r"3 of 3.*no topic 'letters'"):
+    with pytest.raises(SomeTasksNotSentError, match=r"3 of 3.*no topic 'letters'"):
         queue.send_many("letters", ["one", "two", "three"])
     assert said_by("headrace.client", caplog) == []
     assert queue.send("emails", "one").offset == 0, "and others go on"
@@ -134,7 +134,7 @@ def test_of_many_records_those_that_the_topic_does_not_take_are_told_and_the_oth
         admin.create_topic("small", configs={"max.message.bytes": "300"})
     bodies = ["x" * 50, "x" * 1_000, *(["y" * 100] * 5)]
     with pytest.raises(
-        SomeNotSentError, match=r"1 of 7 records were not acknowledged.*max\.message\.bytes"
+        SomeTasksNotSentError, match=r"1 of 7 records were not acknowledged.*max\.message\.bytes"
     ) as raised:
         queue.send_many("small", bodies)
     assert [each is None for each in raised.value.sent] == [False, True, *([False] * 5)]

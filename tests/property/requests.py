@@ -109,9 +109,9 @@ class RequestMaker:
         versions = served_versions(key)
         assert versions is not None
         version = self._chance.randint(*versions)
-        return self._message(request_class(key), version), version
+        return self.message(request_class(key), version), version
 
-    def _message(self, message: type[Message], version: int) -> Message:
+    def message(self, message: type[Message], version: int) -> Message:
         fields = [each for each in message.SCHEMA if each.versions[0] <= version <= each.versions[1]]
         return message(**{each.name: self._value(message.__name__, each, version) for each in fields})
 
@@ -131,7 +131,7 @@ class RequestMaker:
     def _one(self, owner: str, field: F, kind: str, version: int) -> Any:
         chance = self._chance
         if field.struct is not None:
-            return self._message(field.struct, version)
+            return self.message(field.struct, version)
         if kind == "bool":
             return chance.random() < 0.5
         if kind == "float64":
@@ -254,7 +254,6 @@ class RequestTrial:
         self.core = BrokerCore(
             Settings(
                 {
-                    "headrace.share.version": 2,
                     "offsets.topic.num.partitions": 2,
                     "log.cleaner.backoff.ms": 1000,
                 }
@@ -265,7 +264,7 @@ class RequestTrial:
             runner=AtOnce(),
             on_failure=self._failed,
         )
-        self.core.host, self.core.port = "localhost", 9092
+        self.core.addresses = {"PLAINTEXT": ("localhost", 9092)}
         self._make_topics()
 
     def _make_topics(self) -> None:

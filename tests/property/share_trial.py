@@ -14,10 +14,12 @@ import pytest
 from headrace.share.changes import AckBatch, AnyChange, Span, StateBatch
 from headrace.share.errors import ShareError
 from headrace.share.limits import Limits
-from headrace.share.merge import PersistedState, merge
+from headrace.share.merge import merge
 from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
 from headrace.share.states import RecordState as S
+from headrace.wire.share_replay import ReplayedState
+from headrace.wire.share_state import Update
 from tests.property.share_model import SETTLED, Cell, Model
 
 MEMBERS = ("m1", "m2", "m3")
@@ -39,7 +41,7 @@ class Trial:
         self.log_start, self.log_end, self.longest = 0, 0, 1
         start = random.randint(0, 3)
         self.partition, self.model = SharePartition(start), Model(start, start)
-        self.state, self.writes = PersistedState(start), list[StateBatch]()
+        self.state, self.writes = ReplayedState(0, 0, 0, start, 0, 0, 0, ()), list[StateBatch]()
         self.origin: tuple[int, Sequence[StateBatch]] = (start, ())
         self.journal: list[Sequence[AnyChange]] = []
         self.start_before = start
@@ -156,7 +158,7 @@ class Trial:
 
     def restart(self, random: Random) -> None:
         """The broker dies; what was written lives on. Before the first write it begins where it began."""
-        start, batches = self.state.start_offset, self.state.batches()
+        start, batches = self.state.start_offset, list(self.state.merged())
         self.partition = SharePartition.recover(start, batches)
         model = Model(start, start, persisted=self.model.persisted)
         if model.persisted:
@@ -178,7 +180,7 @@ class Trial:
         write = self.partition.write_for(changes)
         ahead = self.partition.write_for(changes, is_ahead=True)
         if write is not None:
-            self.state.update(write.start_offset, write.batches)
+            self.state.apply(Update(0, 0, write.start_offset, 0, write.batches))
             self.writes += write.batches
         self.journal.append(changes)
         self.partition.apply(changes)
@@ -227,7 +229,7 @@ class Trial:
         self.settled |= {offset for offset, cell in self.model.cells.items() if cell.state in SETTLED}
 
     def _check_what_is_persisted(self) -> None:
-        batches, start = self.state.batches(), self.state.start_offset
+        batches, start = list(self.state.merged()), self.state.start_offset
         assert (
             batches == merge(self.writes, start_offset=start) == merge(self.writes[::-1], start_offset=start)
         )  # I11

@@ -27,7 +27,7 @@ from hypothesis.stateful import (
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit
 from headrace.client.core.holdings import Holdings
 from headrace.client.core.member import Commands, MemberCore, _fetch_codes
-from headrace.client.core.membership import State
+from headrace.client.core.membership import MembershipState
 from headrace.client.core.placement import TopicView
 from headrace.client.core.ranges import UNSETTLED, AcquiredRange, RangeCause, RangeState
 from headrace.client.errors import error_for
@@ -488,7 +488,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.core.close()
         self.pump()
         self.drain(lambda: self.core.is_closed)
-        assert self.core.membership.state is State.OUT
+        assert self.core.membership.state is MembershipState.OUT
         on_the_way = bytes(set(UNSETTLED) - set(range(RangeState.SENT))) + bytes([RangeState.SENT])
         for acquired in self.known:
             assert not acquired.count_of(on_the_way), f"{acquired} is not settled"

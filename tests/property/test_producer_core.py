@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from headrace.client.errors import error_for
-from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun
+from headrace.client.producing.batch import Entry, Identity, ProducerBatch, ValueRun
 from headrace.client.producing.core import ProducerCore
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import Compression
@@ -36,7 +36,7 @@ REFUSALS = [
 class Flight:
     """A request on its way, and later its response."""
 
-    def __init__(self, node: int, batches: list[Batch]) -> None:
+    def __init__(self, node: int, batches: list[ProducerBatch]) -> None:
         self.node = node
         self.batches = batches
         self.encoded = {

@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headrace.share.assignor import flatten
 from headrace.share.errors import FencedMemberEpoch, GroupMaxSizeReached, UnknownMember
-from headrace.share.group import ShareGroup
+from headrace.share.group import ShareGroupRules
 from headrace.share.membership import GroupChange, GroupSettings, HeartbeatRequest, MemberHeartbeat, TopicInfo
 
 MEMBERS = st.sampled_from(["m1", "m2", "m3", "m4", "m5"])
@@ -28,7 +28,7 @@ def fingerprint(topics: Iterable[tuple[str, bytes, int]]) -> int:
 class ShareGroupMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.group = ShareGroup("g", fingerprint=fingerprint)
+        self.group = ShareGroupRules("g", fingerprint=fingerprint)
         self.topics = {"a": TopicInfo(b"a1", 2)}
         self.generation = 1
         self.journal: list[GroupChange] = []
@@ -127,7 +127,7 @@ class ShareGroupMachine(RuleBasedStateMachine):
 
     @invariant()
     def replay_gives_the_same_group(self) -> None:
-        replayed = ShareGroup("g", fingerprint=fingerprint)
+        replayed = ShareGroupRules("g", fingerprint=fingerprint)
         replayed.apply(self.journal)
         assert replayed.snapshot() == self.group.snapshot()
 

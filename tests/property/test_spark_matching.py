@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.matching import match
 from headrace.spark.outcomes import Outcome
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.ids import TopicAndPartition
 
 PLACES = [("orders", 0), ("orders", 1)]
 TYPES = [AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
@@ -46,7 +47,7 @@ def test_each_delivery_gets_what_was_said_of_it_last_and_the_rest_is_counted(
         for place, run in planned
         for offset in range(run.first, run.last + 1)
     }
-    wanted: dict[tuple[Place, int], tuple[int, AcknowledgeType, str]] = {}
+    wanted: dict[tuple[TopicAndPartition, int], tuple[int, AcknowledgeType, str]] = {}
     named = set()
     for each in said:
         for offset in range(each.first, each.last + 1):

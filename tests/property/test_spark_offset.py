@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.ids import TopicAndPartition
 
 PLACES = [("orders", 0), ("orders", 10), ("orders", 2), ("emails", 0)]
 OUTCOMES = [AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT]
@@ -21,10 +22,10 @@ runs = st.builds(
 )
 placed_runs = st.lists(st.tuples(st.sampled_from(PLACES), runs), max_size=12)
 
-Model = dict[tuple[Place, int], tuple[int, AcknowledgeType]]
+Model = dict[tuple[TopicAndPartition, int], tuple[int, AcknowledgeType]]
 
 
-def model_of(placed: list[tuple[Place, Run]] | RunSet) -> Model:
+def model_of(placed: list[tuple[TopicAndPartition, Run]] | RunSet) -> Model:
     return {
         (place, offset): (run.delivery_count, run.outcome)
         for place, run in placed
@@ -33,14 +34,16 @@ def model_of(placed: list[tuple[Place, Run]] | RunSet) -> Model:
 
 
 @given(placed_runs)
-def test_a_set_holds_each_record_once_as_it_was_last_described(placed: list[tuple[Place, Run]]) -> None:
+def test_a_set_holds_each_record_once_as_it_was_last_described(
+    placed: list[tuple[TopicAndPartition, Run]],
+) -> None:
     found = RunSet.of(placed)
     assert model_of(found) == model_of(placed)
     assert found.record_count == len(model_of(placed))
 
 
 @given(placed_runs)
-def test_equal_records_make_equal_sets_and_equal_text(placed: list[tuple[Place, Run]]) -> None:
+def test_equal_records_make_equal_sets_and_equal_text(placed: list[tuple[TopicAndPartition, Run]]) -> None:
     found = RunSet.of(placed)
     one_by_one = RunSet.of(
         (place, Run(offset, offset, *what)) for (place, offset), what in reversed(model_of(placed).items())
@@ -51,7 +54,7 @@ def test_equal_records_make_equal_sets_and_equal_text(placed: list[tuple[Place, 
 
 @given(placed_runs, placed_runs)
 def test_union_keeps_what_the_other_says(
-    left: list[tuple[Place, Run]], right: list[tuple[Place, Run]]
+    left: list[tuple[TopicAndPartition, Run]], right: list[tuple[TopicAndPartition, Run]]
 ) -> None:
     united = RunSet.of(left).replaced_by(RunSet.of(right))
     assert united == RunSet.of([*left, *right])
@@ -59,7 +62,7 @@ def test_union_keeps_what_the_other_says(
 
 @given(placed_runs, placed_runs)
 def test_minus_and_within_cut_a_set_in_two(
-    left: list[tuple[Place, Run]], right: list[tuple[Place, Run]]
+    left: list[tuple[TopicAndPartition, Run]], right: list[tuple[TopicAndPartition, Run]]
 ) -> None:
     mine, other = RunSet.of(left), RunSet.of(right)
     theirs = model_of(other)
@@ -74,7 +77,7 @@ def test_minus_and_within_cut_a_set_in_two(
 
 @given(placed_runs, st.integers(0, 60), st.integers(0, 12))
 def test_take_obeys_both_limits_and_takes_from_the_front(
-    placed: list[tuple[Place, Run]], records_max: int, runs_max: int
+    placed: list[tuple[TopicAndPartition, Run]], records_max: int, runs_max: int
 ) -> None:
     found = RunSet.of(placed)
     taken = found.take(records_max=records_max, runs_max=runs_max)
@@ -87,14 +90,17 @@ def test_take_obeys_both_limits_and_takes_from_the_front(
 
 
 @given(placed_runs, st.integers(0, 200))
-def test_take_leaves_nothing_that_fits(placed: list[tuple[Place, Run]], records_max: int) -> None:
+def test_take_leaves_nothing_that_fits(placed: list[tuple[TopicAndPartition, Run]], records_max: int) -> None:
     found = RunSet.of(placed)
     assert found.take(records_max=records_max).record_count == min(records_max, found.record_count)
 
 
 @given(placed_runs, placed_runs, st.integers(0, 1 << 40), st.text(max_size=8))
 def test_an_offset_survives_its_text(
-    batch: list[tuple[Place, Run]], processed: list[tuple[Place, Run]], sequence: int, member: str
+    batch: list[tuple[TopicAndPartition, Run]],
+    processed: list[tuple[TopicAndPartition, Run]],
+    sequence: int,
+    member: str,
 ) -> None:
     offset = AcquiredOffset(
         sequence,

@@ -17,12 +17,13 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.runs import Place, Run, RunSet
-from headrace.spark.settle import Acknowledge, Ledger, Limits
+from headrace.spark.runs import Run, RunSet
+from headrace.spark.settle import Acknowledge, BatchLimits, Ledger
+from headrace.wire.ids import TopicAndPartition
 
 RECORDS = 8
 WALKS, STEPS = 400, 60
-PLACE: Place = ("orders", 0)
+PLACE: TopicAndPartition = ("orders", 0)
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 OUTCOMES = st.dictionaries(
     st.integers(0, RECORDS - 1), st.sampled_from([ACCEPT, RELEASE, REJECT]), max_size=4
@@ -131,7 +132,7 @@ class SettleMachine(RuleBasedStateMachine):
         self.send(self.ledger.settle(self.logged_outcomes()))
         if begins_ahead and self.log and self.mode is Acknowledge.HANDOFF:
             self.takes_ahead = self.ledger.takes_ahead = True  # as where no option says when
-        batch = self.ledger.plan(Limits(records_max=records_max))
+        batch = self.ledger.plan(BatchLimits(records_max=records_max))
         if batch is None:
             return
         if is_in_own_log:
@@ -162,7 +163,7 @@ class SettleMachine(RuleBasedStateMachine):
     @rule(records_max=st.integers(1, RECORDS), is_written=st.booleans(), is_accepted=st.booleans())
     def take_ahead(self, records_max: int, is_written: bool, is_accepted: bool) -> None:
         """The reader writes what it holds to its own log, and then accepts it."""
-        runs = self.ledger.begin_taking(Limits(records_max=records_max))
+        runs = self.ledger.begin_taking(BatchLimits(records_max=records_max))
         if not runs:
             return
         if is_written:

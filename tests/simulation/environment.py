@@ -17,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 import headrace.broker.connection as connection_module
+import headrace.broker.handlers.share_fetch as share_fetch_module
 import headrace.broker.server as server_module
-import headrace.broker.share.leader as share_leader_module
 import headrace.broker.share.loaded as share_loaded_module
 import headrace.broker.topics as topics_module
 import headrace.log.metadata as metadata_module
@@ -87,7 +87,7 @@ def install() -> None:
     server_module.ThreadPoolExecutor = SimulatedPool  # type: ignore[assignment,misc]
     uuid.uuid4 = lambda: uuid.UUID(int=_ids.getrandbits(128), version=4)
     secrets.token_urlsafe = lambda nbytes=None: f"{_ids.getrandbits(131):022x}"[:22]
-    share_leader_module.perf_counter_ns = lambda: 0
+    share_fetch_module.perf_counter_ns = lambda: 0
     share_loaded_module.Limits = _small_limits  # type: ignore[assignment,misc]
     connection_module.WAITING_BYTES_MAX = 4 * 1024
     connection_module.OUTGOING_BYTES_MAX = 2 * 1024

@@ -224,10 +224,25 @@ class Life:
         for _ in range(rng.randint(self.steps // 4, self.steps)):
             self._step(may_refuse=not death_at)
         end = rng.choice(["stop", "kill", "cut", "torn"])
+        if end in ("cut", "torn") and rng.random() < 0.5:
+            self._work_on_unsynced()
         self._note(f"end: {end}")
         if end != "stop":
             self.disk.stop_failing()
         return end
+
+    def _work_on_unsynced(self) -> None:
+        """Transactions end, and background work runs before their markers are synced."""
+        for model in list(self.topics.values()):
+            if self.topics.get(model.name) is not model:  # deleted while another one was synced
+                continue
+            if self.logs[model.name].segments:
+                self._roll_log(model)
+                self._sync_models([model])
+            if self.topics.get(model.name) is model:
+                for producer_id in sorted(set(model.state.undecided) - model.lost_from):
+                    self._mark(model, model.state, producer_id)
+        self._housekeeping()
 
     def _stop(self) -> None:
         models = list(self.topics.values())
@@ -452,8 +467,8 @@ class Life:
     def _some(self) -> LogModel | None:
         return self.topics[self.random.choice(sorted(self.topics))] if self.topics else None
 
-    def _make_topic(self) -> None:
-        name = self.random.choice(NAMES)
+    def _make_topic(self, name: str = "") -> None:
+        name = name or self.random.choice(NAMES)
         if name in self.topics:
             return
         self._ids += 1
@@ -496,8 +511,8 @@ class Life:
             self.manager.delete_topic(model.name, now_ms=self.now_ms, sync=not self._is_busy)
         except OSError as error:
             self._note(f"  refused: {error}")
-        if self.random.random() < 0.7:
-            self._make_topic()
+        if self.random.random() < 0.8:
+            self._make_topic(model.name)
 
     def _append(self) -> None:
         model = self._some()
@@ -656,8 +671,10 @@ class Life:
 
     def _roll(self) -> None:
         model = self._some()
-        if model is None or not self.logs[model.name].segments:
-            return
+        if model is not None and self.logs[model.name].segments:
+            self._roll_log(model)
+
+    def _roll_log(self, model: LogModel) -> None:
         self._note(f"roll {model.name}")
         try:
             with self._loop():
@@ -666,8 +683,9 @@ class Life:
             self._note(f"  refused: {error}")
 
     def _sync(self) -> None:
-        rng = self.random
-        chosen = [model for model in self.topics.values() if rng.random() < 0.6]
+        self._sync_models([model for model in self.topics.values() if self.random.random() < 0.6])
+
+    def _sync_models(self, chosen: list[LogModel]) -> None:
         self._note(f"sync {[(model.name, model.end) for model in chosen]}")
         ends = [(model, model.end) for model in chosen]
         logs = [self.logs[model.name] for model in chosen]
@@ -732,7 +750,7 @@ class Life:
         if self.random.random() < 0.15:
             with self._loop():
                 (step,) = self.random.choices(
-                    [self._append, self._roll, self._delete_records, self._delete_topic], [20, 2, 1, 1]
+                    [self._append, self._roll, self._delete_records, self._delete_topic], [20, 5, 1, 1]
                 )
                 step()
 

@@ -36,6 +36,8 @@ class Scenario:
     settings: dict[str, str]
     journal_segment_bytes: int
     is_fsync: bool
+    share_version: int = 2
+    """The level of the feature: 2 has dead-letter queues."""
     step_names: list[str] = field(default_factory=list)
     step_weights: list[int] = field(default_factory=list)
     crowd: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -96,7 +98,8 @@ def circumstances(rng: Random) -> Scenario:
         "group.min.session.timeout.ms": "1000",
         "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((2, 10, 100))),
         "share.coordinator.state.topic.prune.interval.ms": str(rng.choice((1_000, 10_000, 60_000))),
-        "headrace.share.version": str(rng.choice((1, 2))),
+        "headrace.share.state.history.ms": "0",
+        "share.version": str(rng.choice((1, 2))),
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": str(rng.choice((1_000, 5_000, 30_000, 30_000))),
         "group.share.min.session.timeout.ms": "1000",
@@ -119,6 +122,7 @@ def circumstances(rng: Random) -> Scenario:
     for name, step in steps.TABLE.items():
         weights.append(round(step.weight * 10 * emphasis.get(name, 1)))
     return Scenario(
+        share_version=int(settings.pop("share.version")),
         settings=settings,
         journal_segment_bytes=rng.choice((1_000, 4_000, 100_000)),
         is_fsync=flush == "fsync",

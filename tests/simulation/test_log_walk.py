@@ -8,14 +8,14 @@ import pytest
 
 from headrace.log.checkpoint import Checkpoint
 from headrace.log.files import LogFiles
-from headrace.log.manager import Doomed, LogManager
+from headrace.log.manager import LogManager, PendingRemoval
 from headrace.log.partition_log import PartitionLog
 from tests.simulation.log_walk import run_seed
 
 FAILED_ONCE = (93, 356, 793, 794, 984, 987, 1067, 1264, 1648, 3221, 3950, 4902, 102648, 112950)
 """Seeds that have shown a defect of the log, as the walk was then; each has a test of its own in tests/unit/log."""
 SEEDS_MAX = 400
-"""Within which a planted defect must be found. It takes fewer than 200."""
+"""Within which a planted defect must be found. Each of them is found by one life in a hundred or more."""
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def test_the_same_seed_gives_the_same_life(monkeypatch: pytest.MonkeyPatch) -> N
 def plant_removal_by_path(patch: pytest.MonkeyPatch) -> None:
     """D2: old segments are removed by their names, whoever has these by then."""
 
-    def remove(manager: LogManager, doomed: Iterable[Doomed]) -> list[Doomed]:
+    def remove(manager: LogManager, doomed: Iterable[PendingRemoval]) -> list[PendingRemoval]:
         for one in doomed:
             if one.segment is None or one.log is None:
                 manager.disk.remove_directory(one.directory)

@@ -13,6 +13,8 @@ from random import Random
 from typing import Any
 
 from headrace.broker.core import BrokerCore
+from headrace.broker.features import SHARE
+from headrace.broker.security.listeners import plain_listener
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.log.disk import PowerLost
@@ -321,7 +323,9 @@ class World(environment.AppendWatcher):
             runner=self.server,
             on_failure=self._on_failure,
         )
-        self.loop.run_coroutine(self.server.listen(self.core, "127.0.0.1", 9092))
+        by_name = self.core.features.by_name
+        by_name[SHARE] = by_name[SHARE]._replace(level=self.scenario.share_version)
+        self.loop.run_coroutine(self.server.listen(self.core, [plain_listener("127.0.0.1", 9092)]))
         self.is_starting = False
 
     def _on_failure(self, error: Exception) -> None:

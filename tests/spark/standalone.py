@@ -24,7 +24,7 @@ START_S_MAX = 60
 SPARK_HOME = Path(pyspark.__file__).parent
 ADDRESS = re.compile(r"spark://[\w.\-]+:\d+")
 
-OF_SPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil")
+OF_SPARK = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil", "six")
 """What Spark's Python needs anyway for sources and functions that speak Arrow."""
 
 OF_CONNECT = (

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.outcomes import Outcome, OutcomeLog
 from headrace.spark.runs import RunSet
-from headrace.spark.settle import Limits
+from headrace.spark.settle import BatchLimits
 from headrace.wire.errors import ErrorCode
 from tests.spark.conftest import Queue, make_queue, wait_for
 from tests.spark.test_driver import Open, drained, initial, kill, opened, records, write_log
@@ -27,7 +28,7 @@ AHEAD = {"acknowledge": "handoff", "maxRecordsAhead": 1_000}
 def accept_ahead(driver: Driver, queue: Queue) -> None:
     """All records of the queue are accepted, and no micro-batch has any."""
     acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
-    driver._run(acquirer.wait(Limits(), 20, queue.sent))
+    driver._run(acquirer.wait(BatchLimits(), 20, queue.sent))
     wait_for(lambda: driver._ledger.taken.record_count == queue.sent)
 
 
@@ -91,7 +92,7 @@ def test_without_its_checkpoint_in_read_stream_a_query_that_accepted_ahead_is_re
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
     end = half_done(opened, queue, tmp_path)
-    with pytest.raises(CheckpointError, match="give readStream the checkpointLocation"):
+    with pytest.raises(CheckpointError, match="Give readStream the checkpointLocation"):
         opened(acknowledge="handoff").latest(end, None)
 
 
@@ -125,13 +126,71 @@ def test_what_was_accepted_ahead_is_processed_once_when_the_mode_changes(
     assert sum(map(records, [end, logged, *drained(third, logged, 100, checkpoint=tmp_path)])) == 300
 
 
+def made_again(queue: Queue, count: int) -> None:
+    """Its topic is another one now, with so many records."""
+    with queue.admin() as admin:
+        admin.delete_topics([queue.topic])
+        admin.create_topic(queue.topic, partitions=queue.partitions)
+    queue.sent = 0
+    queue.send(count)
+
+
+def test_what_was_accepted_ahead_of_a_topic_that_was_made_again_is_not_lost_in_a_crash(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """The last offset is about the old topic, the note about the new one."""
+    end = half_done(opened, queue, tmp_path)
+    made_again(queue, 30)
+    options = {**AHEAD, "checkpointLocation": tmp_path, "failOnDataLoss": False}
+    first = opened(**options)
+    old = first.latest(end, None)
+    write_log(tmp_path, "offsets", old["seq"], old)
+    first.log(old)
+    write_log(tmp_path, "commits", old["seq"], old)
+    wait_for(lambda: first._ledger.taken.record_count == 30)
+    kill(first)
+    assert old["t"] == end["t"], "the rest of the old topic"
+    rest = drained(opened(**options, drain=True), old, checkpoint=tmp_path)
+    assert sum(map(records, rest)) == 30
+    assert all(each["t"] != old["t"] for each in rest)
+    assert queue.lag() == 0
+
+
+def test_what_was_accepted_ahead_of_a_topic_that_is_gone_is_not_taken_for_the_new_topics(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """The last offset is about the new topic, and the note, which was to be written next, about the old one."""
+    end = half_done(opened, queue, tmp_path)
+    (path,) = (tmp_path / "share-outcomes").glob("ahead-*.json")
+    note = path.read_text()
+    made_again(queue, 10)
+    options = {"checkpointLocation": tmp_path, "failOnDataLoss": False}
+    first = opened(**options)
+    acquirer = first._open(first._read(end), processed=RunSet())
+    first._run(acquirer.wait(BatchLimits(), 20, 10))
+    wait_for(lambda: first._ledger.fresh.record_count == 10)
+    new = first.latest(end, None)
+    assert json.loads(path.read_text())["b"] == {}, (
+        "the note is written anew before an offset of the new topic"
+    )
+    write_log(tmp_path, "offsets", new["seq"], new)
+    kill(first)
+    path.write_text(note)  # as a version would leave it that did not do that
+    second = opened(**options, drain=True)
+    second.log(new)
+    assert (second.report() or {})["ahead"] == 0
+    write_log(tmp_path, "commits", new["seq"], new)
+    assert sum(map(records, [new, *drained(second, new, checkpoint=tmp_path)])) == 10
+    assert queue.lag() == 0
+
+
 def test_the_log_of_what_is_accepted_ahead_is_bounded_by_ranges_too(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
     queue.send(100)
     driver = opened(**AHEAD, maxRunsPerTrigger=1, checkpointLocation=tmp_path)
     acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
-    driver._run(acquirer.wait(Limits(), 20, 50))
+    driver._run(acquirer.wait(BatchLimits(), 20, 50))
     wait_for(lambda: driver._ledger.fresh.record_count == 50)
     assert driver._ledger.taken.run_count == 1
 
@@ -183,6 +242,61 @@ def test_what_was_released_comes_again_though_the_query_comes_back_with_handoff(
     (again,) = drained(second, end, checkpoint=tmp_path)
     ((first_offset, last_offset, _),) = again["b"][queue.topic]["0"]  # the first reader may have had it again
     assert (first_offset, last_offset) == (3, 3)
+    assert queue.lag() == 0
+
+
+def test_a_checkpoint_whose_newest_offsets_are_gone_and_whose_commits_are_not_is_refused(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """Spark runs the micro-batch before again, and would say that several jobs write to the checkpoint."""
+    queue.send(30)
+    offsets = drained(
+        opened(checkpointLocation=tmp_path, drain=True), initial(queue), 10, checkpoint=tmp_path
+    )
+    (tmp_path / "offsets" / str(offsets[-1]["seq"])).unlink()
+    queue.send(10)
+    driver = opened(checkpointLocation=tmp_path)
+    with pytest.raises(
+        CheckpointError, match=rf"micro-batch {offsets[-2]['seq']} as committed, and Spark runs it"
+    ):
+        driver.log(offsets[-2])
+    driver.close()
+    assert queue.lag() == 10
+
+
+def test_a_release_that_was_only_in_notes_that_are_gone_is_missed(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    queue.send(10)
+    first = opened(checkpointLocation=tmp_path)
+    end = first.latest(initial(queue), None)
+    write_log(tmp_path, "offsets", 0, end)
+    first.log(end)
+    OutcomeLog(tmp_path / "share-outcomes").write(0, [release(queue, 3)])
+    kill(first)
+    write_log(tmp_path, "commits", 0, end)
+    with pytest.raises(CheckpointError, match=r"released, rejected.*Give readStream the checkpointLocation"):
+        opened().latest(end, None)
+    shutil.move(tmp_path / "share-outcomes", tmp_path / "elsewhere")
+    with pytest.raises(CheckpointError, match=r"is not there any more.*failOnDataLoss=false"):
+        opened(checkpointLocation=tmp_path).latest(end, None)
+    shutil.move(tmp_path / "elsewhere", tmp_path / "share-outcomes")
+    (again,) = drained(opened(checkpointLocation=tmp_path, drain=True), end, checkpoint=tmp_path)
+    assert list(again["b"][queue.topic]) == ["0"]
+    assert records(again) == 1
+
+
+def test_with_failondataloss_false_notes_that_are_gone_stop_nothing(
+    opened: Open, queue: Queue, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send(10)
+    first = opened(checkpointLocation=tmp_path)
+    end = one_micro_batch(first, initial(queue), tmp_path, 10)
+    first.close()
+    shutil.rmtree(tmp_path / "share-outcomes")
+    second = opened(checkpointLocation=tmp_path, failOnDataLoss=False, drain=True)
+    assert second.latest(end, None) == end
+    assert "where this query kept its notes, is not there any more" in caplog.text
     assert queue.lag() == 0
 
 
@@ -315,7 +429,7 @@ def test_draining_goes_on_when_a_connection_is_lost_before_a_micro_batch_is_plan
     queue.send(1_000)
     gather, cuts = Acquirer._gather, iter([True])
 
-    async def cut(self: Acquirer, limits: Limits, wanted: int | None) -> None:
+    async def cut(self: Acquirer, limits: BatchLimits, wanted: int | None) -> None:
         await gather(self, limits, wanted)
         if next(cuts, False):
             await asyncio.gather(*(each.close() for each in self._member._connections.values()))

@@ -4,6 +4,7 @@ Whatever happens on the way, each record has one effect, or a dead letter, and n
 """
 
 import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from threading import Event
@@ -24,7 +25,7 @@ from headrace.spark.outcomes import OutcomeLog
 from headrace.spark.runs import RunSet
 from headrace.testing import ApacheKafka
 from tests.spark.conftest import WAIT_S, Effects, Queue, make_queue, wait_for
-from tests.spark.test_driver import Open, initial, kill, opened, write_log
+from tests.spark.test_driver import Open, initial, kill, opened, records, write_log
 from tests.spark.test_outcomes_on_spark import make_letters, read_letters
 
 __all__ = ["opened"]
@@ -216,13 +217,35 @@ def test_what_is_left_of_a_divided_micro_batch_survives_a_change_of_options(
     query.sink[0] = places(driver.log(end).batch)
     write_log(tmp_path, "commits", 0, end)
     kill(driver)  # the part is committed, and not settled
-    with pytest.raises(CheckpointError, match=r"maxBatchFailures.*give readStream the checkpointLocation"):
+    with pytest.raises(CheckpointError, match=r"maxBatchFailures.*Give readStream the checkpointLocation"):
         opened(drain=True).latest(end, None)
     query.is_bad = lambda *_: False
     query.options = {"checkpointLocation": tmp_path, "acknowledge": "handoff"}
     assert query.start()
     assert query.effects == everything(queue)
     wait_for(lambda: queue.lag() == 0)
+
+
+def test_notes_that_are_gone_after_a_part_was_committed_are_missed(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """Or the part that was not run would count as processed."""
+    query, letters = poisoned(opened, queue, tmp_path, 11)
+    query.options = {"checkpointLocation": tmp_path, "maxBatchFailures": 1, "deadLetterTopic": letters}
+    assert not query.start()
+    end, _ = query.newest()
+    assert end is not None
+    driver = opened(**query.options)
+    assert len(places(driver.log(end).batch)) == 6
+    write_log(tmp_path, "commits", 0, end)
+    kill(driver)  # the part is committed, and not settled
+    shutil.move(tmp_path / "share-outcomes", tmp_path / "elsewhere")
+    for _ in range(2):
+        with pytest.raises(CheckpointError, match=r"share-outcomes.*is not there any more.*Put it back"):
+            opened(**query.options).latest(end, None)
+    assert queue.lag() == 12
+    shutil.move(tmp_path / "elsewhere", tmp_path / "share-outcomes")
+    assert records(opened(**query.options).latest(end, None)) == 6, "the other part"
 
 
 def test_a_part_that_has_succeeded_is_not_divided_though_its_replay_fails(

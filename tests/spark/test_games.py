@@ -19,7 +19,7 @@ from headrace.spark.driver import Driver
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import Outcome, OutcomeLog
-from headrace.spark.runs import Place
+from headrace.wire.ids import TopicAndPartition
 from tests.spark.conftest import GROUP_SETTINGS, Queue, make_queue
 from tests.spark.test_driver import initial, kill, write_log
 
@@ -42,7 +42,7 @@ class Game:
         self.late: list[Driver] = []
         self.log: list[dict[str, Any]] = []
         self.committed = 0
-        self.decided: list[dict[tuple[Place, int], AcknowledgeType]] = []
+        self.decided: list[dict[tuple[TopicAndPartition, int], AcknowledgeType]] = []
         self.history: list[str] = []
 
     def play(self) -> None:
@@ -124,9 +124,9 @@ class Game:
             kill(driver)
         return False
 
-    def decide(self) -> dict[tuple[Place, int], AcknowledgeType]:
+    def decide(self) -> dict[tuple[TopicAndPartition, int], AcknowledgeType]:
         """What the micro-batch decides of its records, written down as `process` does it."""
-        chosen: dict[tuple[Place, int], AcknowledgeType] = {}
+        chosen: dict[tuple[TopicAndPartition, int], AcknowledgeType] = {}
         outcomes = []
         if self.mode == "commit":
             for place, run in AcquiredOffset.from_json(self.log[-1]).batch:
@@ -145,9 +145,9 @@ class Game:
     def note(self, what: str) -> None:
         self.history.append(what)
 
-    def effects(self) -> dict[tuple[Place, int], list[AcknowledgeType]]:
+    def effects(self) -> dict[tuple[TopicAndPartition, int], list[AcknowledgeType]]:
         """For each record, what became of it in each micro-batch that holds it."""
-        found: dict[tuple[Place, int], list[AcknowledgeType]] = defaultdict(list)
+        found: dict[tuple[TopicAndPartition, int], list[AcknowledgeType]] = defaultdict(list)
         for offset, outcomes in zip(self.log, self.decided, strict=True):
             for place, run in AcquiredOffset.from_json(offset).batch:
                 for at in range(run.first, run.last + 1):

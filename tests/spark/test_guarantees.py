@@ -59,7 +59,7 @@ def queue(request: pytest.FixtureRequest, unique: str, tmp_path: Path) -> Queue:
 
 @pytest.fixture
 def quick_looks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.spark.acquirer.LOOK_S", 0.2)
+    monkeypatch.setattr("headrace.spark.group_watch.POLL_S", 0.2)
 
 
 def unconfirmed(driver: Driver) -> int:

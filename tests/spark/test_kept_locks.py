@@ -14,7 +14,7 @@ import pytest
 
 from headrace.spark.driver import Driver
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.runs import Place
+from headrace.wire.ids import TopicAndPartition
 from tests.spark.conftest import Queue, wait_for
 from tests.spark.test_driver import Open, drained, hold_all, initial, opened, queue
 
@@ -56,7 +56,7 @@ def holding_all(driver: Driver, queue: Queue) -> Driver:
     return driver
 
 
-def places(offset: dict[str, Any]) -> list[tuple[Place, int]]:
+def places(offset: dict[str, Any]) -> list[tuple[TopicAndPartition, int]]:
     batch = AcquiredOffset.from_json(offset).batch
     return [(place, at) for place, run in batch for at in range(run.first, run.last + 1)]
 

@@ -1,18 +1,23 @@
 """A query over TLS and SASL: reader and tasks get their settings from the same kafka.* options."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace import Broker
 from headrace.client.admin.sync import Admin
+from headrace.wire.enums import OffsetSpec
 from tests.integration.test_client_security import PASSWORD, Secured, secured
 from tests.spark.conftest import Effects, Queue, drain
+from tests.unit.broker.security.certificates import TestAuthority
 
-pytestmark = [pytest.mark.needs_kafka, pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 __all__ = ["secured"]
 
 
+@pytest.mark.needs_kafka
 def test_a_queue_is_drained_over_tls_with_a_password(
     spark: SparkSession, secured: Secured, effects: Effects, unique: str, tmp_path: Path
 ) -> None:
@@ -31,3 +36,95 @@ def test_a_queue_is_drained_over_tls_with_a_password(
     drain(queue.stream(spark, **{f"kafka.{name}": value for name, value in settings.items()}), effects, queue)
     assert effects.numbers == list(range(200))
     assert queue.lag() == 0
+
+
+def test_a_queue_on_our_broker_is_drained_over_tls_with_a_password(
+    spark: SparkSession, effects: Effects, unique: str, tmp_path: Path
+) -> None:
+    authority = TestAuthority(tmp_path)
+    broker_settings = {
+        "listeners": "PLAINTEXT://127.0.0.1:0,SASL_SSL://localhost:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "ssl.keystore.location": authority.keystore(),
+    }
+    with Broker(settings=broker_settings, users={"alice": PASSWORD}) as broker:
+        settings = {
+            "bootstrap.servers": broker.address_of("SASL_SSL"),
+            "security.protocol": "SASL_SSL",
+            "ssl.truststore.location": str(authority.ca),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.username": "alice",
+            "sasl.password": PASSWORD,
+        }
+        queue = Queue(broker.bootstrap_servers, unique, unique, tmp_path)
+        with Admin(settings) as admin:
+            admin.create_topic(queue.topic, partitions=queue.partitions)
+        queue.send(200)
+        options = {f"kafka.{name}": value for name, value in settings.items()}
+        drain(queue.stream(spark, **options), effects, queue)
+        assert effects.numbers == list(range(200))
+        assert queue.lag() == 0
+
+
+@pytest.fixture(params=["broker", pytest.param("apache", marks=pytest.mark.needs_kafka)])
+def login(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[dict[str, str]]:
+    """Client settings for a SASL_SSL listener of either broker."""
+    common = {"security.protocol": "SASL_SSL", "sasl.username": "alice"}
+    if request.param == "apache":
+        secured: Secured = request.getfixturevalue("secured")
+        yield {
+            **common,
+            "bootstrap.servers": secured.kafka.address_of("SASLTLS"),
+            "ssl.truststore.location": secured.ca,
+            "sasl.mechanism": "SCRAM-SHA-256",
+            "sasl.password": PASSWORD.replace(",", ""),
+        }
+        return
+    authority = TestAuthority(tmp_path)
+    settings = {
+        "listeners": "SASL_SSL://localhost:0",
+        "sasl.enabled.mechanisms": "SCRAM-SHA-512",
+        "ssl.keystore.location": authority.keystore(),
+    }
+    with Broker(settings=settings, users={"alice": PASSWORD}) as broker:
+        yield {
+            **common,
+            "bootstrap.servers": broker.bootstrap_servers,
+            "ssl.truststore.location": str(authority.ca),
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.password": PASSWORD,
+        }
+
+
+def end_of(login: dict[str, str], topic: str) -> int:
+    with Admin(login) as admin:
+        return admin.list_offsets({(topic, 0): OffsetSpec.LATEST})[topic, 0].offset or 0
+
+
+def test_the_sink_writes_over_tls_with_a_password(
+    spark: SparkSession, login: dict[str, str], unique: str, tmp_path: Path
+) -> None:
+    with Admin(login) as admin:
+        admin.create_topic(unique)
+    options = {f"kafka.{name}": value for name, value in login.items()} | {"topic": unique}
+    rows = spark.range(50).selectExpr("CAST(id AS STRING) AS value")
+    rows.write.format("kafka-headrace").mode("append").options(**options).save()
+    assert end_of(login, unique) == 50
+
+    source = str(tmp_path / "rows")
+    rows.write.parquet(source)
+    stream = spark.readStream.schema("value string").parquet(source).writeStream.format("kafka-headrace")
+    query = (
+        stream.options(**options, checkpointLocation=str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(150)
+    assert end_of(login, unique) == 100
+
+
+def test_the_sink_names_a_wrong_password(spark: SparkSession, login: dict[str, str], unique: str) -> None:
+    options = {f"kafka.{name}": value for name, value in {**login, "sasl.password": "wrong"}.items()}
+    rows = spark.range(1).selectExpr("CAST(id AS STRING) AS value")
+    with pytest.raises(Exception, match=r"sasl\.username"):
+        rows.write.format("kafka-headrace").mode("append").options(**options, topic=unique).save()

@@ -9,13 +9,14 @@ from typing import Any
 
 import pytest
 
-from headrace import Broker
-from headrace.client.admin.results import OffsetSpec
+from headrace import Broker, ShareConsumer
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.acquirer import Acquirer
 from headrace.spark.driver import Driver
 from headrace.spark.outcomes import Outcome, OutcomeLog
-from headrace.spark.runs import Place, Run, RunSet
+from headrace.spark.runs import Run, RunSet
+from headrace.wire.enums import OffsetSpec
+from headrace.wire.ids import TopicAndPartition
 from tests.spark.conftest import GROUP_SETTINGS, Queue, wait_for
 from tests.spark.test_driver import Open, drained, hold_all, initial, opened, records, write_log
 
@@ -61,7 +62,7 @@ def acquirer_of(driver: Driver) -> Acquirer:
 def test_a_query_that_is_stopped_after_the_commit_settles_it(
     opened: Open, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.spark.driver.COMMIT_LOOK_S", 60)
+    monkeypatch.setattr("headrace.spark.driver.COMMIT_POLL_S", 60)
     driver = opened(checkpointLocation=tmp_path)
     write_log(tmp_path, "commits", 0, begin(driver, queue, checkpoint=tmp_path))
     driver.close()
@@ -88,6 +89,26 @@ def test_an_accept_that_the_broker_refuses_settles_nothing(
     assert driver._ledger.processed.record_count == queue.sent
     wait_for(lambda: driver.latest(end, None) == end and queue.lag() == 0)
     assert told(driver, "redelivered") == queue.sent
+
+
+def test_available_now_does_not_wait_for_what_another_member_holds(opened: Open, queue: Queue) -> None:
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, {"share.auto.offset.reset": "earliest"})
+    with ShareConsumer(
+        bootstrap_servers=queue.bootstrap_servers,
+        group_id=queue.group,
+        share_acknowledgement_mode="explicit",
+        share_acquire_mode="record_limit",
+        max_poll_records=40,
+    ) as other:
+        other.subscribe([queue.topic])
+        held: list[Any] = []
+        while not held:
+            held += other.poll(1.0)
+        offsets = drained(opened(drain=True), initial(queue))
+        assert 0 < len(held) <= 40
+        assert sum(map(records, offsets)) == queue.sent - len(held)
+        assert queue.lag() == len(held)
 
 
 def test_partitions_asked_twice_leave_the_outcomes_alone(opened: Open, queue: Queue, tmp_path: Path) -> None:
@@ -159,7 +180,7 @@ def test_an_outcome_of_another_delivery_is_ignored_and_said(
 
 
 def test_the_journal_forgets_what_the_broker_has_settled_and_nothing_else(opened: Open, queue: Queue) -> None:
-    place: Place = (queue.topic, 0)
+    place: TopicAndPartition = (queue.topic, 0)
     everything = RunSet.of([(place, Run(0, 99, 1))])
     driver = opened()
     begin(driver, queue)  # all are locked for us
@@ -171,9 +192,9 @@ def test_the_journal_forgets_what_the_broker_has_settled_and_nothing_else(opened
     async def look() -> tuple[RunSet, RunSet]:
         """What is left of it by the group's offsets, and by its state topic."""
         ledger.processed = everything
-        await acquirer._look()
+        await acquirer.group.refresh_offsets()
         by_offsets, ledger.processed = ledger.processed, everything
-        await acquirer._look_at_state()
+        await acquirer.group.refresh_state()
         return by_offsets, ledger.processed
 
     assert driver._run(look()) == (everything, everything)

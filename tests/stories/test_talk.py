@@ -45,7 +45,7 @@ def test_the_records_of_a_consumer_that_died_come_back(
     bootstrap_servers: str, wire: WireClient, topic: str, consumer: OpenConsumer, fate: signal.Signals
 ) -> None:
     """Of one that is killed with its connection, of one that hangs when its lock has run out."""
-    set_group(wire, topic, record_lock_duration_ms="1500")
+    set_group(wire, topic, record_lock_duration_ms="3000")
     produce(bootstrap_servers, topic, [str(number) for number in range(5)], in_one_batch=True)
     with holding_process(bootstrap_servers, topic, 5) as process:
         process.send_signal(fate)

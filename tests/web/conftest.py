@@ -14,7 +14,7 @@ import pytest
 from headrace import Broker
 from headrace.client.settings import ClientSettings
 from headrace.share.states import RecordState
-from headrace.web.embedded import Detail
+from headrace.web.embedded import EmbeddedView
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
 from headrace.wire.records import NewRecord, build_batch
@@ -33,7 +33,6 @@ from tests.conformance.wire_client import WireClient
 ORDERS, KITCHEN, DEAD = "orders", "kitchen", "dlq.orders"
 RECORDS = 20
 BROKER = {
-    "headrace.share.version": "2",
     "errors.deadletterqueue.auto.create.topics.enable": "true",
     "group.share.assignment.interval.ms": "0",
     "group.share.min.assignment.interval.ms": "0",
@@ -51,7 +50,7 @@ class World:
             bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=3000
         )
         self.web = closing.enter_context(
-            WebServer(settings, WebOptions(**{"sample_s": 0.2, **options}), Detail(broker))
+            WebServer(settings, WebOptions(**{"sample_s": 0.2, **options}), EmbeddedView(broker))
         )
         self.http = closing.enter_context(httpx.Client(base_url=self.web.url, timeout=10))
 

@@ -2,13 +2,14 @@
 
 import pytest
 
-from tests.conformance.share.share_client import new_member_id
-from tests.conformance.steps import now_ms, wait_for
+from tests.conformance.share.share_client import ShareMember, new_member_id, set_group, start_at
+from tests.conformance.steps import GROUP, new_topic, now_ms, set_config, wait_for
 from tests.web.conftest import DEAD, KITCHEN, ORDERS, World
 
 
 def test_the_overview_shows_brokers_topics_and_groups(world: World) -> None:
     world.serve_orders()
+    wait_for(lambda: world.get("/overview")["dead_letters"] == 1)
     overview = world.get("/overview")
     assert [broker["address"] for broker in overview["brokers"]] == [world.broker.bootstrap_servers]
     topics = {topic["name"]: topic for topic in overview["topics"]}
@@ -23,7 +24,8 @@ def test_the_overview_shows_brokers_topics_and_groups(world: World) -> None:
     )
     assert (group["lag"], group["in_flight"], overview["is_embedded"]) == (16, 12, True)
     assert world.get("/groups")["groups"] == overview["groups"]
-    assert world.get("/topics")["topics"] == overview["topics"]
+    assert {one["name"] for one in world.get("/topics")["topics"]} == set(topics)
+    assert (overview["dead_letters"], overview["disks"][0]["node_id"]) == (1, 1)
 
 
 def test_a_share_group_shows_members_and_windows_to_the_record(world: World) -> None:
@@ -41,7 +43,9 @@ def test_a_share_group_shows_members_and_windows_to_the_record(world: World) -> 
         (9, 11, "acquired", 1),
     ]
     assert window["runs"][0]["holder"] == member.member_id
-    assert 20_000 < window["runs"][0]["lock_ms_left"] <= 30_000
+    left_later = world.broker.share_state(KITCHEN)[ORDERS, 0].runs[0].lock_ms_left
+    assert left_later is not None
+    assert left_later <= window["runs"][0]["lock_ms_left"] <= 30_000
     assert (window["lag"], window["in_flight"], window["window_max"]) == (16, 12, 2000)
     assert window["states"] == {"acquired": 6, "acknowledged": 3, "available": 2, "archived": 1}
     assert window["deliveries"] == {"1": 12}
@@ -277,3 +281,184 @@ def test_names_with_any_signs_in_them_work(world: World) -> None:
     world.do("/group/config", group=name, changes={"share.auto.offset.reset": "earliest"})
     configs = {row["name"]: row["value"] for row in world.get("/group/config", group=name)["configs"]}
     assert configs["share.auto.offset.reset"] == "earliest"
+
+
+def test_a_group_in_trouble_says_why_and_comes_first(world: World) -> None:
+    member = world.serve_orders()
+    start_at(world.wire, "auditors", ORDERS, {0: 20, 1: 0})
+    wait_for(lambda: [one["dead_letters"] for one in world.get("/groups")["groups"]] == [1, 0])
+    kitchen, auditors = world.get("/groups")["groups"]
+    assert (kitchen["level"], kitchen["reasons"]) == ("warning", ["1 dead letter waiting"])
+    assert (auditors["level"], auditors["reasons"], auditors["drain"]) == ("ok", [], "done")
+    assert kitchen["oldest_age_s"] >= 0
+    world.leave(member)
+    wait_for(lambda: world.get("/groups")["groups"][0]["level"] == "critical")
+    (first, *_) = world.get("/groups")["groups"]
+    assert first["reasons"] == ["No members, and 16 records to go", "1 dead letter waiting"]
+
+
+def test_a_group_that_has_settled_nothing_yet_has_a_lag_and_says_what_blocks_it(world: World) -> None:
+    topic_id = new_topic(world.wire, "letters")
+    set_group(world.wire, "mailers", auto_offset_reset="earliest")
+    set_config(world.wire, GROUP, "mailers", "share.partition.max.record.locks", "100")
+    world.produce("letters", *(str(number) for number in range(150)))
+    member = ShareMember(world.connect("mailer-1"), "mailers", topic_id)
+    member.join("letters")
+    member.take(150, 0, max_records=150)  # one batch, which is delivered whole
+    world.wait_for_sample()
+    (row,) = world.get("/groups")["groups"]
+    assert (row["lag"], row["level"], row["reasons"]) == (
+        150,
+        "critical",
+        ["Window full: nothing new is delivered"],
+    )
+    assert row["oldest_age_s"] >= 0
+    (window,) = world.get("/group", group="mailers")["windows"]
+    assert window["lag"] == 150
+    assert window["blocked"].startswith("The window has been full since ")
+    assert "Its oldest record, offset 0, is held by mailer-1@127.0.0.1 for " in window["blocked"]
+    page = world.http.get("/group", params={"group": "mailers"}).text
+    assert "Window full: nothing new is delivered." in page
+    assert "Its oldest record, offset 0, is held by mailer-1@127.0.0.1" in page
+
+
+def test_groups_and_topics_are_searched_sorted_and_paged(world: World) -> None:
+    world.serve_orders()
+    for name in ("b-group", "a-group", "C-Group"):
+        start_at(world.wire, name, ORDERS, {1: 0})
+    wait_for(lambda: world.get("/groups")["total"] == 4)
+    found = world.get("/groups", q="GROUP", sort="name", limit=2)
+    assert [one["group_id"] for one in found["groups"]] == ["C-Group", "a-group"]
+    assert (found["total"], found["page"], found["pages"]) == (3, 1, 2)
+    last = world.get("/groups", q="group", sort="name", limit=2, page=99)
+    assert ([one["group_id"] for one in last["groups"]], last["page"]) == (["b-group"], 2)
+    assert world.get("/groups", type="classic")["total"] == 0
+    topics = world.get("/topics", internal="no", sort="records")["topics"]
+    assert [one["name"] for one in topics] == [ORDERS, DEAD]
+    assert world.refused("/groups", sort="color")[0] == 400
+
+
+def test_a_dead_letter_is_shown_whole_and_discarded(world: World) -> None:
+    world.serve_orders()
+    letter = world.get("/dead-letter", topic=DEAD, partition=0, offset=0)
+    assert (letter["status"], letter["source_topic"], letter["source_offset"]) == ("waiting", ORDERS, 8)
+    assert (letter["group_id"], letter["delivery_count"], letter["attempts"]) == (KITCHEN, 1, None)
+    assert '"order": 8' in letter["record"]["value"]["text"]
+    place = {"topic": DEAD, "partition": 0, "offset": 0}
+    assert world.do("/dead-letters/discard", **place)["chosen"] == 1
+    assert world.do("/dead-letters/discard", **place, dry_run=False)["discarded"] == 1
+    page = world.get("/dead-letters", topic=DEAD)
+    assert (page["waiting"], page["causes"][0]["discarded"]) == (0, 1)
+    assert world.refused("/dead-letter", topic=DEAD, partition=0, offset=1)[0] == 404
+    wait_for(lambda: world.get("/overview")["dead_letters"] == 0)
+
+
+def test_an_edited_letter_goes_back_with_its_new_value(world: World) -> None:
+    world.serve_orders()
+    done = world.do("/dead-letters/redrive", topic=DEAD, partition=0, offset=0, value="mended", dry_run=False)
+    assert (done["redriven"], done["targets"]) == (1, {ORDERS: 1})
+    sent = world.get("/record", topic=ORDERS, partition=0, offset=20)["record"]
+    assert (sent["value"]["text"], sent["key"]["text"]) == ("mended", "customer-8")
+
+
+def test_all_dead_letter_topics_are_listed_with_their_most_frequent_cause(world: World) -> None:
+    world.serve_orders()
+    new_topic(world.wire, "dlq.payments")
+    wait_for(lambda: len(world.get("/dead-letters")["overview"]) == 2)
+    first, second = world.get("/dead-letters")["overview"]
+    assert (first["topic"], first["letters"], first["waiting"], first["cause_share"]) == (DEAD, 1, 1, 1.0)
+    assert (second["topic"], second["letters"], second["newest"], second["cause"]) == (
+        "dlq.payments",
+        0,
+        None,
+        None,
+    )
+
+
+def test_a_topic_shows_who_reads_it_and_how_far_behind(world: World) -> None:
+    world.serve_orders()
+    new_topic(world.wire, "payments")
+    start_at(world.wire, "clerks", "payments", {0: 0})
+    wait_for(lambda: world.get("/groups")["total"] == 2)
+    page = world.get("/topic", topic=ORDERS)
+    assert [(one["group_id"], one["lag"], one["members"]) for one in page["readers"]] == [(KITCHEN, 16, 1)]
+    assert (page["records"], page["retention_ms"], page["cleanup"]) == (20, 604_800_000, "delete")
+
+
+def test_records_are_found_by_key_and_by_text_in_all_partitions(world: World) -> None:
+    world.serve_orders()
+    world.produce(ORDERS, "needle in partition 1", partition=1)
+
+    def found(**choice: object) -> list[tuple[int, int]]:
+        page = world.get("/records", topic=ORDERS, **choice)
+        return [(one["partition"], one["offset"]) for one in page["records"]]
+
+    assert found(value="needle") == [(1, 0)]
+    assert found(key="customer-3") == [(0, 3), (0, 15)]
+    assert found(key="customer-3", value="15") == [(0, 15)]
+    assert found(key="customer-3", partition=1) == []
+    assert len(found()) == 21
+    page = world.get("/records", topic=ORDERS, partition=0, offset=0, key="customer-3", limit=1)
+    assert (page["scanned"], page["is_cut"], page["next_offset"]) == (4, True, 4)
+
+
+def test_topics_are_created_and_deleted_with_their_name_given_twice(world: World) -> None:
+    world.do("/topic/create", topic="new", partitions=3, configs={"retention.ms": "1000"})
+    page = world.get("/topic", topic="new")
+    assert (len(page["partitions"]), page["retention_ms"], page["readers"]) == (3, 1000, [])
+    assert world.post("/topic/create", topic="new").status_code == 409
+    refused = world.post("/topic/delete", topic="new", confirm="old")
+    assert (refused.status_code, "once more" in refused.json()["error"]) == (400, True)
+    world.do("/topic/delete", topic="new", confirm="new")
+    assert world.refused("/topic", topic="new")[0] == 404
+
+
+def test_a_share_partition_is_shown_as_it_was(world: World) -> None:
+    member = world.serve_orders()
+    place = {"group": KITCHEN, "topic": ORDERS, "partition": 0}
+    before = world.get("/history", **place)
+    assert before["window"]["states"] == {"unknown": 3, "acknowledged": 3, "available": 2, "archived": 1}
+    wait_for(lambda: now_ms() > before["last"])
+    assert member.ack((0, 2, 1), (9, 11, 1)) == 0
+    after = wait_for(
+        lambda: (
+            found
+            if (found := world.get("/history", **place))["changes_total"] > before["changes_total"]
+            else None
+        )
+    )
+    assert after["window"]["states"]["acknowledged"] == 9
+    then = world.get("/history", **place, at=before["last"])
+    assert (then["window"], then["changes"]) == (before["window"], before["changes"])
+    assert world.get("/history", **place, at=0)["at"] == then["first"]
+    assert world.refused("/history", group=KITCHEN, topic=ORDERS, partition=7)[0] == 404
+
+
+class TestScale:
+    def test_members_for_the_lag_come_with_the_reason(self, world: World) -> None:
+        world.serve_orders()
+        wait_for(lambda: world.get("/overview")["groups"])
+        found = world.get("/group/scale", group=KITCHEN, drain_s=2, rate=2, min=1, max=3)
+        assert (found["group_id"], found["members"], found["lag"]) == (KITCHEN, 1, 16)
+        assert (found["desired_members"], found["rate_per_member"]) == (3, 2.0)
+        assert found["reason"] == "16 records in 2 s at 2 records/s for each member; max is 3"
+        assert 0 < found["sampled_at"] <= now_ms()
+        assert world.get("/group/scale", group=KITCHEN, drain_s=2, rate=2)["desired_members"] == 4
+
+    def test_what_cannot_be_answered_is_refused(self, world: World) -> None:
+        world.serve_orders()
+        wait_for(lambda: world.get("/overview")["groups"])
+        assert world.refused("/group/scale", group="pantry")[0] == 404
+        for wrong in ({"drain_s": 0}, {"drain_s": "soon"}, {"min": -1}, {"min": 3, "max": 2}, {"rate": 0}):
+            assert world.refused("/group/scale", group=KITCHEN, **wrong)[0] == 400
+        assert world.refused("/group/scale", group=KITCHEN, min=3, max=2)[1] == (
+            "min=3 and max=2 are not possible: give 0 <= min <= max <= 10000"
+        )
+
+    def test_old_figures_are_refused(self, world: World) -> None:
+        world.serve_orders()
+        wait_for(lambda: world.get("/overview")["groups"])
+        world.broker.stop()
+        wait_for(lambda: world.get("/overview")["gone_since"] is not None)
+        status, text = world.refused("/group/scale", group=KITCHEN)
+        assert (status, "not respond" in text) == (503, True)

@@ -6,19 +6,22 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import httpx
 import pytest
 
-from headrace import Broker
+from headrace import Broker, Producer
+from tests.conformance.steps import wait_for
 
 WAIT_S = 60
 MODULE = """
+import asyncio
+
 from headrace import Queue
 
-queue = Queue("localhost:1", group_id="mailers")
+queue = Queue("localhost:1", group_id="mailers", start_from="earliest")
 
 @queue.task("emails")
 async def send(email: str) -> None: ...
@@ -134,6 +137,43 @@ def test_a_worker_shows_its_numbers_while_it_runs(broker: Broker, tmp_path: Path
         end(process)
 
 
+def test_the_dashboard_shows_what_a_worker_runs_now(broker: Broker, tmp_path: Path) -> None:
+    (tmp_path / "mail.py").write_text(MODULE.replace("...", "await asyncio.sleep(3600)", 1))
+    broker.call(lambda: broker.core.topics.create("emails", partitions=1, configs={}))
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("emails", b'"ada"').result()
+    at = ("-b", broker.bootstrap_servers)
+    with (
+        run("worker", "mail:queue", *at, "--http", "127.0.0.1:0", cwd=tmp_path) as worker,
+        ExitStack() as closing,
+    ):
+        address = line(worker, "metrics on ").removeprefix("http://").removesuffix("/metrics")
+        web = closing.enter_context(run("web", *at, "--listen", "127.0.0.1:0", "--watch", address))
+        url = line(web, "dashboard on ")
+
+        def runs() -> list[dict[str, object]]:
+            found: list[dict[str, object]] = httpx.get(f"{url}/api/v1/processes").json()["runs"]
+            return found
+
+        assert wait_for(runs)
+        [one] = runs()
+        assert (one["task"], one["topic"], one["offset"], one["attempt"]) == ("mail.send", "emails", 0, 1)
+        assert one["address"] == address
+        page = httpx.get(f"{url}/processes").text
+        assert "Running now" in page
+        assert "emails-0@0" in page
+
+
+def test_serve_watches_workers_too() -> None:
+    served = ("serve", "--listen", "127.0.0.1:0", "--data", ":memory:", "--http", "127.0.0.1:0")
+    with run(*served, "--watch", "127.0.0.1:1") as process:
+        line(process, "listening on ")
+        url = line(process, "dashboard on ")
+        [silent] = httpx.get(f"{url}/api/v1/processes").json()["silent"]
+        assert "127.0.0.1:1 does not respond" in silent
+        end(process)
+
+
 def test_a_worker_whose_metrics_have_no_place_says_so(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "mail.py").write_text(MODULE)
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -148,3 +188,61 @@ def test_a_worker_whose_metrics_have_no_place_says_so(broker: Broker, tmp_path: 
 def test_a_short_token_is_refused(broker: Broker) -> None:
     said = refusal("web", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0", "--token", "secret")
     assert "16 characters or more" in said
+
+
+SECURED = """\
+listeners=SASL_PLAINTEXT://127.0.0.1:0
+advertised.listeners=SASL_PLAINTEXT://broker.example:9093
+sasl.enabled.mechanisms=SCRAM-SHA-512
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+super.users=User:admin
+"""
+ADMIN = "SCRAM-SHA-512=[name=admin,password=admins-secret]"
+
+
+def secured(tmp_path: Path, *more: str) -> tuple[str, ...]:
+    config = tmp_path / "server.properties"
+    config.write_text(SECURED)
+    start = ("serve", "--config", str(config), "--data", ":memory:", "--add-scram", ADMIN)
+    return (*start, "--http", "127.0.0.1:0", *more)
+
+
+def test_the_dashboard_of_a_broker_that_knows_its_users_is_not_open_to_the_machine(tmp_path: Path) -> None:
+    with run(*secured(tmp_path)) as process:
+        line(process, "listening on ")
+        url, _, token = line(process, "dashboard on ").partition("/?token=")
+        assert len(token) >= 16
+        assert httpx.get(f"{url}/api/v1/overview").status_code == 401
+        answer = httpx.get(f"{url}/api/v1/overview", headers={"authorization": f"Bearer {token}"})
+        assert answer.json()["error"] is None
+        end(process)
+
+
+def test_users_of_the_broker_log_in_to_its_dashboard(tmp_path: Path) -> None:
+    with run(*secured(tmp_path, "--operator", "User:admin")) as process:
+        line(process, "listening on ")
+        url = line(process, "dashboard on ")
+        with httpx.Client(base_url=url) as http:
+            assert http.get("/api/v1/overview").status_code == 401
+            http.post("/login", data={"name": "admin", "password": "admins-secret"})
+            assert http.get("/api/v1/overview").json()["error"] is None
+        said = end(process)
+    assert "headrace.audit admin from 127.0.0.1: POST /login: 303" in said
+    assert "admins-secret" not in said
+
+
+def test_a_user_without_scram_credentials_is_named_at_the_start(tmp_path: Path) -> None:
+    with run(*secured(tmp_path, "--operator", "User:admin", "--viewer", "zoe", "--viewer", "*")) as process:
+        line(process, "listening on ")
+        line(process, "dashboard on ")
+        said = end(process)
+    (warning,) = (text for text in said.splitlines() if "cannot log in to the dashboard" in text)
+    assert "user zoe" in warning
+    assert "headrace user add zoe" in warning
+
+
+def test_web_cannot_check_passwords_without_sasl(broker: Broker) -> None:
+    with run("web", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0", "--viewer", "bob") as process:
+        _, said = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "connect to a listener with SASL" in said

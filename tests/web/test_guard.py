@@ -1,9 +1,17 @@
 """Who may come in, from where, and what nobody may do: token, same origin, names, read-only."""
 
+import asyncio
+import contextlib
+import logging
+
 import httpx
 import pytest
+from starlette.responses import Response
+from starlette.types import Message, Receive, Scope, Send
 
-from headrace.web.guard import COOKIE, session_of
+from headrace.web.guard import COOKIE, Guard, Secrets, session_of
+from headrace.web.logins import Sessions
+from headrace.web.options import WebOptions
 from tests.web.conftest import NewWorld, World
 
 TOKEN = "a-token-of-enough-length"
@@ -130,3 +138,54 @@ def test_a_method_that_is_not_meant_is_refused(world: World) -> None:
     secret = {"x-csrf-token": world.get("/session")["csrf_token"]}
     assert world.http.post("/api/v1/overview", json={}, headers=secret).status_code == 405
     assert world.http.get(DELETE).status_code == 405
+
+
+@pytest.mark.parametrize("host", ["localhost/static/", "localhost/login?", "localhost/login#", "x/healthz?"])
+def test_the_host_header_does_not_change_what_is_asked_for(guarded: World, host: str) -> None:
+    assert guarded.http.get("/api/v1/overview", headers={"host": host}).status_code == 401
+    assert guarded.http.post(DELETE, json={"group": "g"}, headers={"host": host}).status_code == 401
+
+
+@pytest.mark.parametrize("host", ["evil.example/localhost", "evil|example", "localhost:80:80", "[::1", ""])
+def test_a_host_header_that_is_no_name_is_refused(world: World, host: str) -> None:
+    assert world.http.get("/api/v1/session", headers={"host": host}).status_code in (400, 403)
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8080", "127.0.0.1:1", "[::1]", "[::1]:8080"])
+def test_the_names_of_this_machine_are_served(world: World, host: str) -> None:
+    assert world.http.get("/api/v1/session", headers={"host": host}).status_code == 200
+
+
+def test_a_problem_before_the_login_shows_no_secret(guarded: World) -> None:
+    answer = guarded.http.post("/login", content=b"x" * 100_000)
+    assert (answer.status_code, "csrf-token" in answer.text) == (400, False)
+
+
+@pytest.mark.parametrize("fails", [False, True], ids=["it ends well", "it fails"])
+def test_an_action_is_in_the_log_before_its_response_is_sent(
+    caplog: pytest.LogCaptureFixture, fails: bool
+) -> None:
+    options = WebOptions()
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        if fails:
+            raise ValueError("a bug")
+        await Response(status_code=204)(scope, receive, send)
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        seen.append(caplog.text)
+
+    secrets = Secrets()
+    headers = [(b"host", b"localhost"), (b"x-csrf-token", secrets.csrf_token.encode())]
+    scope = {"type": "http", "method": "POST", "path": DELETE, "headers": headers, "client": ("::1", 1)}
+    guard = Guard(app, options, secrets, Sessions(options))
+    with caplog.at_level(logging.INFO, "headrace.audit"):
+        with pytest.raises(ValueError, match="a bug") if fails else contextlib.nullcontext():
+            asyncio.run(guard(scope, receive, send))
+        seen.append(caplog.text)
+    assert f"local from ::1: POST {DELETE}: {500 if fails else 204}" in seen[0]
+    assert len(caplog.records) == 1

@@ -1,5 +1,6 @@
 """Probes and metrics, and a dashboard that outlives its cluster."""
 
+import asyncio
 import logging
 import socket
 
@@ -9,10 +10,14 @@ from prometheus_client.parser import text_string_to_metric_families
 from headrace import Broker
 from headrace.client.errors import BrokerNotAvailableError
 from headrace.client.settings import ClientSettings
+from headrace.web.embedded import EmbeddedView
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
-from tests.conformance.steps import wait_for
-from tests.web.conftest import KITCHEN, ORDERS, World
+from headrace.web.slow_sampler import SlowFacts, SlowSampler
+from headrace.web.source import open_source
+from tests.conformance.share.share_client import start_at
+from tests.conformance.steps import now_ms, wait_for
+from tests.web.conftest import DEAD, KITCHEN, ORDERS, RECORDS, World
 
 
 def test_a_dashboard_that_sees_its_cluster_is_ready(world: World) -> None:
@@ -30,7 +35,8 @@ def test_without_its_cluster_it_is_not_ready_but_still_shows_what_it_saw(
     assert world.http.get("/healthz").status_code == 200
     page = world.http.get("/")
     assert (page.status_code, ORDERS in page.text) == (200, True)
-    assert "cannot be looked at now" in page.text
+    wait_for(lambda: "The cluster does not respond" in world.http.get("/").text)
+    assert "<dd>down<small>since " in world.http.get("/").text  # a word that fits into the tile
 
 
 def test_metrics_are_readable_by_prometheus_and_hold_what_happened(world: World) -> None:
@@ -49,6 +55,43 @@ def test_metrics_are_readable_by_prometheus_and_hold_what_happened(world: World)
     assert found["kafka_server_brokertopicmetrics_messagesin_total", (("topic", ORDERS),)] == 20
     assert found["headrace_group_lag", (("group", KITCHEN), ("type", "share"))] == 16
     assert found["headrace_brokers", ()] == 1
+    assert found["headrace_share_partition_window_limit", share] == 2000
+    assert 0 <= found["headrace_group_oldest_seconds", (("group", KITCHEN),)] < 600
+    assert found["headrace_dead_letters_waiting", (("topic", DEAD),)] == 1
+    assert found["headrace_topic_bytes", (("topic", ORDERS),)] > 0
+    assert found["kafka_server_brokertopicmetrics_bytesout_total", (("topic", ORDERS),)] > 0
+    assert found["kafka_network_requestmetrics_totaltimems_count", (("request", "ShareFetch"),)] > 0
+    assert found["kafka_server_socket_server_metrics_connection_count", ()] > 0
+    assert found["process_resident_memory_bytes", ()] > 0
+    assert found["process_open_fds", ()] > 0
+
+
+def test_a_group_that_has_settled_everything_has_no_oldest_record(world: World) -> None:
+    world.serve_orders()
+    start_at(world.wire, "half-done", ORDERS, {0: 12})
+    start_at(world.wire, "done", ORDERS, {0: RECORDS, 1: 0})
+    oldest = asyncio.run(EmbeddedView(world.broker).oldest())
+    assert set(oldest) == {KITCHEN, "half-done"}
+    assert oldest[KITCHEN] <= oldest["half-done"] <= now_ms()
+
+
+def test_a_foreign_kafka_tells_the_same_ages_and_sizes(world: World) -> None:
+    world.serve_orders()
+
+    async def look() -> tuple[SlowFacts, SlowFacts]:
+        settings = ClientSettings.parse(bootstrap_servers=world.broker.bootstrap_servers)
+        facts = []
+        for detail in (EmbeddedView(world.broker), None):
+            async with open_source(settings, detail) as source:
+                sampler = SlowSampler(source)
+                facts.append(await sampler.facts())
+                await sampler.close()
+        return facts[0], facts[1]
+
+    inside, outside = asyncio.run(look())
+    assert outside.oldest == inside.oldest != {}
+    assert outside.waiting == inside.waiting == {DEAD: 1}
+    assert outside.topic_bytes() == inside.topic_bytes()
 
 
 def test_a_cluster_that_is_not_there_is_an_error_at_the_start() -> None:

@@ -1,9 +1,18 @@
 """Pages are kept current by server-sent events: what changed is sent, what did not is not."""
 
 import json
+import logging
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
+import httpx
+import pytest
+
+from headrace import Broker
+from headrace.client.settings import ClientSettings
+from headrace.web.options import WebOptions
+from headrace.web.server import WebServer
 from headrace.web.site import STREAMS_MAX
 from tests.web.conftest import KITCHEN, ORDERS, World
 
@@ -36,9 +45,32 @@ def test_the_first_patch_has_every_region_and_later_ones_what_changed(world: Wor
 
 def test_a_page_whose_group_is_gone_says_so_and_goes_on(world: World) -> None:
     with world.http.stream("GET", "/live/group", params={"group": "nobody"}) as stream:
-        name, said = next(events(stream.iter_lines()))
+        name, said = next(one for one in events(stream.iter_lines()) if one[0] != "pulse")
     assert (name, said["status"]) == ("trouble", 404)
     assert "nobody" in said["error"]
+
+
+def test_a_cluster_that_is_gone_is_told_on_every_page_and_so_is_its_return(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.CRITICAL, "headrace")
+    with Broker(data_dir=tmp_path) as broker:
+        address = broker.bootstrap_servers
+        broker.call(lambda: broker.core.topics.create(ORDERS, partitions=1, configs={}))
+    settings = ClientSettings.parse(bootstrap_servers=address)
+    port = int(address.rpartition(":")[2])
+    with Broker(data_dir=tmp_path, port=port) as broker, WebServer(settings, WebOptions(sample_s=0.2)) as web:
+        for path in ("/live/", f"/live/topic?topic={ORDERS}"):
+            with httpx.stream("GET", web.url + path, timeout=60) as stream:
+                told = (said["kind"] for name, said in events(stream.iter_lines()) if name == "pulse")
+                assert next(told) == "live"
+                broker.stop()
+                assert next(kind for kind in told if kind != "live") == "gone"
+                problem = httpx.get(f"{web.url}/topic?topic={ORDERS}", timeout=60)
+                assert (problem.status_code, "does not respond" in problem.text) == (503, True)
+                broker = Broker(data_dir=tmp_path, port=port).start()
+                assert "live" in told
+        broker.stop()
 
 
 def test_samples_are_told_to_the_charts(world: World) -> None:

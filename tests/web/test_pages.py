@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 
 from tests import needs
-from tests.conformance.steps import wait_for
+from tests.conformance.share.share_client import start_at
+from tests.conformance.steps import new_topic, wait_for
+from tests.web.accessibility import problems
 from tests.web.conftest import DEAD, KITCHEN, ORDERS, NewWorld, World
 
 pytestmark = pytest.mark.needs_chromium
@@ -92,7 +94,7 @@ def test_the_overview_shows_the_cluster_and_leads_to_its_parts(world: World, ope
 
 
 def test_a_group_shows_its_window_as_a_strip_and_its_members(world: World, open_page: Any) -> None:
-    member = world.serve_orders()
+    world.serve_orders()
     page = open_page(world, GROUP)
     strip = page.locator(".strip").first
     runs = strip.locator(".run")
@@ -106,7 +108,7 @@ def test_a_group_shows_its_window_as_a_strip_and_its_members(world: World, open_
     expect(page.locator("figure.chart canvas")).to_have_count(3)
     expect(page.get_by_role("row", name=re.compile("cook-1"))).to_contain_text("orders-0")
     strip.hover(position={"x": 5, "y": 10})
-    expect(page.get_by_role("tooltip")).to_contain_text(f"held by {member.member_id}")
+    expect(page.get_by_role("tooltip")).to_contain_text("held by cook-1@127.0.0.1")
 
 
 def test_the_page_follows_what_happens_without_a_reload(world: World, open_page: Any) -> None:
@@ -326,6 +328,105 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(world: World, o
         page.keyboard.press("Tab")
         expect(page.locator(":focus")).to_have_text("Skip to content")
         assert page.evaluate("document.querySelectorAll('[tabindex]:not([tabindex=\"0\"])').length") == 0
+
+
+EVERY_PAGE = (
+    "/",
+    "/groups",
+    "/topics",
+    "/dead-letters",
+    "/processes",
+    GROUP,
+    RECORD + "1",
+    f"/topic?topic={ORDERS}",
+    f"/dead-letter?topic={DEAD}&partition=0&offset=0",
+    f"/history?group={KITCHEN}&topic={ORDERS}&partition=0",
+    "/nothing-here",
+)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_page_passes_the_accessibility_checks(world: World, open_page: Any, scheme: str) -> None:
+    world.serve_orders()
+    for path in EVERY_PAGE:
+        page = open_page(world, path, color_scheme=scheme)
+        expect(page.locator("main")).to_be_visible()
+        assert problems(page) == [], path
+
+
+def test_the_accessibility_check_finds_what_is_wrong(world: World, open_page: Any) -> None:
+    page = open_page(world, "/")
+    page.evaluate(
+        """() => {
+        const main = document.querySelector("main");
+        main.insertAdjacentHTML("beforeend", "<button></button><img src=/static/icon.svg><p>pale</p>");
+        Object.assign(main.lastElementChild.style, {color: "#ccc", background: "#fff"});
+    }"""
+    )
+    rules = {problem.partition(":")[0] for problem in problems(page)}
+    assert {"button-name", "image-alt", "color-contrast"} <= rules
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_long_and_reversed_names_never_break_a_page(world: World, open_page: Any, width: int) -> None:
+    long, reversed_name = "t" * 249, "\u202egnirts"
+    new_topic(world.wire, long)
+    for group in ("g" * 249, reversed_name):
+        start_at(world.wire, group, long, {0: 0})
+    wait_for(lambda: world.get("/groups")["total"] == 2)
+    for path in ("/", "/groups", "/topics", f"/topic?topic={long}", f"/group?group={'g' * 249}"):
+        page = open_page(world, path, viewport={"width": width, "height": 800})
+        expect(page.locator("main")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, path
+    page = open_page(world, "/groups", viewport={"width": width, "height": 800})
+    assert page.locator("bdi", has_text=reversed_name).count() == 1
+    assert page.locator("tbody tr").count() == 2
+
+
+def test_a_cluster_with_many_groups_is_paged_and_searched(world: World, open_page: Any) -> None:
+    new_topic(world.wire, ORDERS)
+    for number in range(120):
+        start_at(world.wire, f"svc-{number:03}", ORDERS, {0: 0})
+    wait_for(lambda: world.get("/groups")["total"] == 120)
+    page = open_page(world, "/groups")
+    expect(page.locator("tbody tr")).to_have_count(50)
+    expect(page.locator(".pager")).to_contain_text("120 groups, page 1 of 3")
+    page.get_by_role("link", name="next →").click()
+    expect(page.locator(".pager")).to_contain_text("page 2 of 3")
+    page.get_by_label("Search").fill("svc-11")
+    page.get_by_role("button", name="Search").click()
+    expect(page.locator("tbody tr")).to_have_count(10)
+    page.goto(world.web.url)
+    expect(page.get_by_role("link", name="All 120 groups")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollHeight") < 3000
+
+
+def test_a_dead_letter_is_edited_and_redriven(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, f"/dead-letters?topic={DEAD}")
+    page.get_by_role("link", name="0", exact=True).click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Dead letter 0@0")
+    expect(page.locator("#pulse")).to_have_attribute("data-kind", "live")  # its scripts run
+    page.get_by_role("button", name="Edit and redrive…").click()
+    page.get_by_role("textbox", name="Value").fill('{"order": "mended"}')
+    page.get_by_role("button", name="Redrive with this value").click()
+    expect(page.locator("dialog[open] .good")).to_contain_text("1 sent back")
+    page.locator("dialog[open]").get_by_role("button", name="Close").click()
+    expect(page.locator(".badge-redriven")).to_be_visible()
+    assert "mended" in world.get("/record", topic=ORDERS, partition=0, offset=20)["record"]["value"]["text"]
+
+
+def test_the_slider_shows_an_earlier_time(world: World, open_page: Any) -> None:
+    world.serve_orders()
+    page = open_page(world, f"/history?group={KITCHEN}&topic={ORDERS}&partition=0")
+    facts = page.locator("[data-region=history] .facts")
+    total = int(facts.inner_text().split(" of ")[1].split()[0])
+    expect(facts).to_contain_text(f"{total} of {total} changes")
+    page.get_by_role("button", name="Earlier").click()
+    expect(facts).not_to_contain_text(f"{total} of {total} changes")
+    page.get_by_role("button", name="Later").click()
+    expect(facts).to_contain_text(f"{total} of {total} changes")
 
 
 def test_the_vendored_chart_library_is_the_one_we_looked_at() -> None:

@@ -33,8 +33,8 @@ def test_letters_are_listed_by_cause(run: Command, box: tuple[str, str], unique:
     _, dead = box
     said = run("dlq", "list", dead)
     assert said.out.splitlines()[0] == f"{dead}: 4 dead letters of 2 causes"
-    assert said.rows[1] == ["CAUSE", "LETTERS", "WAITING", "CLAIMED", "REDRIVEN", "GROUP", "NEWEST", "WHY"]
-    assert said.rows[2][1:6] == ["3", "3", "0", "0", unique]
+    assert said.rows[1][:6] == ["CAUSE", "LETTERS", "WAITING", "CLAIMED", "REDRIVEN", "DISCARDED"]
+    assert said.rows[2][1:7] == ["3", "3", "0", "0", "0", unique]
     assert said.out.splitlines()[2].endswith("it went boom")
     letters = run("dlq", "list", dead, "--letters").rows[2:]
     assert {row[0] for row in letters} == {"0@0", "0@1", "0@2", "0@3"}
@@ -72,5 +72,20 @@ def test_letters_go_back_once_by_cause_and_number(run: Command, box: tuple[str, 
 def test_an_unknown_cause_or_name_is_refused(run: Command, box: tuple[str, str]) -> None:
     assert "has the cause 'nothing'" in run.refused("dlq", "redrive", box[1], "--cause", "nothing")
     said = run.refused("dlq", "list", "nobody-at-all")
-    assert "'nobody-at-all' is no topic, and no group whose errors.deadletterqueue.topic.name is set" in said
+    assert (
+        "'nobody-at-all' is neither a topic nor a group whose errors.deadletterqueue.topic.name is set"
+        in said
+    )
     assert box[1] in said
+
+
+def test_a_letter_is_discarded(run: Command, box: tuple[str, str]) -> None:
+    _, dead = box
+    assert "1 dead letter of" in run("dlq", "discard", dead, "--letter", "0@1").out
+    assert (
+        run("dlq", "discard", dead, "--letter", "0@1", "--execute").out
+        == f"1 dead letter of {dead} discarded\n"
+    )
+    statuses = {row[0]: row[1] for row in run("dlq", "list", dead, "--letters").rows[2:]}
+    assert (statuses["0@1"], statuses["0@0"]) == ("discarded", "waiting")
+    assert "no dead letter 0@99" in run.refused("dlq", "redrive", dead, "--letter", "0@99")

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 from confluent_kafka import Consumer
 
-from headrace import ShareConsumer
+from headrace import Producer, ShareConsumer
 from tests.conformance.cli.conftest import Command
 from tests.conformance.conftest import BrokerUnderTest
 
@@ -133,6 +134,22 @@ def test_a_consumer_group_is_reset_too(run: Command, orders: str, unique: str) -
     assert "has no partition 2" in run.refused("group", "reset", unique, "-t", f"{orders}:2", "--to-latest")
 
 
+def test_a_share_group_continues_where_a_consumer_group_stopped(
+    run: Command, orders: str, unique: str, tmp_path: Path
+) -> None:
+    """KIP-1323: by the group's name, or by a file that an export wrote."""
+    old, new = f"{unique}-old", f"{unique}-new"
+    run("consume", orders, "-g", old, "--consumer-group", "--from-beginning", "--max", "10")
+    run("group", "reset", old, "-t", f"{orders}:1", "--to-offset", "3", "--execute")
+    exported = run("group", "reset", new, "--from-group", old, "--export")
+    assert exported.out.splitlines() == [f"{orders},0,5", f"{orders},1,3"]
+    plan = tmp_path / "plan.csv"
+    plan.write_text(exported.out)
+    run("group", "reset", new, "--from-file", str(plan), "--execute")
+    assert run("consume", orders, "-g", new, "--max", "2", "-f", "%p@%o\\n").out.split() == ["1@3", "1@4"]
+    assert "does not exist" in run.refused("group", "reset", new, "--from-group", f"{unique}-nobody")
+
+
 def test_a_consumer_group_with_members_is_not_reset(
     run: Command, orders: str, unique: str, broker: BrokerUnderTest
 ) -> None:
@@ -174,14 +191,17 @@ def test_a_group_with_members_is_neither_reset_nor_deleted(
     said = run.refused("group", "reset", unique, "--to-earliest", "--execute")
     assert "waiter" in said
     assert "Stop the group's members first" in said
-    assert "Stop the group's members first" in run.refused("group", "delete", unique)
-    assert "Stop the group's members first" in run.refused("group", "delete-offsets", unique, "-t", orders)
+    assert "Stop the group's members first" in run.refused("group", "delete", unique, "--yes")
+    assert "Stop the group's members first" in run.refused(
+        "group", "delete-offsets", unique, "-t", orders, "--yes"
+    )
 
 
 def test_a_group_is_deleted(run: Command, orders: str, unique: str) -> None:
     worked_off(run, orders, unique, 1)
     assert (
-        run("group", "delete", unique).out == f"Deletion of requested groups ('{unique}') was successful.\n"
+        run("group", "delete", unique, "--yes").out
+        == f"Deletion of requested groups ('{unique}') was successful.\n"
     )
     said = run.refused("group", "describe", unique)
     assert f"there is no group '{unique}'" in said
@@ -190,7 +210,7 @@ def test_a_group_is_deleted(run: Command, orders: str, unique: str) -> None:
 
 def test_offsets_are_deleted_by_topic(run: Command, orders: str, unique: str) -> None:
     worked_off(run, orders, unique)
-    assert run("group", "delete-offsets", unique, "-t", orders).rows == [
+    assert run("group", "delete-offsets", unique, "-t", orders, "--yes").rows == [
         ["TOPIC", "STATUS"],
         [orders, "Successful"],
     ]
@@ -220,3 +240,37 @@ def test_a_wrong_setting_of_a_group_is_refused_by_name(run: Command, unique: str
     said = run("group", "config", "set", unique, "share.auto.offset.rest=earliest", status=2).err
     assert "share.auto.offset.reset" in said
     assert "INVALID_CONFIG" in run.refused("group", "config", "set", unique, "share.auto.offset.reset=soon")
+
+
+def test_describe_says_how_long_the_oldest_record_has_waited(run: Command, orders: str, unique: str) -> None:
+    run("group", "config", "set", unique, "share.auto.offset.reset=earliest")
+    run("consume", orders, "-g", unique, "--max", "1", "--release")
+    said = run("group", "describe", unique).err
+    assert f"The oldest record that group '{unique}' has not settled has waited " in said
+    worked_off(run, orders, unique)
+    assert "has waited" not in run("group", "describe", unique).err
+
+
+def test_members_that_a_lag_needs_are_counted(
+    run: Command, orders: str, unique: str, broker: BrokerUnderTest
+) -> None:
+    worked_off(run, orders, unique)
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send_many(orders, [b"x"] * 6)
+    wanted = run("group", "scale", unique, "--drain", "2", "--rate", "1", "--json").json
+    assert wanted == {
+        "members": 0,
+        "desired_members": 3,
+        "lag": 6,
+        "rate_per_member": 1.0,
+        "reason": "6 records in 2 s at 1 records/s for each member",
+    }
+    measured = run("group", "scale", unique, "--measure", "0.1").out
+    assert measured == "1 (0 now): 6 records wait, and there are no members: one, to measure its rate\n"
+    worked_off(run, orders, unique, 6)
+    assert run("group", "scale", unique, "--min", "2").out == "2 (0 now): no lag; min is 2\n"
+    assert (
+        "min=3 and max=2 are not possible"
+        in run("group", "scale", unique, "--min", "3", "--max", "2", status=2).err
+    )
+    assert "there is no group" in run.refused("group", "scale", f"{unique}-none")

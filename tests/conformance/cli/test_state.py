@@ -41,6 +41,22 @@ def test_raw_records_are_those_of_apache_s_formatter(run: Command, unique: str) 
     assert {"firstOffset": 0, "lastOffset": 1, "deliveryState": 2, "deliveryCount": 1} in batches
 
 
+def test_a_record_is_explained(run: Command, unique: str) -> None:
+    run("topic", "create", unique)
+    run("produce", unique, "--perf", "--count", "4", "--size", "5")
+    run("consume", unique, "-g", unique, "--from-beginning", "--max", "1")
+    run("consume", unique, "-g", unique, "--max", "1", "--release")
+    said = run("explain", f"{unique}/0/0", "-g", unique).out
+    assert said.startswith(f"{unique}-0@0 is settled for {unique}.\nBelow the start offset 1")
+    available = run("explain", f"{unique}/0/1", "--group", unique, "--json").json
+    assert available["state"] == "available"
+    assert available["explanation"].endswith(
+        "It was delivered once of at most 5. The group has no members now."
+    )
+    assert run("explain", f"{unique}/0/9", "-g", unique, "--json").json["state"] == "not there"
+    assert "does not name a record" in run.refused("explain", f"{unique}/0", "-g", unique)
+
+
 def test_an_unknown_group_is_refused(run: Command, unique: str) -> None:
     assert f"there is no group '{unique}'" in run.refused("state", unique)
 

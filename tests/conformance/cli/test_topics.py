@@ -7,7 +7,7 @@ def test_a_topic_is_made_shown_changed_and_deleted(run: Command, unique: str) ->
     assert run("topic", "create", unique, "-p", "2", "-c", "retention.ms=1000000").out == (
         f"Created topic {unique} with 2 partitions.\n"
     )
-    assert [unique, "2", "1"] in run("topic", "list").rows
+    assert [unique, "2", "1", "0", "0", "B"] in run("topic", "list").rows
     run(
         "topic",
         "alter",
@@ -22,7 +22,10 @@ def test_a_topic_is_made_shown_changed_and_deleted(run: Command, unique: str) ->
     (described,) = run("topic", "describe", unique, "--json").json
     assert [one["partition"] for one in described["topic"]["partitions"]] == [0, 1, 2]
     assert [(one["name"], one["value"]) for one in described["configs"]] == [("cleanup.policy", "compact")]
-    assert run("topic", "delete", unique).out == f"Deleted {unique}.\n"
+    said = run.refused("topic", "delete", unique)
+    assert f"this would delete topic {unique} with 0 records, which cannot be undone. Say --yes" in said
+    assert unique in run("topic", "list").out
+    assert run("topic", "delete", unique, "--yes").out == f"Deleted {unique}.\n"
     assert unique not in run("topic", "list").out
 
 
@@ -34,6 +37,14 @@ def test_describe_counts_records_and_shows_offsets(run: Command, orders: str) ->
         ["0", "1", "1", "1", "0", "5"],
         ["1", "1", "1", "1", "0", "5"],
     ]
+
+
+def test_the_list_has_records_and_sizes(run: Command, orders: str) -> None:
+    (row,) = (row for row in run("topic", "list").rows if row[0] == orders)
+    assert row[3] == "10"
+    (listed,) = (one for one in run("topic", "list", "--json").json if one["name"] == orders)
+    assert listed["records"] == 10
+    assert listed["bytes"] > 100
 
 
 def test_a_topic_that_exists_is_refused_unless_that_will_do(run: Command, orders: str) -> None:

@@ -7,6 +7,8 @@ from headrace.client.delivery import Delivery
 from headrace.client.sync import ShareConsumer
 
 WAIT_S = 60.0
+NEVER_S = 600.0
+"""For a call that something must end before its time: if nothing does, the test fails by pytest's timeout."""
 
 
 def take(consumer: ShareConsumer, count: int, *, within_s: float = WAIT_S) -> list[Delivery]:

@@ -9,7 +9,7 @@ from headrace.client.errors import IllegalStateError, InvalidRecordStateError
 from headrace.wire.errors import ErrorCode
 from tests.conformance.client.conftest import NewConsumer
 from tests.conformance.client.steps import nothing_comes, one_poll, places, take, values
-from tests.conformance.share.share_client import fill, new_queue
+from tests.conformance.share.share_client import fill, new_queue, set_group
 from tests.conformance.wire_client import WireClient
 
 REJECT, RELEASE = AcknowledgeType.REJECT, AcknowledgeType.RELEASE
@@ -167,6 +167,7 @@ def test_a_lock_that_has_ended_fails_the_commit_and_its_callback(
     slow = consumer(share_acknowledgement_mode="explicit")
     slow.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
     deliveries = one_poll(slow)
+    set_group(wire, unique, record_lock_duration_ms="30000")  # for the second delivery
     other = consumer(share_acknowledgement_mode="explicit")
     again = one_poll(other)  # the lock has ended
     assert places(again) == [(0, 0, 2), (0, 1, 2)]

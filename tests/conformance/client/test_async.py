@@ -110,12 +110,12 @@ def test_two_tasks_cannot_poll_one_consumer(wire: WireClient, opened: Open, uniq
 
 
 def test_auto_renew_goes_on_while_a_task_sleeps(wire: WireClient, opened: Open, unique: str) -> None:
-    new_queue(wire, unique, 1, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 1, record_lock_duration_ms="3000")
 
     async def run() -> None:
         async with opened(share_acknowledgement_mode="explicit", auto_renew=True) as consumer:
             (delivery,) = await first(consumer)
-            await asyncio.sleep(2.2)  # longer than the lock lasts, which nothing tells but the time
+            await asyncio.sleep(3.5)  # longer than the lock lasts, which nothing tells but the time
             assert not delivery.is_lost
             delivery.accept()
             assert await consumer.commit_sync() == {TopicPartition(unique, 0): None}

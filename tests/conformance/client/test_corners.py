@@ -195,8 +195,7 @@ def test_a_closed_consumer_with_records_in_hand_is_freed(
         one_poll(mine)
     parts = weakref.ref(mine._consumption)
     del mine
-    gc.collect()
-    assert parts() is None
+    wait_for(lambda: gc.collect() is not None and parts() is None)
 
 
 def test_a_program_that_forgets_to_close_leaves_its_group_at_its_end(

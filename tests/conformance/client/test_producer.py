@@ -264,6 +264,36 @@ def test_a_transaction_with_a_record_that_failed_cannot_be_committed(
         made.send(topic, b"again")
 
 
+def test_a_transaction_writes_to_a_topic_that_was_created_again(
+    wire: WireClient, admin: Admin, producer: NewProducer, topic: str, unique: str
+) -> None:
+    made = producer(transactional_id=unique)
+    with made.transaction():
+        made.send(topic, b"old")
+    made.begin()
+    admin.delete_topics([topic])
+    admin.create_topic(topic, 1)
+    made.send(topic, b"new").result(60)
+    made.commit()
+    assert [record.value for record in records_of(wire, topic)] == [b"new"]
+
+
+def test_a_transaction_whose_records_are_gone_with_their_topic_fails(
+    admin: Admin, producer: NewProducer, topic: str, unique: str
+) -> None:
+    made = producer(transactional_id=unique)
+    made.begin()
+    made.send(topic, b"old").result(30)
+    admin.delete_topics([topic])
+    admin.create_topic(topic, 1)
+    assert made.send(topic, b"new").exception(60) is not None
+    with pytest.raises(TransactionAbortableError):
+        made.commit()
+    made.abort()
+    with made.transaction():
+        made.send(topic, b"new").result(30)
+
+
 def test_a_second_producer_of_the_same_id_fences_the_first(
     producer: NewProducer, topic: str, unique: str
 ) -> None:

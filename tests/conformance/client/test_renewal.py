@@ -11,6 +11,7 @@ from headrace.client.sync import ShareConsumer
 from headrace.wire.errors import KafkaError
 from tests.conformance.client.conftest import NewConsumer
 from tests.conformance.client.steps import nothing_comes, one_poll, places
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import fill, new_queue, set_group
 from tests.conformance.steps import wait_for
 from tests.conformance.wire_client import WireClient
@@ -68,28 +69,30 @@ def test_a_renewed_record_that_is_acknowledged_at_once_does_not_come_back(
 
 
 def test_renewing_keeps_the_lock_longer_than_it_lasts(
-    wire: WireClient, consumer: NewConsumer, unique: str
+    broker: BrokerUnderTest, wire: WireClient, consumer: NewConsumer, unique: str
 ) -> None:
-    new_queue(wire, unique, 1, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 1, record_lock_duration_ms="3000")
     mine = consumer(share_acknowledgement_mode="explicit")
     (delivery,) = one_poll(mine)
     other = consumer(share_acknowledgement_mode="explicit")
     for _ in range(3):
-        assert nothing_comes(other, 0.5)
+        broker.pass_time(1.2)
+        assert nothing_comes(other, 0.1)
         mine.acknowledge(delivery, RENEW)
         assert one_poll(mine) == [delivery]
     delivery.accept()
     assert mine.commit_sync() == {TopicPartition(unique, 0): None}
-    assert nothing_comes(other, 1.1)
+    broker.pass_time(3.1)
+    assert nothing_comes(other)
 
 
 def test_auto_renew_keeps_what_a_busy_application_works_on(
     wire: WireClient, consumer: NewConsumer, unique: str
 ) -> None:
-    new_queue(wire, unique, 2, record_lock_duration_ms="1000")
+    new_queue(wire, unique, 2, record_lock_duration_ms="3000")
     mine = consumer(share_acknowledgement_mode="explicit", auto_renew=True)
     deliveries = one_poll(mine)
-    assert nothing_comes(consumer(share_acknowledgement_mode="explicit"), 2.5)
+    assert nothing_comes(consumer(share_acknowledgement_mode="explicit"), 3.5)
     assert not any(delivery.is_lost for delivery in deliveries)
     for delivery in deliveries:
         delivery.accept()

@@ -26,6 +26,7 @@ from tests.conformance.steps import (
     produced,
     subscription,
     sync,
+    topic_id_of,
     wait_for,
 )
 from tests.conformance.wire_client import WireClient
@@ -69,7 +70,7 @@ def test_groups_are_listed_by_type_and_state(admin: Admin, three_groups: str) ->
 
 
 def test_a_type_that_does_not_exist_is_refused_with_the_choices(admin: Admin) -> None:
-    with pytest.raises(ValueError, match="'queue' is no GroupType; choose from share, consumer, classic"):
+    with pytest.raises(ValueError, match="'queue' is not a group type; choose from share, consumer, classic"):
         admin.list_groups(type="queue")
 
 
@@ -247,3 +248,32 @@ def test_a_group_config_out_of_bounds_is_refused_with_the_bound(admin: Admin, un
         InvalidConfigError, match=f"group '{unique}'.*Unknown group config name: share.nonsense"
     ):
         admin.set_group_config(unique, {"share.nonsense": 1})
+
+
+def test_a_survey_finds_members_offsets_and_lag_of_every_group(
+    admin: Admin, wire: WireClient, three_groups: str, member: NewMember
+) -> None:
+    worker = member(topic_id_of(wire, three_groups))
+    worker.join(three_groups)
+
+    def has_lag() -> bool:
+        beat = worker.heartbeat()  # Apache Kafka takes longer than a session to know the lag
+        assert beat.error_code == 0, beat
+        return admin.share_group_offsets(three_groups)[three_groups, 0].lag is not None
+
+    wait_for(has_lag)
+    surveyed, left_out = admin.survey_groups()
+    found = {one.listing.group_id: one for one in surveyed if one.listing.group_id.startswith(three_groups)}
+    share = found[three_groups]
+    assert (share.members, share.error, left_out) == (1, None, 0)
+    assert share.places[three_groups, 0].lag == admin.share_group_offsets(three_groups)[three_groups, 0].lag
+    classic = found[f"{three_groups}-classic"]
+    assert (classic.members, classic.places[three_groups, 0].offset) == (0, 2)
+    assert found[f"{three_groups}-consumer"].members == 1
+    assert surveyed[0].listing.type is GroupType.SHARE
+
+
+def test_a_survey_of_too_many_groups_counts_the_rest(admin: Admin, three_groups: str) -> None:
+    surveyed, left_out = admin.survey_groups(groups_max=1)
+    assert len(surveyed) == 1
+    assert left_out >= 2

@@ -5,6 +5,7 @@ Method: members that take, answer and hold records; what is written down is know
 """
 
 from collections.abc import Callable
+from datetime import UTC, datetime
 
 import pytest
 
@@ -15,8 +16,9 @@ from headrace.client.errors import GroupIdNotFoundError
 from headrace.share.states import RecordState
 from headrace.share.view import StateRun
 from headrace.wire.share_state import Snapshot, Update
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import ACCEPT, REJECT, RELEASE, ShareMember, new_queue
-from tests.conformance.steps import new_topic
+from tests.conformance.steps import new_topic, wait_for
 from tests.conformance.wire_client import WireClient
 
 AVAILABLE, ACQUIRED, ACKNOWLEDGED, ARCHIVED = (
@@ -107,7 +109,10 @@ def test_more_updates_than_a_snapshot_takes_are_played_back(
 
 def test_what_was_pruned_is_not_missed(unique: str) -> None:
     """Every five minutes records before the oldest needed snapshot are deleted. Only our broker has a clock to turn."""
-    settings = {"share.coordinator.snapshot.update.records.per.snapshot": 3}
+    settings = {
+        "share.coordinator.snapshot.update.records.per.snapshot": 3,
+        "headrace.share.state.history.ms": 0,
+    }
     with (
         Broker(settings=settings) as broker,
         WireClient(broker.bootstrap_servers) as wire,
@@ -171,3 +176,20 @@ def test_the_live_view_adds_what_is_held(headrace: Broker, unique: str) -> None:
             assert getattr(live, shared) == getattr(written, shared), shared
     with pytest.raises(Exception, match="GROUP_ID_NOT_FOUND: Group nobody not found"):
         headrace.share_state("nobody")
+
+
+def test_the_state_of_an_earlier_time_is_replayed(
+    broker: BrokerUnderTest, admin: Admin, wire: WireClient, unique: str, member: NewMember
+) -> None:
+    alone = member(new_queue(wire, unique, 6))
+    alone.join(unique)
+    alone.take(6, 0)
+    assert alone.ack((1, 1, ACCEPT)) == 0
+    first = admin.share_state_records(unique)[-1].timestamp
+    wait_for(lambda: broker.now_ms() > first)
+    assert alone.ack((3, 3, ACCEPT)) == 0
+    now = wait_for(lambda: found if len((found := admin.share_state(unique)[unique, 0]).runs) == 2 else None)
+    assert [run.first for run in now.runs] == [1, 3]
+    then = admin.share_state(unique, at=datetime.fromtimestamp(first / 1000, UTC))[unique, 0]
+    assert [run.first for run in then.runs] == [1]
+    assert admin.share_state(unique, at=datetime(2020, 1, 1, tzinfo=UTC)) == {}

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headrace.client.admin import EARLIEST, LATEST, Admin, OffsetSpec, SomeFailedError
-from headrace.client.admin.results import ConfigSource, ConfigType, ListedOffset, TopicDescription
+from headrace.client.admin.results import ConfigType, ListedOffset, TopicDescription
 from headrace.client.errors import (
     InvalidConfigError,
     InvalidPartitionsError,
@@ -15,6 +15,7 @@ from headrace.client.errors import (
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
+from headrace.wire.enums import ConfigSource
 from headrace.wire.ids import uuid_text
 from tests.conformance.steps import (
     add_partitions,

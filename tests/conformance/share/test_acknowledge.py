@@ -4,13 +4,13 @@ What was written down is read as a new leader would read it (ReadShareGroupState
 Scenario numbers are those of docs/concepts/share-semantics.md.
 """
 
-import time
 from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from headrace.wire.errors import ErrorCode
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.share.share_client import (
     ACCEPT,
     GAP,
@@ -94,11 +94,14 @@ def test_only_the_holder_may_acknowledge(member: NewMember, holder: ShareMember)
     assert holder.ack((0, 4, ACCEPT)) == 0
 
 
-def test_after_the_lock_ran_out_it_is_too_late(wire: WireClient, member: NewMember, unique: str) -> None:
+def test_after_the_lock_ran_out_it_is_too_late(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
+) -> None:
     """Scenario 36."""
     slow = member(new_queue(wire, unique, 5, **LOCK))
     assert slow.fetch(0).offsets() == [0, 1, 2, 3, 4]
-    time.sleep(1.3)  # Apache's clock cannot be turned: a lock of 1 s has to run out
+    set_group(wire, unique, record_lock_duration_ms="30000")  # for the second delivery
+    broker.pass_time(1.3)
     assert slow.ack((0, 4, ACCEPT)) == ErrorCode.INVALID_RECORD_STATE
     assert slow.fetch().acquired() == [(0, 4, 2)]
     assert slow.ack((0, 4, ACCEPT)) == 0
@@ -224,20 +227,20 @@ def released_until_gone(
 
 
 def test_renewing_starts_the_lock_anew_and_writes_nothing(
-    wire: WireClient, member: NewMember, unique: str
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
 ) -> None:
     """Scenario 43 (KIP-1222)."""
-    topic_id = new_queue(wire, unique, 5, **LOCK)
+    topic_id = new_queue(wire, unique, 5, record_lock_duration_ms="2000")
     holder, other = member(topic_id), member(topic_id)
     assert holder.fetch(0).offsets() == [0, 1, 2, 3, 4]
     other.quiet(0)
-    for _ in range(3):
-        time.sleep(0.6)  # longer than a lock lasts, in all three
+    for _ in range(2):
+        broker.pass_time(1.1)  # together longer than a lock lasts
         answer = holder.acknowledge({0: [(0, 4, RENEW)]}, is_renew_ack=True)
-        assert (answer.codes, answer.response.acquisition_lock_timeout_ms) == ({0: 0}, 1_000)
+        assert (answer.codes, answer.response.acquisition_lock_timeout_ms) == ({0: 0}, 2_000)
     assert written_state(wire, unique, topic_id) == []
     assert holder.ack((0, 3, ACCEPT)) == 0
-    time.sleep(1.2)  # the last renewal runs out
+    broker.pass_time(2.2)  # the last renewal runs out
     assert holder.ack((4, 4, RENEW), is_renew_ack=True) == ErrorCode.INVALID_RECORD_STATE
     assert other.fetch().acquired() == [(4, 4, 2)]
 

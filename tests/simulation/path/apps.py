@@ -20,6 +20,7 @@ from headrace.client.settings import ClientSettings
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.worker.backoff import Backoff
+from headrace.worker.batch import Batch
 from headrace.worker.bodies import ContentType, Header
 from headrace.worker.group_facts import prepare_group
 from headrace.worker.outbox import Outbox, Sent, _as_send_error, settings_for
@@ -521,10 +522,12 @@ class Worker(Application):
             await runner.close()
             await outbox.end()
 
-    def task(self) -> "Task[Any, Any]":
+    def task(self) -> "Task[Any, Any, Any]":
         rng = self.rng
+        batch = rng.choice((None, Batch(max=rng.choice((2, 8)), wait=rng.choice((0.0, 0.05, 2.0)))))
+        function = self.function if batch is None else self.batch_function
         options = build_options(
-            self.function,
+            function,
             rng.choice(TOPICS[:-1]),
             concurrency=rng.choice((1, 3, 16)),
             retries=rng.choice((None, Backoff(first=0.1, factor=2.0, most=2.0, tries=rng.choice((2, 20))))),
@@ -533,9 +536,10 @@ class Worker(Application):
             key_order=rng.random() < 0.3,
             pool=None,
             waiting=rng.choice((0, 5, 100)),
+            batch=batch,
         )
         queue: Any = None
-        return Task(queue, self.function, options, ContentType.JSON)
+        return Task(queue, function, options, ContentType.JSON)
 
     async def function(self, body: bytes, delivery: Delivery) -> None:
         one = self.model.of_delivery(delivery)
@@ -549,6 +553,24 @@ class Worker(Application):
             case 2:
                 raise Reject("it never will")
         one.allowed.append(ACCEPT)
+
+    async def batch_function(self, bodies: list[bytes], deliveries: list[Delivery]) -> Any:
+        ones = [self.model.of_delivery(delivery) for delivery in deliveries]
+        for one in ones:
+            one.allowed.append(REJECT)
+        await self.work()
+        match self.rng.randrange(8):
+            case 0:
+                raise ValueError("none of them works")
+            case 1:
+                raise Reject("one of them never will")
+            case 2:
+                return [None] * (len(ones) + 1)
+        outcomes = [self.rng.choice((None, None, None, Retry(), Reject("no"), ValueError())) for _ in ones]
+        for one, outcome in zip(ones, outcomes, strict=True):
+            if outcome is None:
+                one.allowed.append(ACCEPT)
+        return outcomes
 
     def watch_runner(self, runner: TaskRunner) -> None:
         consumer = runner._consumer
@@ -568,9 +590,9 @@ class Worker(Application):
                 self.ones[one] = delivery
                 one.allowed.append(RELEASE)
                 one.needs_letter = self.dead_letter is not None
-                one.is_given_up = delivery.value is None or (
-                    self.dead_letter is not None and delivery.delivery_count >= self.facts.delivery_limit
-                )
+                is_last = delivery.delivery_count >= self.facts.delivery_limit
+                has_letters = self.dead_letter is not None or self.facts.broker_dead_letters
+                one.is_given_up = is_last or (has_letters and delivery.value is None)
             return deliveries
 
         consumer.poll = polled  # type: ignore[method-assign,assignment]

@@ -37,6 +37,7 @@ from headrace.share.states import Cause
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import read_records
 from headrace.wire.share_state import ShareKey
+from headrace.worker.requeue import ATTEMPTS
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import Entry, LogModel, Logs
 from tests.simulation.models.share import Share
@@ -121,11 +122,14 @@ class Acquisition:
 
 
 class PathLogs(Logs):
-    """Workers copy what they give up, at least once, by idempotent producers too."""
+    """Workers copy what they give up or put off, at least once, by idempotent producers too."""
+
+    world: "PathWorld"
 
     def _check_once(self, model: LogModel, entries: list[Entry]) -> None:
         if not model.name.startswith(DEAD_LETTERS):
-            super()._check_once(model, entries)
+            copies = self.world.path.copies
+            super()._check_once(model, [entry for entry in entries if entry.value not in copies])
 
 
 class PathShare(Share):
@@ -194,6 +198,8 @@ class Path(Model):
         """By the id of the client's range, which is kept alive by this."""
         self.letters: set[tuple[str, str, int, int]] = set()
         """Group, topic, partition and offset of records with a copy in a worker's dead-letter topic."""
+        self.copies: set[bytes | None] = set()
+        """Values of records that a worker has sent to their own topic again, to be tried later."""
 
     # Letters
 
@@ -206,6 +212,8 @@ class Path(Model):
                 topic, group = facts["__dlq.errors.topic"].decode(), facts["__dlq.errors.group"].decode()
                 partition, offset = int(facts["__dlq.errors.partition"]), int(facts["__dlq.errors.offset"])
                 self.letters.add((group, topic, partition, offset))
+            if ATTEMPTS in facts:
+                self.copies.add(record.value)
 
     # The broker takes an answer
 
@@ -224,6 +232,8 @@ class Path(Model):
             self._check_delay(one)
         elif not one.is_returned:
             raise Violation("path: answered what no poll has returned", f"{effect} for {one!r}")
+        elif effect == REJECT and RELEASE in one.allowed and self._has_copy(one):
+            return  # it is tried again as another record
         elif effect not in one.allowed and not (effect == REJECT and one.is_given_up):
             raise Violation("path: not the application's answer", f"{effect} for {one!r}")
         elif effect == REJECT and one.needs_letter and not self._has_letter(one):
@@ -239,11 +249,18 @@ class Path(Model):
     def _has_letter(self, one: Acquisition) -> bool:
         return (one.key.group_id, one.topic, one.key.partition, one.offset) in self.letters
 
-    def _check_gap(self, one: Acquisition) -> None:
+    def _has_copy(self, one: Acquisition) -> bool:
+        _, entry = self._entry(one)
+        return entry is not None and entry.value in self.copies
+
+    def _entry(self, one: Acquisition) -> tuple[LogModel | None, Entry | None]:
         logs = self.world.by_name["logs"]
         assert isinstance(logs, Logs)
         model = logs.logs.get((one.key.topic_id, one.key.partition))
-        entry = model.entries.get(one.offset) if model is not None else None
+        return model, model.entries.get(one.offset) if model is not None else None
+
+    def _check_gap(self, one: Acquisition) -> None:
+        model, entry = self._entry(one)
         if (
             model is None
             or entry is None

@@ -84,6 +84,7 @@ def scenario(rng: Random) -> PathScenario:
         settings=settings,
         journal_segment_bytes=base.journal_segment_bytes,
         is_fsync=base.is_fsync,
+        share_version=base.share_version,
         step_names=list(TABLE),
         step_weights=list(accumulate(weights)),
         crowd={},

@@ -203,6 +203,13 @@ class Spark(Path):
                 if "is not there any more" in text:
                     lineage.has_lost_data = True
                     return lineage.is_note_lost
+                if "as committed, and Spark runs it" in text:
+                    log = run.log
+                    newest, committed = log.newest(OFFSETS), log.newest(COMMITS)
+                    assert newest is not None
+                    assert committed is not None
+                    self._mend(lineage, UnreadableError(log.folder / COMMITS / str(committed)))
+                    return committed > newest
                 if "works in group" in text:
                     return lineage.has_twin
                 if "Another reader has had" in text:
@@ -258,6 +265,7 @@ class Spark(Path):
         for path in sorted(lineage.notes.iterdir()):
             if path.name.startswith(removable) and self.world.rng.random() < 0.5:
                 self.world.trail.note(f"{lineage.name} loses {path.name}")
+                lineage.is_note_lost = lineage.is_note_lost or path.name.startswith("source-")
                 path.unlink()
             if path.name.startswith("ahead-") and path.suffix == ".json" and is_ahead:
                 lineage.is_note_lost = True

@@ -242,6 +242,9 @@ class Run:
                     continue
             self.batch = batch
             self._run_batch(batch, start, end)
+            if self.log.has_commit(batch):
+                # A power cut has taken the last offsets and left their commit, so Spark has run an earlier one again.
+                raise UnreadableError(self.log.folder / COMMITS / str(self.log.newest(COMMITS)))
             self.log.write_commit(batch)
             self._committed(batch)
             batch, start, end = batch + 1, end, None
@@ -253,14 +256,13 @@ class Run:
         """The number of the next micro-batch, where it starts, and where it ends if it is logged already."""
         newest = self.log.newest(OFFSETS)
         committed = self.log.newest(COMMITS)
-        if committed is not None and (newest is None or committed > newest):
-            # A power cut has taken what was committed and left the commit: Spark stops when it comes to write it.
+        if committed is not None and newest is None:
             raise UnreadableError(self.log.folder / COMMITS / str(committed))
         if newest is None:
             return 0, None, None
         end = self.log.read_offsets(newest)
         start = self.log.read_offsets(newest - 1) if newest else None
-        if self.log.has_commit(newest):
+        if self.log.has_commit(newest) and committed == newest:
             return newest + 1, end, None
         self.note(f"repeats {newest}")
         return newest, start, end

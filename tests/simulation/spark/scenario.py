@@ -117,6 +117,7 @@ def scenario(rng: Random) -> SparkScenario:
     return SparkScenario(
         settings=settings,
         journal_segment_bytes=base.journal_segment_bytes,
+        share_version=base.share_version,
         is_fsync=True,
         step_names=list(TABLE),
         step_weights=list(accumulate(weights)),

@@ -78,3 +78,24 @@ def test_only_what_is_between_the_marks_is_replaced() -> None:
 def test_a_page_without_the_marks_is_refused(page: str) -> None:
     with pytest.raises(ValueError, match="<!-- bench slow -->"):
         replace_between(page, "slow", "new")
+
+
+def test_a_measure_with_a_reference_of_its_own_is_compared_with_that_and_the_reader_is_told() -> None:
+    own = Measure("send", "messages/s", True, reference="broker")
+    found = contest(RATE, peer=[10], sync=[20])
+    found.add(own, "apache", "broker", 100.0)
+    found.add(own, "apache", "sync", 50.0)
+    for rendered in (found.render(), found.render_markdown()):
+        assert "/ reference" in rendered
+        assert "- The reference is peer for: drain." in rendered
+        assert "- The reference is broker for: send." in rendered
+    assert "0.50 [0.50 - 0.50]" in found.render_markdown()
+
+
+def test_notes_stand_below_the_table() -> None:
+    found = contest(RATE, peer=[10])
+    assert "/ peer" in found.render()
+    found.notes.append("Messages of 100 bytes.")
+    assert found.render().endswith("\n\n- Messages of 100 bytes.")
+    assert found.render_markdown().endswith("\n\n- Messages of 100 bytes.")
+    assert found.as_json()["notes"] == ["Messages of 100 bytes."]

@@ -8,7 +8,8 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.clock import ManualClock
 from headrace.broker.core import BrokerCore
-from headrace.broker.handlers import handler_of
+from headrace.broker.features import FinalizedFeatures
+from headrace.broker.handlers import error_response, handler_of
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later, resolved
 from headrace.broker.settings import Settings
@@ -32,7 +33,8 @@ class Admin:
         self.disk = MemoryDisk()
         self.clock = ManualClock()
         self.metadata = MetadataStore()
-        self.node_id, self.rack, self.host, self.port = 1, None, "localhost", 9092
+        self.node_id, self.rack = 1, None
+        self.access = None
         self.cluster_id = self.metadata.cluster_id
         self.failure: Exception | None = None
         self.touched: list[Partition] = []
@@ -42,9 +44,13 @@ class Admin:
     def _open(self) -> None:
         self.settings = Settings(self._given)
         self.settings.attach(self.metadata)
+        self.features = FinalizedFeatures(self.metadata)
         self.logs = LogManager(self.disk, now_ms=self.clock.wall_ms())
         self.topics = Topics(self.metadata, self.logs, self.settings, self.clock)
         self.journals = Journals(cast(BrokerCore, self))
+
+    def address_of(self, listener: str) -> tuple[str, int]:
+        return "localhost", 9092
 
     def restart(self, **settings: object) -> None:
         """Stops and starts again, with these settings added."""
@@ -74,7 +80,7 @@ class Admin:
         try:
             response = handler.handle(cast(BrokerCore, self), request, call)
         except KafkaError as error:
-            response = handler.error_response(request, error.code, error.message, call)
+            response = error_response(request, error.code, error.message, call)
         while self.slices.is_pending:
             self.slices.step()
         if isinstance(response, Later):

@@ -150,6 +150,17 @@ def test_a_full_target_leaves_the_broker_alone_and_nothing_behind(
     assert desk.values_of_copy() == {b"v"}
 
 
+def test_a_copy_is_private_in_a_directory_that_others_can_read(desk: Desk) -> None:
+    (desk.folder / "copy").mkdir(0o755)
+    desk.append(b"v", 20)
+    desk.begin()
+    desk.worker.run_all()
+    assert isinstance(desk.results[0], BackupResult)
+    copied = [*(desk.folder / "copy").rglob("*")]
+    assert "metadata.sqlite" in {path.name for path in copied}
+    assert [path for path in copied if path.stat().st_mode & 0o077] == []
+
+
 def test_no_broker_starts_from_a_copy_that_is_not_whole(desk: Desk) -> None:
     desk.append(b"v", 20)
     desk.begin()

@@ -7,9 +7,7 @@ from typing import Any
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.groups import offset_requests
-from headrace.broker.groups.offset_requests import OFFSETS_PER_STEP
-from headrace.broker.handlers import fetch, list_offsets, produce
+from headrace.broker.handlers import fetch, list_offsets, offset_commit, produce
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
 from headrace.wire.errors import ErrorCode
@@ -195,7 +193,7 @@ def commit_of(indexes: range) -> OffsetCommitRequest:
 
 
 def test_very_many_offsets_are_prepared_in_steps_and_committed_all_at_once(bench: Bench) -> None:
-    count = 4 * OFFSETS_PER_STEP
+    count = 4 * offset_commit.OFFSETS_PER_STEP
     topic_of(bench, count)
     store = bench.core.groups.state.offsets
     answer = bench.core.handle(commit_of(range(count)), Call(api_version=9))
@@ -213,7 +211,7 @@ def test_very_many_offsets_are_prepared_in_steps_and_committed_all_at_once(bench
 def test_one_step_of_offsets_does_not_grow_with_their_number(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(offset_requests, "OFFSETS_PER_STEP", 50)
+    monkeypatch.setattr(offset_commit, "OFFSETS_PER_STEP", 50)
     topic_of(bench, 300)
     turns(bench, commit_of(range(1)), 9)
     few = turns(bench, commit_of(range(150)), 9)[1]
@@ -223,7 +221,7 @@ def test_one_step_of_offsets_does_not_grow_with_their_number(
 
 
 def test_offsets_of_a_topic_that_is_deleted_while_they_are_prepared_are_refused(bench: Bench) -> None:
-    count = 2 * OFFSETS_PER_STEP
+    count = 2 * offset_commit.OFFSETS_PER_STEP
     topic_of(bench, count)
     answer = bench.core.handle(commit_of(range(count)), Call(api_version=9))
     assert isinstance(answer, Later)

@@ -5,14 +5,18 @@ The transport and the core are stand-ins; the frames that go in and the bytes th
 
 import asyncio
 import struct
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
+from headrace.broker.features import NEW
 from headrace.broker.later import Later
+from headrace.broker.metrics import MetricsRegistry
 from headrace.broker.outgoing import Outgoing
+from headrace.broker.request_metrics import RequestMetrics
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
 from headrace.wire.apis import RequestHeader, write_request_header
@@ -70,6 +74,8 @@ class Core:
 
     def __init__(self) -> None:
         self.settings = Settings({})
+        self.features = SimpleNamespace(by_name=NEW)
+        self.request_metrics = RequestMetrics(MetricsRegistry())
         self.outgoing = Outgoing(1000)
         self.on_disconnect: list[Any] = []
         self.produced: list[Later[Message]] = []

@@ -6,6 +6,7 @@ import socket
 import sqlite3
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from headrace import Broker
 from headrace.broker import embedded
 from headrace.broker.call import Call
 from headrace.broker.connection import Connection
+from headrace.broker.embedded import NotRunningError
 from headrace.broker.handlers import fetch
 from headrace.broker.later import Later
 from headrace.broker.server import Server
@@ -64,6 +66,57 @@ def test_a_broker_that_was_stopped_says_so() -> None:
         pass
 
 
+def test_a_call_that_the_ending_loop_drops_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loop that stops drops the calls that it has not begun, and takes no more once it is closed."""
+    calls: list[Future[None]] = []
+    with Broker() as broker:
+        server = broker._running()
+        monkeypatch.setattr(broker, "_running", lambda: server)  # as for a thread that looked before the stop
+
+        def call_again() -> None:
+            calls.append(broker.submit(lambda: None))
+            server.loop.call_soon(call_again)
+
+        broker.call(call_again)
+    calls.append(broker.submit(lambda: None))
+    assert all(call.done() for call in calls)
+    assert calls[0].result(0) is None
+    for call in calls[-2:]:
+        with pytest.raises(NotRunningError, match="it was stopped"):
+            call.result(0)
+    assert not broker._calls
+
+
+def test_a_canceled_call_is_not_made() -> None:
+    made: list[str] = []
+    go_on = threading.Event()
+    with Broker() as broker:
+        broker.submit(go_on.wait)
+        canceled = broker.submit(lambda: made.append("canceled"))
+        assert canceled.cancel()
+        go_on.set()
+        broker.call(lambda: made.append("next"))
+    assert made == ["next"]
+
+
+def test_a_second_request_to_stop_does_not_interrupt_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Broker(data_dir=tmp_path) as broker:
+        server = broker._running()
+        stop = server.stop
+
+        async def stop_twice() -> None:
+            broker._ask_to_stop()
+            await asyncio.sleep(0)
+            await stop()
+
+        monkeypatch.setattr(server, "stop", stop_twice)
+        server.loop.call_soon_threadsafe(broker._ask_to_stop)
+    assert broker.failure is None
+    assert (tmp_path / CLEAN_SHUTDOWN).exists()
+
+
 def test_a_stop_that_cannot_leave_cleanly_is_a_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,15 +131,25 @@ def test_a_stop_that_cannot_leave_cleanly_is_a_failure(
     assert threads() <= before
 
 
-def test_background_work_that_has_not_begun_does_not_hold_up_the_stop(tmp_path: Path) -> None:
-    begun, ran = threading.Event(), []
+def test_background_work_that_has_not_begun_does_not_hold_up_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, closing, ran = threading.Event(), threading.Event(), []
 
     def long_work() -> None:
         begun.set()
-        threading.Event().wait(0.3)
+        assert closing.wait(30)
 
     with Broker(data_dir=tmp_path) as broker:
         server = broker._running()
+        shut_down = server._cleaner.shutdown
+
+        def shut_down_and_say(wait: bool = True, *, cancel_futures: bool = False) -> None:
+            shut_down(wait=False, cancel_futures=cancel_futures)
+            closing.set()
+            shut_down(wait=wait)
+
+        monkeypatch.setattr(server._cleaner, "shutdown", shut_down_and_say)
         server.run_slow(long_work, lambda _: None)
         server.run_slow(lambda: ran.append("late"), lambda _: None)
         assert begun.wait(10)
@@ -116,7 +179,7 @@ def test_clients_are_told_the_address_from_the_first_moment(monkeypatch: pytest.
     opened = Server.opened
 
     def note(server: Server, connection: Connection) -> None:
-        told.append((server.core.host, server.core.port))
+        told.append(server.core.address_of("PLAINTEXT"))
         opened(server, connection)
 
     class Door:
@@ -147,10 +210,10 @@ def test_clients_are_told_the_address_from_the_first_moment(monkeypatch: pytest.
         create_server = staticmethod(create_door)  # type: ignore[assignment]
 
     monkeypatch.setattr(Server, "opened", note)
-    monkeypatch.setattr("headrace.broker.embedded._new_loop", Loop)
+    monkeypatch.setattr("headrace.broker.embedded.new_event_loop", Loop)
     with Broker() as broker:
-        assert told == [("127.0.0.1", broker.core.port)]
-        assert broker.core.port > 0
+        assert told == [broker.core.address_of("PLAINTEXT")]
+        assert told[0][1] > 0
 
 
 def test_a_parked_fetch_whose_read_fails_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:

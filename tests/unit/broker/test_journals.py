@@ -9,7 +9,7 @@ import pytest
 
 from headrace.broker import journals
 from headrace.broker.groups import records
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
@@ -29,7 +29,7 @@ def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 class Desk(Bench):
     def commit(self, group_id: str, offset: int, *, producer: ProducerIdAndEpoch | None = None) -> None:
-        value = CommittedOffset(offset=offset).as_record()
+        value = OffsetAndMetadata(offset=offset).as_record()
         entry = records.offset_commit(group_id, "orders", 0, value)
         self.core.groups.journal(group_id, [entry], producer=producer)
         self.core.settle()

@@ -16,10 +16,15 @@ from headrace.broker.settings import Settings
 from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
+from headrace.wire.acls import Acl, AclFilter, AclOperation, AclPatternType, AclPermission, AclResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
+from headrace.wire.messages.create_acls_request import AclCreation, CreateAclsRequest
+from headrace.wire.messages.create_acls_response import CreateAclsResponse
 from headrace.wire.messages.create_topics_request import CreatableTopic, CreateTopicsRequest
 from headrace.wire.messages.create_topics_response import CreateTopicsResponse
+from headrace.wire.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from headrace.wire.messages.delete_acls_response import DeleteAclsResponse
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.messages.delete_topics_response import DeleteTopicsResponse
 from headrace.wire.messages.incremental_alter_configs_request import (
@@ -44,10 +49,10 @@ Response = TypeVar("Response", bound=Message)
 class Machine:
     """A core on a disk and a metadata store that both lose what was not synced when the power is cut."""
 
-    def __init__(self, folder: Path, *, flush: str = "fsync") -> None:
+    def __init__(self, folder: Path, **settings: object) -> None:
         self._folder = folder
         self._lives = 0
-        self._flush = flush
+        self._settings = settings
         self.disk = MemoryDisk(is_simulated=True)
         self.clock = ManualClock()
         self.path = folder / "metadata.sqlite"
@@ -56,7 +61,7 @@ class Machine:
     def _open(self) -> None:
         self.runner = WhenTold()
         self.core = BrokerCore(
-            Settings({"headrace.flush": self._flush}),
+            Settings(self._settings),
             disk=self.disk,
             metadata_path=self.path,
             clock=self.clock,
@@ -370,7 +375,7 @@ def test_many_topics_are_made_and_deleted_in_few_transactions_over_several_turns
 
 
 def test_without_fsync_nothing_is_synced_and_nothing_waits(tmp_path: Path) -> None:
-    machine = Machine(tmp_path, flush="os")
+    machine = Machine(tmp_path, headrace_flush="os")
     assert machine.create("t").is_done
     assert machine.produce("t", b"x").is_done
     assert machine.delete("t").is_done
@@ -434,3 +439,76 @@ def test_a_directory_that_does_not_say_whose_it_is_never_passes_to_a_new_topic(m
     machine.finish()
     assert machine.end_offset("orders") == 1
     assert not machine.disk.exists("orders-0/00000000000000000002.snapshot")
+
+
+@pytest.fixture
+def guarded(tmp_path: Path) -> Iterator[Machine]:
+    machine = Machine(
+        tmp_path,
+        authorizer_class_name="org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        super_users="User:ANONYMOUS",
+    )
+    yield machine
+    machine.close()
+
+
+ALICE_READS = Acl(
+    AclResourceType.TOPIC,
+    "orders",
+    AclPatternType.PREFIXED,
+    "User:alice",
+    "*",
+    AclOperation.READ,
+    AclPermission.ALLOW,
+)
+
+
+def create_acl(machine: Machine) -> Later[CreateAclsResponse]:
+    creation = AclCreation(
+        resource_type=2,
+        resource_name="orders",
+        resource_pattern_type=4,
+        principal="User:alice",
+        host="*",
+        operation=3,
+        permission_type=3,
+    )
+    return machine.ask(CreateAclsRequest(creations=[creation]), 3, CreateAclsResponse)
+
+
+def acls(machine: Machine) -> list[Acl]:
+    assert machine.core.access is not None
+    return machine.core.access.matching(AclFilter())
+
+
+def test_acls_are_in_force_at_once_and_answered_when_they_would_survive_a_power_cut(guarded: Machine) -> None:
+    answer = create_acl(guarded)
+    assert acls(guarded) == [ALICE_READS]
+    assert not answer.is_done
+    guarded.cut_power()
+    assert acls(guarded) == []
+    answer = create_acl(guarded)
+    guarded.finish()
+    assert answer.value.results[0].error_code == 0
+    guarded.cut_power()
+    assert acls(guarded) == [ALICE_READS]
+
+
+def test_deleted_acls_are_answered_when_they_cannot_come_back(guarded: Machine) -> None:
+    create_acl(guarded)
+    guarded.finish()
+    everything = DeleteAclsFilter(
+        resource_type_filter=1,
+        resource_name_filter=None,
+        pattern_type_filter=1,
+        principal_filter=None,
+        host_filter=None,
+        operation=1,
+        permission_type=1,
+    )
+    answer = guarded.ask(DeleteAclsRequest(filters=[everything]), 3, DeleteAclsResponse)
+    assert not answer.is_done
+    guarded.finish()
+    assert len(answer.value.filter_results[0].matching_acls) == 1
+    guarded.cut_power()
+    assert acls(guarded) == []

@@ -1,5 +1,6 @@
 """Patterns from clients: what they match, what is refused, and that none can be made slow. Oracle: Python's `re`."""
 
+import random
 import re
 import time
 
@@ -88,6 +89,31 @@ def test_no_pattern_takes_more_than_a_moment(pattern: str) -> None:
     started = time.process_time()
     assert not compiled.matches("a" * 2000)
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a?){1000}", "(.{0,1000}){9}", "((a?){100}){19}", "(x?a?){900}x", "((a?){1000})?" * 6]
+)
+def test_a_pattern_that_takes_too_many_steps_is_refused(pattern: str) -> None:
+    compiled = Pattern(pattern)
+    for _ in range(3):
+        with pytest.raises(KafkaError, match="too many steps") as caught:
+            compiled.matches("a" * 249)
+        assert caught.value.code is ErrorCode.INVALID_REGULAR_EXPRESSION
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    [r"(?i)orders-\w{1,200}-v[0-9]+", "(?:orders|bills|[a-z]+)-.*", r".*\b(eu|us)\b.*", "[^_].{0,200}"],
+)
+def test_an_ordinary_pattern_may_look_at_many_names(pattern: str) -> None:
+    draw = random.Random(1)
+    compiled, expected = Pattern(pattern), re.compile(pattern, re.ASCII)
+    names = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyzORDES0123456789.-_", k=60)) for _ in range(2000)]
+    names += [f"orders-{name}-v1" for name in names[:500]] + [f"a.eu-{name}" for name in names[:500]]
+    assert [name for name in names if compiled.matches(name)] == [
+        name for name in names if expected.fullmatch(name)
+    ]
 
 
 atoms = st.sampled_from(["a", "b", ".", "[ab]", "[^a]", "", r"\w", "^", "$"])

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, Topic, check_name
-from headrace.log.metadata import TopicRow, new_uuid
+from headrace.log.metadata import StoredTopic, new_uuid
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.work import operations
 
@@ -165,11 +165,11 @@ def test_a_deletion_that_is_found_at_start_spares_the_next_topic_of_that_name(ad
     """The store has both when the end came before it could forget the deleted one."""
     old = admin.topics.create("orders", partitions=1, configs={})
     admin.metadata.delete_topic("orders")
-    admin.metadata.add_topic(TopicRow("orders", new_uuid(), 1))
+    admin.metadata.add_topic(StoredTopic("orders", new_uuid(), 1))
     admin.restart()
     assert admin.topics.get("orders").id != old.id
     admin.write("orders", b"new")
-    admin.metadata.add_topic(TopicRow("gone", old.id, 1))
+    admin.metadata.add_topic(StoredTopic("gone", old.id, 1))
     admin.metadata.delete_topic("gone")
     admin.metadata._database.execute("UPDATE deleted_topics SET name = 'orders'")
     admin.restart()

@@ -55,7 +55,10 @@ def test_a_broker_s_refusal_names_its_cure() -> None:
 
 
 def test_aiokafka_s_errors_get_our_words_for_kafka_s_codes() -> None:
-    assert "needs READ on the group" in fail_with(GroupAuthorizationFailedError("kitchen"))[2]
+    assert (
+        "needs READ (or what it wants to do) on the group"
+        in fail_with(GroupAuthorizationFailedError("kitchen"))[2]
+    )
     assert fail_with(AiokafkaError("odd"))[2].startswith("headrace go: ")
 
 

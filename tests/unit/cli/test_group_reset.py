@@ -6,6 +6,7 @@ import pytest
 import typer
 
 from headrace.cli.group_reset import parse_datetime, parse_topic
+from headrace.cli.group_reset_plans import parse_plan
 
 
 def test_a_topic_may_name_partitions() -> None:
@@ -20,11 +21,40 @@ def test_what_is_no_topic_is_named(wrong: str) -> None:
 
 
 def test_a_time_without_a_zone_is_utc() -> None:
-    assert parse_datetime("2026-11-15T12:30:00.500") == datetime(2026, 11, 15, 12, 30, 0, 500_000, UTC)
+    assert parse_datetime("2026-11-15T12:30:00.500", "--at") == datetime(
+        2026, 11, 15, 12, 30, 0, 500_000, UTC
+    )
     hour_ahead = timezone(timedelta(hours=1))
-    assert parse_datetime("2026-11-15T12:30+01:00") == datetime(2026, 11, 15, 12, 30, tzinfo=hour_ahead)
+    assert parse_datetime("2026-11-15T12:30+01:00", "--at") == datetime(
+        2026, 11, 15, 12, 30, tzinfo=hour_ahead
+    )
 
 
 def test_what_is_no_time_is_named_with_an_example() -> None:
-    with pytest.raises(typer.BadParameter, match="'tomorrow' is no time; write 2026-"):
-        parse_datetime("tomorrow")
+    with pytest.raises(typer.BadParameter, match="'tomorrow' is not a time; write 2026-") as refused:
+        parse_datetime("tomorrow", "--at")
+    assert refused.value.param_hint == "--at"
+
+
+def test_a_plan_may_name_its_group() -> None:
+    assert parse_plan(['"orders",0,42', "mailers,orders,1,7", ""], "mailers") == {
+        ("orders", 0): 42,
+        ("orders", 1): 7,
+    }
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        (["orders,0"], r"line 1 \('orders,0'\): expected TOPIC,PARTITION,OFFSET"),
+        (["orders,0,5", "orders,x,5"], "line 2 .*expected"),
+        (["orders,0,-1"], "expected"),
+        ([",0,1"], "expected"),
+        (["others,orders,0,1"], "it is for group 'others', not for 'mailers'"),
+        (["orders,0,1", "orders,0,2"], "partition 0 of 'orders' is named twice"),
+        ([], "the file has no lines"),
+    ],
+)
+def test_a_line_that_is_no_plan_is_named(lines: list[str], message: str) -> None:
+    with pytest.raises(typer.BadParameter, match=message):
+        parse_plan(lines, "mailers")

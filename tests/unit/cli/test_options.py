@@ -54,7 +54,7 @@ def test_headers_may_repeat_their_names() -> None:
 
 @pytest.mark.parametrize("wrong", ["novalue", "=x", " =x"])
 def test_what_is_no_assignment_is_named(wrong: str) -> None:
-    with pytest.raises(typer.BadParameter, match="is no KEY=VALUE"):
+    with pytest.raises(typer.BadParameter, match="is not KEY=VALUE"):
         assignments([wrong], "-X")
 
 

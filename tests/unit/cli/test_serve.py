@@ -13,7 +13,7 @@ import pytest
 
 from headrace.broker.embedded import Broker
 from headrace.cli import serve
-from headrace.cli.serve import run
+from headrace.cli.serve import COLLECT_RARELY, few_collections, run
 
 
 @pytest.fixture(autouse=True)
@@ -133,3 +133,61 @@ def test_an_interrupt_while_starting_ends_the_broker_too(
     assert "interrupted while starting" in capsys.readouterr().err
     left = set(threading.enumerate()) - before
     assert not [thread for thread in left if thread.name.startswith("headrace")]
+
+
+def test_the_dashboard_of_a_broker_with_logins_has_a_private_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stop_when_listening(monkeypatch)
+    settings = ["sasl.enabled.mechanisms=SCRAM-SHA-512"]
+    status = run("SASL_PLAINTEXT://localhost:0", ":memory:", settings, None, http="localhost:0")
+    assert status == 0
+    assert "/?token=" in capsys.readouterr().out
+
+
+def test_the_dashboard_must_find_the_listener_of_its_login(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    login = tmp_path / "dashboard.properties"
+    login.write_text("client.id=d\n")
+    settings = ["sasl.enabled.mechanisms=SCRAM-SHA-512"]
+    listen = "SASL_PLAINTEXT://localhost:0"
+    status = run(listen, ":memory:", settings, None, http="localhost:0", command_config=login)
+    assert status == 1
+    assert "no PLAINTEXT listener for the dashboard" in capsys.readouterr().err
+
+
+def test_the_dashboard_logs_in_with_a_properties_file(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    stop_when_listening(monkeypatch)
+    login = tmp_path / "dashboard.properties"
+    login.write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=SCRAM-SHA-512\nsasl.username=d\nsasl.password=secret\n"
+    )
+    status = run(
+        "SASL_PLAINTEXT://localhost:0",
+        ":memory:",
+        ["sasl.enabled.mechanisms=SCRAM-SHA-512"],
+        None,
+        add_scram=["SCRAM-SHA-512=[name=d,password=secret]"],
+        http="localhost:0",
+        command_config=login,
+    )
+    assert status == 0
+    assert "dashboard on http://localhost:" in capsys.readouterr().out
+
+
+def test_a_start_leaves_the_garbage_collector_as_it_was() -> None:
+    usual = gc.get_threshold()
+    with few_collections():
+        assert gc.get_threshold() == COLLECT_RARELY
+    assert gc.get_threshold() == usual
+    start = few_collections()(_refused)
+    with pytest.raises(ValueError, match="refused"):
+        start()
+    assert gc.get_threshold() == usual
+
+
+def _refused() -> None:
+    raise ValueError("refused")

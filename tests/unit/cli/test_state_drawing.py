@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.cli.state_drawing import DrawnRange, Kind, draw, legend, pieces_of, strip
+from headrace.cli.state_drawing import Kind, draw, legend, pieces_of, strip
 from headrace.share.states import RecordState
-from headrace.share.view import SharePartitionState, StateRun
+from headrace.share.view import SharePartitionState, StateRun, WindowPiece
 
 
 @pytest.fixture(autouse=True)
@@ -99,7 +99,10 @@ def test_the_legend_explains_what_is_drawn_and_nothing_else() -> None:
 
 
 def test_a_sign_that_stands_for_several_offsets_shows_what_to_notice_first() -> None:
-    pieces = [DrawnRange(0, 998, Kind.ACKNOWLEDGED, 1), DrawnRange(999, 999, Kind.ACQUIRED, 1)]
+    pieces = [
+        WindowPiece(0, 998, StateRun(0, 998, RecordState.ACKNOWLEDGED, 1)),
+        WindowPiece(999, 999, StateRun(999, 999, RecordState.ACQUIRED, 1)),
+    ]
     assert strip(pieces, 10) == "■" * 9 + "▒"
 
 

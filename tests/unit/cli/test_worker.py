@@ -34,7 +34,7 @@ def test_a_queue_is_found_in_the_working_directory(folder):
 
 @pytest.mark.parametrize("place", ["", "mail", ":queue", "mail:"])
 def test_a_name_without_its_two_parts_is_refused(place):
-    with pytest.raises(QueueError, match="is no MODULE:QUEUE"):
+    with pytest.raises(QueueError, match="is not MODULE:QUEUE"):
         find_queue(place)
 
 
@@ -74,8 +74,8 @@ def test_something_that_is_no_queue_is_named_as_what_it_is(folder):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (["nothing"], "is no MODULE:QUEUE"),
-        (["mail_command:queue", "-X", "nonsense"], "-X 'nonsense' is no KEY=VALUE"),
+        (["nothing"], "is not MODULE:QUEUE"),
+        (["mail_command:queue", "-X", "nonsense"], "-X 'nonsense' is not KEY=VALUE"),
         (["mail_command:queue", "-X", "securty.protocol=SSL"], "securty.protocol"),
         (["mail_command:queue"], "has no tasks"),
         (["mail_command:queue", "--command-config", "none.properties"], "none.properties"),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 from headrace import Broker
-from headrace.client.cluster import ANY, Cluster, Topic
+from headrace.client.cluster import ANY, Cluster, TopicMetadata
 from headrace.client.settings import ClientSettings
 from headrace.wire.batches import Compression
 from headrace.wire.errors import ErrorCode
@@ -53,7 +53,7 @@ async def create_topic(
     partitions: int = 1,
     replicas: int = 1,
     configs: Mapping[str, str] | None = None,
-) -> Topic:
+) -> TopicMetadata:
     asked = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -71,7 +71,7 @@ async def create_topic(
 
 async def produce(
     cluster: Cluster,
-    topic: Topic,
+    topic: TopicMetadata,
     values: Sequence[bytes],
     *,
     key: bytes | None = None,
@@ -96,7 +96,7 @@ async def produce(
         await asyncio.sleep(0.01)  # Apache names a leader a moment before it leads, and gives no signal
 
 
-async def delete_records(cluster: Cluster, topic: Topic, before: int) -> None:
+async def delete_records(cluster: Cluster, topic: TopicMetadata, before: int) -> None:
     partition = DeleteRecordsPartition(partition_index=0, offset=before)
     request = DeleteRecordsRequest(
         topics=[DeleteRecordsTopic(name=topic.name, partitions=[partition])], timeout_ms=10_000

@@ -4,15 +4,15 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from headrace.client.background import BackgroundLoop
 from headrace.client.errors import IllegalStateError
 
-PROMPTLY_S = 5.0
+WAIT_S = 60.0
 
 
 @pytest.fixture
@@ -46,14 +46,14 @@ def test_a_coroutine_that_takes_too_long_is_cancelled(loop: BackgroundLoop) -> N
 
     async def wait() -> None:
         try:
-            await asyncio.sleep(60)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is cancelled
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
     with pytest.raises(TimeoutError):
         loop.run(wait(), timeout=0.05)
-    assert cancelled.wait(PROMPTLY_S)
+    assert cancelled.wait(WAIT_S)
 
 
 def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> None:
@@ -62,16 +62,14 @@ def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> 
     async def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         try:
-            await asyncio.sleep(60)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is cancelled
         except asyncio.CancelledError:
             cancelled.set()
             raise
 
-    started = time.monotonic()
     with pytest.raises(KeyboardInterrupt):
         loop.run(interrupted())
-    assert time.monotonic() - started < PROMPTLY_S
-    assert cancelled.wait(PROMPTLY_S)
+    assert cancelled.wait(WAIT_S)
     assert loop.run(name_of_thread()) == "headrace-client"  # and it can be used again
 
 
@@ -79,7 +77,7 @@ def test_a_function_is_called_on_the_loops_thread(loop: BackgroundLoop) -> None:
     seen = []
     done = threading.Event()
     loop.call_soon(lambda word: (seen.append((word, threading.current_thread().name)), done.set()), "hello")
-    assert done.wait(PROMPTLY_S)
+    assert done.wait(WAIT_S)
     assert seen == [("hello", "headrace-client")]
 
 
@@ -106,12 +104,12 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
     async def work() -> None:
         running.set()
         try:
-            await asyncio.sleep(60)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is cancelled
         finally:
             ended.set()
 
     loop.call_soon(lambda: loop.loop.create_task(work()))
-    assert running.wait(PROMPTLY_S)
+    assert running.wait(WAIT_S)
     loop.close()
     loop.close()
     assert ended.is_set()
@@ -158,3 +156,52 @@ def test_a_thread_that_threading_believes_to_have_ended_is_used_as_long_as_it_ru
         assert background.run(asyncio.sleep(0, "done")) == "done"
     finally:
         background.close()
+
+
+class _LoopThatClosesLate(asyncio.SelectorEventLoop):
+    """Between its last turn and its close it still takes calls, which nobody runs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.has_stopped, self.may_close = threading.Event(), threading.Event()
+
+    def call_soon_threadsafe(self, *arguments: Any, **options: Any) -> asyncio.Handle:
+        handle = super().call_soon_threadsafe(*arguments, **options)
+        if self.has_stopped.is_set():
+            self.may_close.set()
+        return handle
+
+    def run_until_complete(self, future: Any) -> Any:
+        result = super().run_until_complete(future)
+        self.has_stopped.set()
+        assert self.may_close.wait(WAIT_S)
+        return result
+
+
+def test_a_call_that_comes_while_the_loop_ends_is_told_so_and_does_not_wait_forever() -> None:
+    inner = _LoopThatClosesLate()
+    loop = BackgroundLoop(make_loop=lambda: inner)
+    inner.call_soon_threadsafe(inner.stop)
+    assert inner.has_stopped.wait(WAIT_S)
+    with pytest.raises(IllegalStateError, match="closed"):
+        loop.run(name_of_thread(), timeout=WAIT_S)
+    assert inner.may_close.is_set()
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_an_exception_that_would_end_the_loop_ends_neither_it_nor_the_calls_to_it(
+    kind: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    background = BackgroundLoop()
+
+    def raise_it() -> None:
+        raise kind("from a callback")
+
+    try:
+        background.call_soon(raise_it)
+        assert background.run(asyncio.sleep(0.01, "done"), timeout=WAIT_S) == "done"
+        assert "from a callback" in caplog.text
+    finally:
+        background.close()
+    with pytest.raises(IllegalStateError, match="closed"):
+        background.run(name_of_thread())

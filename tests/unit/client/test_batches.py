@@ -113,6 +113,8 @@ def test_a_mask_that_does_not_fit_is_refused() -> None:
     app, batch = explicit("a", "b")
     with pytest.raises(ValueError, match="the mask has 1 values for 2 rows"):
         batch.accept([True])
+    with pytest.raises(TypeError, match="the mask is True; give booleans, one for each row"):
+        batch.accept(True)
     with pytest.raises(TypeError, match="the mask is of type int64; give booleans"):
         batch.accept([1, 0])
     assert app.sweep() == []

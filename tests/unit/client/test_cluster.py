@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import logging
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +12,14 @@ from typing import Any
 import pytest
 
 from headrace import Broker
-from headrace.client.cluster import ANY, Cluster, Node
+from headrace.client.cluster import ANY, HANG_UPS_MAX, Cluster, Node
 from headrace.client.errors import (
     BrokerNotAvailableError,
     GroupAuthorizationError,
     IllegalStateError,
     SaslAuthenticationError,
     UnsupportedVersionError,
+    error_for,
 )
 from headrace.testing.apache_kafka import free_ports
 from headrace.wire.errors import ErrorCode
@@ -407,6 +409,27 @@ def test_a_start_waits_for_a_broker_that_is_coming_up() -> None:
     run(scenario())
 
 
+def test_a_start_outlasts_a_broker_that_is_killed_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scenario() -> None:
+        cluster = Cluster(settings_for("127.0.0.1:1"))
+        hung_up = error_for(ErrorCode.BROKER_NOT_AVAILABLE, "it closed the connection")
+        assert isinstance(hung_up, BrokerNotAvailableError)
+        hung_up.hung_up = True
+        refused = error_for(ErrorCode.BROKER_NOT_AVAILABLE, "connection refused")
+        outcomes = iter([*[hung_up, refused] * HANG_UPS_MAX, None])
+
+        async def refresh(_: object) -> None:
+            if (error := next(outcomes)) is not None:
+                raise error
+
+        monkeypatch.setattr(cluster, "refresh", refresh)
+        await cluster.start()
+        await cluster.close()
+        assert list(outcomes) == []
+
+    run(scenario())
+
+
 @pytest.mark.parametrize("greeting", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n"])
 def test_a_start_at_another_service_fails_soon(greeting: bytes) -> None:
     async def scenario() -> None:
@@ -454,14 +477,13 @@ def test_a_start_at_a_broker_that_is_too_old_fails_at_once() -> None:
 
 
 def test_a_broker_that_is_away_is_not_tried_in_a_loop() -> None:
-    """Ten callers that never give up, for half a second: the tries are those that the back-off allows."""
+    """Ten callers that never give up: between two tries is the wait of the back-off."""
 
     async def scenario() -> None:
-        tries = 0
+        tries: asyncio.Queue[float] = asyncio.Queue()
 
         async def refuse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            nonlocal tries
-            tries += 1
+            tries.put_nowait(time.monotonic())
 
         async def insist(cluster: Cluster) -> None:
             while True:
@@ -474,11 +496,13 @@ def test_a_broker_that_is_away_is_not_tried_in_a_loop() -> None:
         ):
             settings = settings_for(first.address, reconnect_backoff_ms=50, reconnect_backoff_max_ms=100)
             async with Cluster(settings) as cluster:
+                began = time.monotonic()
                 callers = [asyncio.create_task(insist(cluster)) for _ in range(10)]
-                await asyncio.wait(callers, timeout=0.5)
+                for _ in range(5):
+                    last = await tries.get()
                 for caller in callers:
                     caller.cancel()
-                assert 3 <= tries <= 9
+                assert last - began > 0.8 * (0.05 + 3 * 0.1)
 
     run(scenario())
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from headrace import Broker
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import (
     BrokerNotAvailableError,
     ConnectionLost,
@@ -19,6 +19,7 @@ from headrace.client.settings import Address
 from headrace.testing.apache_kafka import free_ports
 from headrace.wire.apis import NAMES
 from headrace.wire.message import Message
+from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersion, ApiVersionsResponse
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
 from headrace.wire.messages.metadata_request import MetadataRequest
@@ -36,9 +37,9 @@ def broker() -> Iterator[Broker]:
         yield broker
 
 
-async def open_to(address: str, **keywords: object) -> Connection:
+async def open_to(address: str, **keywords: object) -> BrokerConnection:
     host, _, port = address.rpartition(":")
-    return await Connection.open(Address(host, int(port)), settings_for(address, **keywords))
+    return await BrokerConnection.open(Address(host, int(port)), settings_for(address, **keywords))
 
 
 def cluster_named(name: str) -> MetadataResponse:
@@ -285,7 +286,7 @@ def test_a_broker_with_older_api_versions_is_asked_again_in_its_own() -> None:
 
         async with ScriptedBroker({"api_versions": answer}) as broker:
             connection = await open_to(broker.address)
-            assert asked == [4, 2]
+            assert asked == [ApiVersionsRequest.VERSIONS[1], 2]
             assert connection.versions == {18: (0, 2), 3: (0, 12)}
             await connection.close()
 

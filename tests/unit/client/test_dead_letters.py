@@ -11,13 +11,17 @@ from typer.testing import CliRunner
 
 from headrace import Admin, Broker
 from headrace.cli.app import app
+from headrace.client import dead_letters
+from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
-from headrace.client.dead_letters import LetterStatus, read_dead_letter, read_dead_letters, redrive
+from headrace.client.dead_letter_watch import DeadLetterWatch
+from headrace.client.dead_letters import LetterStatus, discard, read_dead_letter, read_dead_letters, redrive
 from headrace.client.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError
-from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.producing.record import ProducerRecord
 from headrace.client.settings import ClientSettings, ProducerSettings
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.records import NewRecord, Record, read_records
 
 T = TypeVar("T")
@@ -43,7 +47,7 @@ class World:
         return sent[0].offset
 
     async def records(self, topic: str, partition: int = 0) -> list[Record]:
-        ends = await list_offsets(self.cluster, {(topic, partition): LATEST})
+        ends = await list_offsets(self.cluster, {(topic, partition): OffsetSpec.LATEST})
         last = ends[topic, partition] - 1
         if last < 0:
             return []
@@ -92,7 +96,7 @@ def letter(
     facts: dict[str, object] = {
         "topic": at[0], "partition": at[1], "offset": at[2], "group": "g", "delivery.count": 5, "message": message,
     }  # fmt: skip
-    headers: list[tuple[str, bytes | None]] = [("own", b"kept")]
+    headers: list[tuple[str, bytes | None]] = [("own", b"kept"), ("headrace.attempts", b"60")]
     headers += [(f"__dlq.errors.{name}", str(fact).encode()) for name, fact in facts.items()]
     headers += [(f"headrace.dlq.{name}", fact.encode()) for name, fact in (ours or {}).items()]
     return NewRecord(None if value is None else b"key", value, headers, time)
@@ -137,7 +141,7 @@ def test_a_dry_run_says_what_would_go_where_and_sends_nothing(play: Play) -> Non
     play(story)
 
 
-def test_a_letter_goes_back_to_its_partition_without_the_headers_of_its_death(play: Play) -> None:
+def test_a_letter_goes_back_without_its_attempts_and_the_headers_of_its_death(play: Play) -> None:
     async def story(world: World) -> None:
         await world.send(DEAD, letter(ours={"cause": "rejected"}))
         result = await redrive(world.cluster, DEAD, dry_run=False)
@@ -249,6 +253,31 @@ def test_an_interrupted_redrive_is_shown_and_repeated_only_when_asked_for(play: 
     play(story)
 
 
+def test_a_redrive_that_ends_while_another_repeats_it_is_not_repeated(
+    play: Play, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def mark(action: str) -> NewRecord:
+        said = json.dumps({"action": action, "id": "another", "offsets": [[0, 0]]}).encode()
+        return NewRecord(b"mark", said, [("headrace.redrive", action.encode())])
+
+    async def story(world: World) -> None:
+        choose = dead_letters._chosen
+
+        async def chosen_before_the_other_ends(*args: Any, **kwargs: Any) -> Any:
+            found = await choose(*args, **kwargs)
+            await world.send(DEAD, mark("done"))
+            return found
+
+        await world.send(DEAD, letter())
+        await world.send(DEAD, mark("claim"))
+        monkeypatch.setattr(dead_letters, "_chosen", chosen_before_the_other_ends)
+        result = await redrive(world.cluster, DEAD, dry_run=False, again=True)
+        assert (result.chosen, result.taken, result.redriven) == (1, 1, 0)
+        assert await world.statuses() == [LetterStatus.REDRIVEN]
+
+    play(story)
+
+
 @pytest.mark.parametrize(
     "said",
     [
@@ -327,7 +356,7 @@ DEAD_LETTER_NAMES += ["orders.dlt", "orders-DLT", "orders.dead-letters"]
 
 def test_one_rule_says_what_a_dead_letter_topic_is() -> None:
     """By its name, because groups may write to it, or because a group names it; the command line has the same list."""
-    with Broker(settings={"headrace.share.version": 2}) as broker:
+    with Broker() as broker:
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             for name in [*DEAD_LETTER_NAMES, "orders", "dead", "named"]:
                 admin.create_topic(name)
@@ -338,3 +367,85 @@ def test_one_rule_says_what_a_dead_letter_topic_is() -> None:
         assert found == sorted([*DEAD_LETTER_NAMES, "allowed", "box"])
         listed = CliRunner().invoke(app, ["dlq", "list", "--json", "-b", broker.bootstrap_servers])
         assert [one["topic"] for one in json.loads(listed.stdout)] == found
+
+
+def test_a_watch_reads_each_letter_once_and_follows_what_becomes_of_it(play: Play) -> None:
+    async def story(world: World) -> None:
+        watch = DeadLetterWatch(world.cluster)
+        await world.send(DEAD, letter(), letter("other"))
+        await watch.refresh([DEAD])
+        assert (watch.waiting(), watch.waiting_by_group()) == (2, {"g": 2})
+        listing = watch.listing(DEAD)
+        await watch.refresh([DEAD])
+        assert watch.listing(DEAD) is listing
+        await redrive(world.cluster, DEAD, limit=1, dry_run=False)
+        await world.send(DEAD, letter())
+        await watch.refresh([DEAD])
+        seen = watch.listing(DEAD)
+        assert seen is not None
+        assert seen.letters == (await read_dead_letters(world.cluster, DEAD)).letters
+        assert watch.waiting() == 2
+        await watch.refresh([])
+        assert (watch.waiting(), watch.listing(DEAD)) == (0, None)
+
+    play(story)
+
+
+def test_a_watch_begins_anew_when_its_topic_was_made_anew(play: Play) -> None:
+    async def story(world: World) -> None:
+        watch = DeadLetterWatch(world.cluster)
+        await world.send(DEAD, letter(), letter())
+        await watch.refresh([DEAD, "not-there"])
+        assert watch.waiting() == 2
+        async with AsyncAdmin(bootstrap_servers=world.broker.bootstrap_servers) as admin:
+            await admin.delete_topics([DEAD])
+            await admin.create_topic(DEAD)
+        await world.send(DEAD, letter(), letter(), letter())
+        await watch.refresh([DEAD])
+        assert watch.waiting() == 3
+
+    play(story)
+
+
+def test_a_watch_holds_only_so_many_letters(play: Play) -> None:
+    async def story(world: World) -> None:
+        watch = DeadLetterWatch(world.cluster, letters_max=3)
+        await world.send(DEAD, *(letter() for _ in range(5)))
+        await watch.refresh([DEAD])
+        listing = watch.listing(DEAD)
+        assert listing is not None
+        assert (len(listing.letters), listing.passed_over) == (3, 2)
+
+    play(story)
+
+
+def test_a_discarded_letter_waits_no_more_and_no_redrive_takes_it(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(), letter("other"), letter())
+        planned = await discard(world.cluster, DEAD, letters=[(0, 1)])
+        assert (planned.chosen, planned.discarded) == (1, 0)
+        done = await discard(world.cluster, DEAD, letters=[(0, 1)], dry_run=False)
+        assert (done.discarded, done.taken) == (1, 0)
+        waiting, discarded = LetterStatus.WAITING, LetterStatus.DISCARDED
+        assert await world.statuses() == [waiting, discarded, waiting]
+        assert (await redrive(world.cluster, DEAD)).chosen == 2
+        again = await discard(world.cluster, DEAD, letters=[(0, 1)], dry_run=False)
+        assert (again.chosen, again.discarded) == (0, 0)
+        with pytest.raises(ValueError, match="no dead letter 0@99"):
+            await discard(world.cluster, DEAD, letters=[(0, 99)])
+
+    play(story)
+
+
+def test_one_letter_goes_back_with_a_new_value(play: Play) -> None:
+    async def story(world: World) -> None:
+        await world.send(DEAD, letter(), letter())
+        with pytest.raises(ValueError, match="for one letter"):
+            await redrive(world.cluster, DEAD, value=b"new")
+        done = await redrive(world.cluster, DEAD, letters=[(0, 1)], value=b"mended", dry_run=False)
+        assert done.redriven == 1
+        (sent,) = await world.records(SOURCE, 1)
+        assert (sent.key, sent.value, sent.headers[0]) == (b"key", b"mended", ("own", b"kept"))
+        assert await world.statuses() == [LetterStatus.WAITING, LetterStatus.REDRIVEN]
+
+    play(story)

@@ -7,7 +7,7 @@ import pytest
 from confluent_kafka import Producer
 
 from headrace import Broker
-from headrace.client.cluster import Cluster, Topic
+from headrace.client.cluster import Cluster, TopicMetadata
 from headrace.client.errors import (
     CorruptRecordError,
     OffsetNotAvailableError,
@@ -19,15 +19,14 @@ from headrace.client.errors import (
     error_for,
 )
 from headrace.client.plain_fetch import (
-    EARLIEST,
     LATE_BYTES_MIN,
-    LATEST,
     UNKNOWN_TRIES,
-    _Patience,
+    RetryBudget,
     list_offsets,
     read_range,
 )
 from headrace.wire.batches import BatchHeader, Compression
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.fetch_request import FetchRequest
@@ -76,7 +75,7 @@ def numbered(start: int, count: int) -> list[bytes]:
     return [b"%d" % number for number in range(start, start + count)]
 
 
-async def filled(cluster: Cluster, name: str, *, batches: int = 10, size: int = 10) -> Topic:
+async def filled(cluster: Cluster, name: str, *, batches: int = 10, size: int = 10) -> TopicMetadata:
     topic = await create_topic(cluster, name)
     for index in range(batches):
         await produce(cluster, topic, numbered(index * size, size))
@@ -127,7 +126,7 @@ def test_a_range_that_the_log_does_not_reach_is_no_silent_end(broker: Broker, un
     async def scenario() -> None:
         async with Cluster(settings_for(broker)) as cluster:
             await filled(cluster, unique, batches=1)
-            batches = read_range(cluster, unique, 0, 5, 12, patience_ms=50)
+            batches = read_range(cluster, unique, 0, 5, 12, timeout_ms=50)
             with pytest.raises(OffsetNotAvailableError, match=r"offsets 10 to 12 are wanted.* up to 9"):
                 await values(batches, 5, 12)
 
@@ -149,7 +148,7 @@ def test_a_range_is_waited_for_where_a_new_leader_does_not_give_it_out_yet(
     run(scenario())
 
 
-async def copies_of_one_key(cluster: Cluster, name: str) -> Topic:
+async def copies_of_one_key(cluster: Cluster, name: str) -> TopicMetadata:
     """Three of them, in a topic that is compacted as soon as its time moves on."""
     configs = {
         "cleanup.policy": "compact",
@@ -207,14 +206,16 @@ def test_only_committed_records_are_read_where_they_are_wanted(broker: Broker, u
         async with Cluster(settings_for(broker)) as cluster:
             await create_topic(cluster, unique)
             await asyncio.to_thread(write_transactions, broker.bootstrap_servers, unique)
-            end = (await list_offsets(cluster, {(unique, 0): LATEST}))[unique, 0]
+            end = (await list_offsets(cluster, {(unique, 0): OffsetSpec.LATEST}))[unique, 0]
             everything = read_range(cluster, unique, 0, 0, end - 1)
             assert await values(everything, 0, end - 1) == [b"aborted", b"good", b"open"]
-            stable = (await list_offsets(cluster, {(unique, 0): LATEST}, committed=True))[unique, 0]
+            stable = (await list_offsets(cluster, {(unique, 0): OffsetSpec.LATEST}, committed=True))[
+                unique, 0
+            ]
             assert stable < end
             committed = read_range(cluster, unique, 0, 0, stable - 1, committed=True)
             assert await values(committed, 0, stable - 1) == [b"good"]
-            open_too = read_range(cluster, unique, 0, 0, stable, committed=True, patience_ms=50)
+            open_too = read_range(cluster, unique, 0, 0, stable, committed=True, timeout_ms=50)
             with pytest.raises(OffsetNotAvailableError):
                 await values(open_too, 0, stable)
 
@@ -242,9 +243,9 @@ def test_offsets_are_listed_by_place_and_by_time(broker: Broker, unique: str) ->
             await produce(cluster, topic, [b"a", b"b"], timestamp=1_000)
             await produce(cluster, topic, [b"c"], timestamp=2_000)
             place = unique, 0
-            latest = {place: LATEST, (unique, 1): LATEST}
+            latest = {place: OffsetSpec.LATEST, (unique, 1): OffsetSpec.LATEST}
             assert await list_offsets(cluster, latest) == {place: 3, (unique, 1): 0}
-            assert await list_offsets(cluster, {place: EARLIEST}) == {place: 0}
+            assert await list_offsets(cluster, {place: OffsetSpec.EARLIEST}) == {place: 0}
             assert await list_offsets(cluster, {place: 1_500}) == {place: 2}
             assert await list_offsets(cluster, {place: 9_000}) == {place: -1}
 
@@ -255,7 +256,7 @@ def test_offsets_of_an_unknown_topic_are_refused(broker: Broker, unique: str) ->
     async def scenario() -> None:
         async with Cluster(settings_for(broker)) as cluster:
             with pytest.raises(UnknownTopicOrPartitionError, match=unique):
-                await list_offsets(cluster, {(unique, 0): LATEST})
+                await list_offsets(cluster, {(unique, 0): OffsetSpec.LATEST})
 
     run(scenario())
 
@@ -400,7 +401,7 @@ def test_a_log_that_goes_on_giving_nothing_is_an_error_and_no_end_of_the_range(
             one_record(unique, first_answers=(nothing_yet(),) * 1_000) as broker,
             Cluster(settings_for(broker.address)) as cluster,
         ):
-            late = read_range(cluster, unique, 0, 0, last, topic_id=uuid_text(TOPIC_ID), patience_ms=50)
+            late = read_range(cluster, unique, 0, 0, last, topic_id=uuid_text(TOPIC_ID), timeout_ms=50)
             with pytest.raises(RequestTimeoutError, match=r"up to 0, but nothing came.*remote\.fetch\.max"):
                 await values(late, 0, last)
 
@@ -414,11 +415,11 @@ def test_the_tail_of_a_log_that_holds_nothing_but_bare_batches_is_read_to_its_en
         async with Cluster(settings_for(broker)) as cluster:
             await copies_of_one_key(cluster, unique)
             await asyncio.to_thread(abort, broker.bootstrap_servers, unique)
-            end = (await list_offsets(cluster, {(unique, 0): LATEST}))[unique, 0]
+            end = (await list_offsets(cluster, {(unique, 0): OffsetSpec.LATEST}))[unique, 0]
             while b"aborted" in await values(read_range(cluster, unique, 0, 0, end - 1), 0, end - 1):
                 broker.advance(60)
             for first in range(end):
-                read = read_range(cluster, unique, 0, first, end - 1, committed=True, patience_ms=50)
+                read = read_range(cluster, unique, 0, first, end - 1, committed=True, timeout_ms=50)
                 assert await values(read, first, end - 1) == ([b"2"] if first <= 2 else [])
 
     with Broker() as broker:
@@ -465,7 +466,7 @@ def test_what_hides_a_topic_that_was_there_is_named(
             one_record(unique, topic_error=lambda: code) as broker,
             Cluster(settings_for(broker.address)) as cluster,
         ):
-            hidden = read_range(cluster, unique, 0, 0, 0, topic_id=uuid_text(TOPIC_ID), patience_ms=50)
+            hidden = read_range(cluster, unique, 0, 0, 0, topic_id=uuid_text(TOPIC_ID), timeout_ms=50)
             with pytest.raises(error):
                 await values(hidden, 0, 0)
 
@@ -487,17 +488,17 @@ def test_that_records_are_gone_is_believed_after_the_whole_time_without_other_tr
 ) -> None:
     async def scenario() -> None:
         now = 0.0
-        monkeypatch.setattr(_Patience, "_now", lambda _: now)
+        monkeypatch.setattr(RetryBudget, "_now", lambda _: now)
         moved = error_for(ErrorCode.NOT_LEADER_OR_FOLLOWER)
         unknown = error_for(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         async with Cluster(settings_for(broker)) as cluster:
             await create_topic(cluster, unique)
-            patience = _Patience(cluster, 1_000, is_sure=True)
+            budget = RetryBudget(cluster, 1_000, is_sure=True)
             for now, error in ((0.0, unknown), (0.5, moved), (0.9, unknown), (1.8, unknown)):  # noqa: B007
-                await patience.after(error, [unique])
+                await budget.after(error, [unique])
             now = 1.9
             with pytest.raises(UnknownTopicOrPartitionError):
-                await patience.after(unknown, [unique])
+                await budget.after(unknown, [unique])
 
     run(scenario())
 
@@ -510,7 +511,7 @@ def test_a_log_that_ends_before_the_range_was_cut_off_if_the_records_were_there(
             topic_id = uuid_text((await filled(cluster, unique)).topic_id)
             with pytest.raises(OffsetOutOfRangeError, match="150 is not in the log, which starts at 0"):
                 await values(read_range(cluster, unique, 0, 150, 160), 150, 160)
-            cut_off = read_range(cluster, unique, 0, 150, 160, topic_id=topic_id, patience_ms=50)
+            cut_off = read_range(cluster, unique, 0, 150, 160, topic_id=topic_id, timeout_ms=50)
             with pytest.raises(OffsetNotAvailableError, match=r"150 to 160 are wanted.* up to 99"):
                 await values(cut_off, 150, 160)
 

@@ -1,8 +1,8 @@
 """The batches of one partition: numbers, order, doubt. Scenarios that chance finds seldom."""
 
 from headrace.client.errors import error_for
-from headrace.client.producing.batch import Batch, Entry, Identity, ValueRun, run_cost
-from headrace.client.producing.queue import Outcome, PartitionQueue
+from headrace.client.producing.batch import Entry, Identity, ProducerBatch, ValueRun, run_cost
+from headrace.client.producing.queue import PartitionQueue, SendOutcome
 from headrace.client.settings import ProducerSettings
 from headrace.wire.batches import Compression, read_header
 from headrace.wire.errors import ErrorCode
@@ -19,7 +19,7 @@ class Bench:
         given = ProducerSettings.parse(
             bootstrap_servers="x:1", **{"batch_size": 1, "delivery_timeout_ms": 1_000, **settings}
         )
-        self.outcomes: list[Outcome] = []
+        self.outcomes: list[SendOutcome] = []
         self.queue = PartitionQueue("t", 0, given, self.outcomes)
         self.queue.renumber(Identity(7, 0))
 
@@ -27,7 +27,7 @@ class Bench:
         for name in names:
             self.queue.put(Entry("t", 0, None, name.encode(), (), 0, name, 10), 0, now_ms)
 
-    def take(self) -> Batch:
+    def take(self) -> ProducerBatch:
         assert self.queue.ready_ms(0) is not None
         return self.queue.take()
 
@@ -46,7 +46,7 @@ class Bench:
         }
 
 
-def number_of(batch: Batch) -> tuple[int, int]:
+def number_of(batch: ProducerBatch) -> tuple[int, int]:
     header = read_header(batch.encode(Compression.NONE, is_transactional=False))
     return header.producer_epoch, header.base_sequence
 

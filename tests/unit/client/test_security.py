@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import trustme
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import ConfigError, IllegalSaslStateError, SaslAuthenticationError, TlsError
 from headrace.client.security import ITERATIONS_MAX, Scram, ScramError, explain_tls, tls_context
 from headrace.client.settings import Address, ClientSettings
@@ -102,7 +102,7 @@ async def log_in(
             sasl_username="alice",
             sasl_password="secret",
         )
-        connection = await Connection.open(Address("127.0.0.1", broker.port), settings)
+        connection = await BrokerConnection.open(Address("127.0.0.1", broker.port), settings)
         await connection.close()
 
 

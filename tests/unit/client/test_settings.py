@@ -1,26 +1,30 @@
 """What may be set, how it may be spelled, and what bad values are told."""
 
-from dataclasses import FrozenInstanceError, fields
+import os
+import platform
+from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headrace.base.settings import ConfigType
+from headrace.base.tables import rows
 from headrace.client.errors import ConfigError
+from headrace.client.identity import with_process_name
 from headrace.client.settings import (
     AcknowledgementMode,
-    AcquireMode,
     Address,
     ClientSettings,
     SaslMechanism,
     SecurityProtocol,
     ShareSettings,
-    rule_of,
 )
 from headrace.client.settings_refused import NO_EFFECT, REFUSED, REFUSED_FOR_SHARE_GROUPS
+from headrace.share.modes import AcquireMode
 
 NEEDED = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
-NUMBERS = [each for each in fields(ShareSettings) if type(each.default) is int]
+NUMBERS = [row for row in rows(ShareSettings).values() if row.type is ConfigType.LONG]
 JAAS = 'org.apache.kafka.common.security.{0}LoginModule required username="al\\"ice" password="a b;c";'
 
 
@@ -98,17 +102,20 @@ def test_none_is_not_given() -> None:
 
 @pytest.mark.parametrize("each", NUMBERS, ids=lambda each: each.name)
 def test_a_number_is_held_to_its_range(each: Any) -> None:
-    name, rule = each.name.replace("_", "."), rule_of(each)
+    name, rule = each.name, each
     for good in (rule.minimum, rule.maximum):
         given = {name: good}
         if name in ("max.unacknowledged", "share.acquire.mode"):
             given["share.acknowledgement.mode"] = "explicit"
         parse(given)
     for bad in (rule.minimum - 1, rule.maximum + 1):
-        assert refused({name: bad}) == f"{name}={bad}; allowed are {rule.minimum} to {rule.maximum}"
+        assert (
+            refused({name: bad})
+            == f"{name}={bad}; allowed are whole numbers from {rule.minimum} to {rule.maximum}"
+        )
     for bad in ("ten", "1.5", 1.5, True, [1]):
         message = refused({name: bad})
-        assert message.startswith(f"{name}={bad!r} is not a whole number")
+        assert message.startswith(f"{name}={bad!r}; allowed are whole numbers from ")
 
 
 def test_a_yes_or_no_is_held_to_its_words() -> None:
@@ -310,8 +317,8 @@ def test_a_properties_file_is_read_and_keywords_win_over_it(tmp_path: Path) -> N
 
 
 def test_every_setting_says_what_it_does() -> None:
-    for each in fields(ShareSettings):
-        assert rule_of(each).doc.rstrip("`").endswith((".", ";")), each.name
+    for each in rows(ShareSettings).values():
+        assert each.doc.rstrip("`").endswith((".", ";")), each.name
 
 
 BEARER = {"security.protocol": "SASL_SSL", "sasl.mechanism": "OAUTHBEARER"}
@@ -345,3 +352,10 @@ def test_tokens_come_from_a_function_a_file_or_an_endpoint() -> None:
         {**ENDPOINT, "sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "hush"}
     )
     assert "hush" not in repr(settings)
+
+
+def test_consumers_have_a_client_id_that_tells_host_and_process_unless_one_was_chosen() -> None:
+    given = {"bootstrap.servers": "localhost:9092", "group.id": "g"}
+    own = with_process_name(ShareSettings.parse(given)).client_id
+    assert own == f"headrace@{platform.node()}:{os.getpid()}"
+    assert with_process_name(ShareSettings.parse(given, client_id="mine")).client_id == "mine"

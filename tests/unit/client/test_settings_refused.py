@@ -2,13 +2,14 @@
 
 from dataclasses import fields
 
-from headrace.client.settings import ShareSettings, rule_of
+from headrace.base.tables import rows
+from headrace.client.settings import ShareSettings
 from headrace.client.settings_refused import NO_EFFECT, REFUSED, REFUSED_FOR_SHARE_GROUPS
 
 
 def test_a_name_is_in_one_list_only() -> None:
     usable = {each.name.replace("_", ".") for each in fields(ShareSettings)}
-    usable |= {alias for each in fields(ShareSettings) for alias in rule_of(each).aliases}
+    usable |= {alias for row in rows(ShareSettings).values() for alias in row.aliases}
     lists = [usable, set(NO_EFFECT), set(REFUSED), set(REFUSED_FOR_SHARE_GROUPS)]
     assert sum(map(len, lists)) == len(set().union(*lists))
 

@@ -12,9 +12,9 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from headrace.client.errors import ConfigError
+from headrace.client.security import _read_store as read_store
 from headrace.client.security import tls_context
 from headrace.client.settings import ClientSettings
-from headrace.client.stores import read_store
 
 STORES = Path(__file__).with_name("stores")
 """By keytool of OpenJDK 17; trust.* hold the certificate of client.jks. See its README."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headrace.client.connection import Connection
+from headrace.client.connection import BrokerConnection
 from headrace.client.errors import BrokerNotAvailableError, ConnectionLost, SaslAuthenticationError
 from headrace.client.settings import Address, ClientSettings
 from headrace.client.tokens import fetch_token
@@ -148,7 +148,7 @@ async def log_in(
             sasl_oauthbearer_token_provider=f"{HERE}:{function}",
             sasl_oauthbearer_extensions="lkc=1, pool=a",
         )
-        connection = await Connection.open(Address("127.0.0.1", broker.port), given)
+        connection = await BrokerConnection.open(Address("127.0.0.1", broker.port), given)
         await connection.close()
 
 

@@ -6,18 +6,32 @@ from pathlib import Path
 
 import pytest
 import yaml
+from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker.metrics import MetricsRegistry
 from headrace.web import spark_metrics
-from headrace.web.exposition import broker_families
+from headrace.web.exposition import broker_text
 from headrace.web.metric_names import BROKER, OURS
 from headrace.web.worker_metrics import COUNTERS, GAUGES, RUN_SECONDS
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 RULES = yaml.safe_load((DEPLOY / "prometheus" / "headrace-alerts.yml").read_text())
 DASHBOARD = json.loads((DEPLOY / "grafana" / "headrace-share-groups.json").read_text())
-METRIC = re.compile(r"\b(?:kafka|headrace)_[a-z_]+")
-HISTOGRAMS = {"PartitionLoadTimeMs", "RequestTopicPartitionsFetchRatio", "TopicPartitionsAcquireTimeMs"}
+METRIC = re.compile(r"\b(?:kafka|headrace|process)_[a-z_]+")
+PROCESS = {
+    "process_cpu_seconds_total",
+    "process_resident_memory_bytes",
+    "process_open_fds",
+    "process_max_fds",
+}
+HISTOGRAMS = {
+    "PartitionLoadTimeMs",
+    "RequestTopicPartitionsFetchRatio",
+    "TopicPartitionsAcquireTimeMs",
+    "TotalTimeMs",
+    "LogFlushRateAndTimeMs",
+    "headrace_event_loop_lag_ms",
+}
 
 
 def names_shown() -> set[str]:
@@ -30,13 +44,14 @@ def names_shown() -> set[str]:
             metrics.count(name.kafka)
         else:
             metrics.gauge(name.kafka, lambda: 0)
-    broker = {sample.name for family in broker_families(metrics.snapshot()) for sample in family.samples}
+    families = text_string_to_metric_families(broker_text(metrics.snapshot()).decode())
+    broker = {sample.name for family in families for sample in family.samples}
     worker = {f"headrace_worker_{name}_total" for name in COUNTERS} | {
         f"headrace_worker_{name}" for name in GAUGES
     }
     spark = {f"headrace_spark_{name}_total" for name in spark_metrics.COUNTERS}
     spark |= {f"headrace_spark_{name}" for name in (*spark_metrics.GAUGES, *spark_metrics.PROGRESS)}
-    return broker | worker | spark | set(OURS) | {f"{RUN_SECONDS}_bucket"}
+    return broker | worker | spark | set(OURS) | PROCESS | {f"{RUN_SECONDS}_bucket"}
 
 
 ALERTS = {rule["alert"]: rule for group in RULES["groups"] for rule in group["rules"]}
@@ -60,6 +75,12 @@ def test_a_panel_uses_metrics_that_exist(title: str) -> None:
         used = set(METRIC.findall(target["expr"]))
         assert used
         assert used <= names_shown()
+
+
+def test_every_alert_is_tested() -> None:
+    tests = yaml.safe_load((DEPLOY / "prometheus" / "headrace-alerts-test.yml").read_text())["tests"]
+    firing = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one["exp_alerts"]}
+    assert firing == set(ALERTS)
 
 
 def test_panels_do_not_lie_on_each_other() -> None:

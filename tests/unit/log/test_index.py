@@ -14,12 +14,12 @@ def offset_index(*entries: tuple[int, int]) -> OffsetIndex:
 
 def test_a_lookup_starts_at_the_last_batch_that_is_not_after_the_offset() -> None:
     index = offset_index((10, 100), (20, 200))
-    assert [index.position_before(offset) for offset in (0, 9, 10, 19, 20, 99)] == [0, 0, 100, 100, 200, 200]
+    assert [index.entry_before(offset)[0] for offset in (0, 9, 10, 19, 20, 99)] == [0, 0, 100, 100, 200, 200]
 
 
 def test_a_boundary_is_the_last_batch_that_starts_before_a_position() -> None:
     index = offset_index((10, 100), (20, 200))
-    assert [index.boundary_before(position) for position in (0, 99, 100, 250)] == [0, 0, 100, 200]
+    assert [index.boundary_before(position)[0] for position in (0, 99, 100, 250)] == [0, 0, 100, 200]
 
 
 def test_an_offset_index_has_kafkas_format() -> None:
@@ -44,7 +44,13 @@ def test_a_time_lookup_starts_where_everything_before_is_older() -> None:
     for timestamp, relative_offset in ((100, 1), (100, 2), (50, 3), (200, 4), (-1, 5)):
         index.add(timestamp, relative_offset)
     assert list(index.times) == [100, 200]
-    assert [index.offset_before(timestamp) for timestamp in (0, 100, 101, 200, 201)] == [0, 0, 1, 1, 4]
+    assert [index.entry_before(timestamp) for timestamp in (0, 100, 101, 200, 201)] == [
+        None,
+        None,
+        (100, 1),
+        (100, 1),
+        (200, 4),
+    ]
 
 
 def test_a_time_index_has_kafkas_format() -> None:

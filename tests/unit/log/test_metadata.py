@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.log.metadata import MetadataError, MetadataStore, TopicRow, new_uuid
+from headrace.log.metadata import MetadataError, MetadataStore, StoredTopic, new_uuid
+from headrace.wire.acls import acl_of
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
 
@@ -47,32 +48,32 @@ def opened() -> Iterator[Opener]:
 
 def test_topics_are_there_after_a_crash(opened: Opener, path: Path) -> None:
     store = opened(path)
-    store.add_topic(TopicRow("a", ID, 3, {"retention.ms": "5"}))
-    store.add_topic(TopicRow("b", OTHER_ID, 1))
+    store.add_topic(StoredTopic("a", ID, 3, {"retention.ms": "5"}))
+    store.add_topic(StoredTopic("b", OTHER_ID, 1))
     store.set_partitions("b", 4)
     assert opened(path).topics() == [
-        TopicRow("a", ID, 3, {"retention.ms": "5"}),
-        TopicRow("b", OTHER_ID, 4),
+        StoredTopic("a", ID, 3, {"retention.ms": "5"}),
+        StoredTopic("b", OTHER_ID, 4),
     ]
 
 
 def test_a_deleted_topic_is_remembered_until_its_directories_are_gone(opened: Opener, path: Path) -> None:
     store = opened(path)
-    store.add_topic(TopicRow("a", ID, 3, {"retention.ms": "5"}))
+    store.add_topic(StoredTopic("a", ID, 3, {"retention.ms": "5"}))
     store.delete_topic("a")
     found = opened(path)
     assert found.topics() == []
-    assert found.deleted_topics() == [TopicRow("a", ID, 3)]
+    assert found.deleted_topics() == [StoredTopic("a", ID, 3)]
     found.forget_deleted(ID)
     assert found.deleted_topics() == []
 
 
 def test_a_topic_that_comes_back_under_its_old_name_has_none_of_the_old_settings(opened: Opener) -> None:
     store = opened()
-    store.add_topic(TopicRow("a", ID, 1, {"retention.ms": "5"}))
+    store.add_topic(StoredTopic("a", ID, 1, {"retention.ms": "5"}))
     store.delete_topic("a")
-    store.add_topic(TopicRow("a", OTHER_ID, 1))
-    assert store.topics() == [TopicRow("a", OTHER_ID, 1)]
+    store.add_topic(StoredTopic("a", OTHER_ID, 1))
+    assert store.topics() == [StoredTopic("a", OTHER_ID, 1)]
     assert [row.id for row in store.deleted_topics()] == [ID]
 
 
@@ -104,13 +105,13 @@ def test_a_transaction_that_fails_changes_nothing(opened: Opener) -> None:
 
     def fail_in_the_middle() -> None:
         with store.transaction():
-            store.add_topic(TopicRow("a", ID, 1))
+            store.add_topic(StoredTopic("a", ID, 1))
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail_in_the_middle()
     assert store.topics() == []
-    store.add_topic(TopicRow("a", ID, 1))
+    store.add_topic(StoredTopic("a", ID, 1))
     assert len(store.topics()) == 1
 
 
@@ -175,7 +176,7 @@ def test_a_commit_syncs_nothing_and_says_so(opened: Opener, path: Path) -> None:
     assert store._database.execute("PRAGMA synchronous").fetchone()[0] == 1
     assert store._database.execute("PRAGMA wal_autocheckpoint").fetchone()[0] == 0
     assert not store.is_dirty
-    store.add_topic(TopicRow("a", ID, 1))
+    store.add_topic(StoredTopic("a", ID, 1))
     assert store.is_dirty
     store.sync()
     assert not store.is_dirty
@@ -185,7 +186,7 @@ def test_the_wal_has_its_header_before_the_first_commit(opened: Opener, path: Pa
     """SQLite syncs the header when it writes it, and that must not be on the loop."""
     store = opened(path)
     assert wal_size(path) > 0
-    store.add_topic(TopicRow("a", ID, 1))
+    store.add_topic(StoredTopic("a", ID, 1))
     store.checkpoint()
     assert 0 < wal_size(path) < 20_000
 
@@ -195,7 +196,7 @@ def test_a_power_cut_leaves_the_first_commits_and_all_that_were_synced(opened: O
     synced = wal_size(path)
     sizes = [synced]
     for number in range(6):
-        store.add_topic(TopicRow(f"t{number}", new_uuid(), 1))
+        store.add_topic(StoredTopic(f"t{number}", new_uuid(), 1))
         sizes.append(wal_size(path))
         if number == 2:
             store.sync()
@@ -214,7 +215,7 @@ def test_a_checkpoint_empties_the_wal_and_loses_nothing(opened: Opener, path: Pa
     store.checkpoint()
     assert not store.wants_checkpoint
     assert not store.is_dirty
-    store.add_topic(TopicRow("later", ID, 1))
+    store.add_topic(StoredTopic("later", ID, 1))
     cut = opened(after_power_cut(path, wal_size=0))
     assert len(cut.configs("group")) == 20
     assert names(cut) == []
@@ -237,7 +238,7 @@ def test_the_loop_writes_on_while_a_worker_syncs_and_checkpoints(opened: Opener,
     worker = threading.Thread(target=work)
     worker.start()
     for number in range(300):
-        store.add_topic(TopicRow(f"t{number:03}", new_uuid(), 1))
+        store.add_topic(StoredTopic(f"t{number:03}", new_uuid(), 1))
     stop.set()
     worker.join()
     assert not failures
@@ -247,7 +248,7 @@ def test_the_loop_writes_on_while_a_worker_syncs_and_checkpoints(opened: Opener,
 
 def test_a_store_in_memory_is_never_dirty(opened: Opener) -> None:
     store = opened()
-    store.add_topic(TopicRow("a", ID, 1))
+    store.add_topic(StoredTopic("a", ID, 1))
     assert not store.is_dirty
     assert not store.wants_checkpoint
     store.sync()
@@ -258,10 +259,34 @@ def test_whoever_wants_to_know_is_told_of_each_commit(opened: Opener) -> None:
     told: list[int] = []
     store.on_commit = lambda: told.append(len(store.topics()))
     with store.transaction():
-        store.add_topic(TopicRow("a", ID, 1))
-        store.add_topic(TopicRow("b", OTHER_ID, 1))
+        store.add_topic(StoredTopic("a", ID, 1))
+        store.add_topic(StoredTopic("b", OTHER_ID, 1))
     assert told == [2]
 
 
 def test_new_ids_never_begin_with_a_dash() -> None:
     assert not any(uuid_text(new_uuid()).startswith("-") for _ in range(500))
+
+
+def test_a_store_from_before_acls_gets_a_table_for_them(opened: Opener, path: Path) -> None:
+    opened(path).close()
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE acls")
+    database.close()
+    acl = acl_of(2, "orders", 3, "User:alice", "*", 3, 3)
+    store = opened(path)
+    assert store.acls() == []
+    store.change_acls(add=[acl])
+    assert opened(path).acls() == [acl]
+
+
+def test_a_store_keeps_its_login_secret_and_an_old_one_gets_it(opened: Opener, path: Path) -> None:
+    first = opened(path).login_secret
+    assert len(first) == 32
+    assert opened(path).login_secret == first
+    with sqlite3.connect(path) as database:
+        database.execute("DELETE FROM facts WHERE name = 'login_secret'")
+    database.close()
+    second = opened(path).login_secret
+    assert second != first
+    assert opened(path).login_secret == second

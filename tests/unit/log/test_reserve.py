@@ -184,3 +184,47 @@ def test_a_compacted_segment_takes_the_place_of_its_source_on_a_full_disk(
     assert values_of(log) == ["2"]
     assert manager.store.reserve.is_out
     manager.close()
+
+
+@pytest.mark.parametrize("granted", [0, 1])
+def test_a_log_stays_as_it_is_while_the_disk_refuses_to_rename(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch, granted: int
+) -> None:
+    """Even without the reserve. It is compacted as soon as there is room; nothing of it is lost meanwhile."""
+    rename, is_full, left = disk.rename, False, [granted * 2]
+
+    def rename_if_there_is_room(source: str, target: str) -> None:
+        if is_full and source.startswith("orders-0/0"):
+            left[0] -= 1
+            if left[0] < 0:
+                raise FULL
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", rename_if_there_is_room)
+    manager = open_manager(disk)
+    config = LogConfig(
+        cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, segment_bytes=200
+    )
+    log = manager.open_log("orders", 0, config, TOPIC_ID)
+    values = [f"{number}" * 60 for number in range(5)]
+    for number, value in enumerate(values):
+        log.append(batch(value, keys=[f"{number % 3}"]), now_ms=NOW)
+    log.roll(NOW)
+    manager.run_background_work(NOW)
+    [compaction] = manager.background_work(NOW)
+    compaction.run()
+    is_full = True
+    compaction.finish()
+    assert values_of(log) == (values[2:] if granted else values)
+    assert len(log.segments) == (4 if granted else 6)
+    assert manager.store.reserve.is_out
+    assert not [name for name in disk.list("orders-0") if "swap" in name or "deleted" in name]
+    is_full = False
+    for work in manager.background_work(NOW):
+        work.run()
+        work.finish()
+    assert values_of(log) == values[2:]
+    manager.close()
+    again = open_manager(disk)
+    assert values_of(again.open_log("orders", 0, config, TOPIC_ID)) == values[2:]
+    again.close()

@@ -1,15 +1,19 @@
 """Segment: positions of batches by offset, extents of whole batches, files that close and open again."""
 
+import errno
+
 import pytest
 
 from headrace.log.disk import write_file
-from headrace.log.memory_disk import MemoryDisk, MemoryFile
+from headrace.log.memory_disk import READS, MemoryDisk, MemoryFile
 from headrace.log.segment import OpenFiles, Segment
+from headrace.log.times import find_time
 from headrace.wire.batches import place, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, batch
 
 INTERVAL = 200
+LENGTH_AT = 8
 
 
 def a_segment(disk: MemoryDisk | None = None, *, base_offset: int = 100) -> Segment:
@@ -148,3 +152,59 @@ def test_a_file_in_use_gets_a_second_chance_before_it_is_closed() -> None:
     for segment in (first, second, third):
         segment.close()
     assert len(files) == 0
+
+
+def closed(segment: Segment) -> Segment:
+    """The same one after a restart, with indexes on the disk."""
+    segment.save_indexes()
+    segment.close()
+    return Segment(segment.disk, "t-0", 100, open_files=OpenFiles(), created_ms=NOW, size=segment.size)
+
+
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_no_flipped_bit_of_an_index_file_misleads_anybody(segment: Segment, suffix: str) -> None:
+    size = fill(segment, 12)
+    disk = segment.disk
+    assert isinstance(disk, MemoryDisk)
+    path = f"t-0/00000000000000000100.{suffix}"
+    closed(segment)
+    for bit in range(8 * disk.size(path)):
+        disk.flip_bit(path, bit)
+        reopened = Segment(disk, "t-0", 100, open_files=OpenFiles(), created_ms=NOW, size=segment.size)
+        for number in range(12):
+            assert reopened.find(100 + number) == (number * size, 100 + number)
+            assert reopened.extent(0, number * size + size) == (number * size + size, 101 + number)
+            assert find_time([reopened], NOW + number, start_offset=100, end_offset=112) == (
+                NOW + number,
+                100 + number,
+            )
+        assert reopened.newest_ms() == NOW + 11
+        disk.flip_bit(path, bit)
+
+
+def test_damaged_batches_leave_the_index_files_in_use(segment: Segment) -> None:
+    size = fill(segment, 12)
+    disk = segment.disk
+    assert isinstance(disk, MemoryDisk)
+    reopened = closed(segment)
+    disk.flip_bit(segment.path, 8 * (4 * size + LENGTH_AT) + 7)  # the length of the fifth batch
+    for _ in range(2):
+        assert reopened.find(100) == (0, 100)
+        with pytest.raises(KafkaError):
+            reopened.find(105)
+        assert reopened.find(111) == (11 * size, 111)
+    assert reopened.newest_ms() == NOW + 11
+
+
+def test_a_read_that_fails_while_indexes_are_made_is_not_the_end_of_the_segment() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    segment = a_segment(disk)
+    segment.create()
+    fill(segment, 200)  # more than one read
+    segment.close()
+    reopened = Segment(disk, "t-0", 100, open_files=OpenFiles(), created_ms=NOW, size=segment.size)
+    disk.fail_at(2, OSError(errno.EIO, "Input/output error"), kinds=READS)
+    with pytest.raises(OSError, match="Input/output"):
+        reopened.newest_ms()
+    disk.stop_failing()
+    assert reopened.newest_ms() == NOW + 199

@@ -1,6 +1,6 @@
 """What of a decision is persisted."""
 
-from headrace.share.changes import AcquiredRange, Acquisition, Change, StartMoved, StateBatch, state_batches
+from headrace.share.changes import AcquiredRecords, Acquisition, Change, StartMoved, StateBatch, state_batches
 from headrace.share.states import Cause
 from headrace.share.states import RecordState as S
 
@@ -44,4 +44,4 @@ def test_nothing_below_the_start_is_written() -> None:
 
 
 def test_an_acquisition_counts_offsets() -> None:
-    assert Acquisition([], [AcquiredRange(0, 4, 1), AcquiredRange(10, 10, 2)]).record_count == 6
+    assert Acquisition([], [AcquiredRecords(0, 4, 1), AcquiredRecords(10, 10, 2)]).record_count == 6

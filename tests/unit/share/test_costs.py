@@ -11,10 +11,7 @@ from typing import Any
 
 import pytest
 
-from headrace.share.changes import StateBatch
-from headrace.share.merge import PersistedState
 from headrace.share.modes import AcquireMode
-from headrace.share.states import RecordState
 from tests.unit.share.desk import ACCEPT, RELEASE, Desk, batches_of
 
 
@@ -76,15 +73,4 @@ def test_one_members_end_costs_what_it_holds() -> None:
         desk.now_ms = 1
         desk.fetch("m1", records_max=100, mode=AcquireMode.RECORD_LIMIT)
         costs.append(lines(lambda desk=desk: desk.close("m1")))
-    assert costs[1] <= 1.1 * costs[0] + 20, costs
-
-
-def test_a_write_costs_what_it_changes() -> None:
-    costs = []
-    for batches in (500, 5_000):
-        kept = [StateBatch(2 * index, 2 * index, RecordState.ACKNOWLEDGED, 1) for index in range(batches)]
-        state = PersistedState(0, kept)
-        written = [StateBatch(101, 141, RecordState.ARCHIVED, 1)]
-        costs.append(lines(lambda state=state, written=written: state.update(0, written)))
-        assert len(state) == batches - 20 + 1
     assert costs[1] <= 1.1 * costs[0] + 20, costs

@@ -9,7 +9,7 @@ import pytest
 
 from headrace.share.assignor import Assignment, flatten
 from headrace.share.errors import FencedMemberEpoch, GroupMaxSizeReached, UnknownMember
-from headrace.share.group import ShareGroup
+from headrace.share.group import ShareGroupRules
 from headrace.share.membership import (
     CurrentChanged,
     EpochChanged,
@@ -37,7 +37,7 @@ class Office:
     def __init__(self, **settings: int) -> None:
         self.topics = {"t": TopicInfo(T, 2)}
         self.settings = GroupSettings(**settings)
-        self.group = ShareGroup("g", fingerprint=fingerprint)
+        self.group = ShareGroupRules("g", fingerprint=fingerprint)
         self.journal: list[GroupChange] = []
         self.now_ms = 0
 
@@ -62,7 +62,7 @@ class Office:
     def apply(self, changes: list[GroupChange]) -> None:
         self.journal += changes
         self.group.apply(changes, now_ms=self.now_ms)
-        replayed = ShareGroup("g", fingerprint=fingerprint)
+        replayed = ShareGroupRules("g", fingerprint=fingerprint)
         replayed.apply(self.journal)
         assert replayed.snapshot() == self.group.snapshot()
 
@@ -286,7 +286,7 @@ class TestSessions:
         assert office.group.expired(60_000) == ["m2"]
 
     def test_old_deadlines_do_not_pile_up(self) -> None:
-        group = ShareGroup("g", fingerprint=fingerprint)
+        group = ShareGroupRules("g", fingerprint=fingerprint)
         for now_ms in range(5_000):
             group.touch("m1", now_ms)
         assert len(group._heap) < 100
@@ -295,7 +295,7 @@ class TestSessions:
     def test_after_a_replay_sessions_are_started_anew(self) -> None:
         office = Office()
         office.beat("m1", 0, "t")
-        replayed = ShareGroup("g", fingerprint=fingerprint)
+        replayed = ShareGroupRules("g", fingerprint=fingerprint)
         replayed.apply(office.journal)
         assert replayed.deadline_ms() is None
         for member in replayed.members:
@@ -324,7 +324,7 @@ class TestTopicsOfAdministrators:
     def test_a_member_without_a_current_assignment_in_the_journal_counts_as_new(self) -> None:
         office = Office()
         office.beat("m1", 0, "t")
-        replayed = ShareGroup("g", fingerprint=fingerprint)
+        replayed = ShareGroupRules("g", fingerprint=fingerprint)
         replayed.apply([change for change in office.journal if not isinstance(change, CurrentChanged)])
         request = HeartbeatRequest(member_id="m1", member_epoch=2)
         with pytest.raises(FencedMemberEpoch):

@@ -1,7 +1,7 @@
 """Merging persisted state batches ("Stored state" in docs/concepts/share-semantics.md)."""
 
 from headrace.share.changes import StateBatch
-from headrace.share.merge import PersistedState, merge
+from headrace.share.merge import merge
 from headrace.share.states import RecordState as S
 
 
@@ -38,30 +38,3 @@ def test_a_winner_that_is_longer_hides_all_that_begins_under_it() -> None:
 
 def test_nothing_merges_to_nothing() -> None:
     assert merge([]) == []
-
-
-class TestPersistedState:
-    def test_writes_one_by_one_come_to_the_same(self) -> None:
-        writes = [[batch(0, 9, 0, 1)], [batch(10, 14, 2, 1), batch(3, 5, 2, 2)], [batch(6, 9, 2, 1)]]
-        state = PersistedState(0)
-        for batches in writes:
-            state.update(-1, batches)
-        assert state.batches() == merge([each for batches in writes for each in batches])
-        assert len(state) == 3
-
-    def test_a_new_start_drops_what_is_below_and_cuts_what_lies_across(self) -> None:
-        state = PersistedState(0, [batch(0, 9, 2, 1), batch(20, 29, 0, 1)])
-        state.update(5, [batch(3, 12, 2, 2)])
-        assert (state.start_offset, state.batches()) == (5, [batch(5, 12, 2, 2), batch(20, 29, 0, 1)])
-        state.update(20, [])
-        assert state.batches() == [batch(20, 29, 0, 1)]
-
-    def test_an_older_start_or_none_leaves_it_as_it_is(self) -> None:
-        state = PersistedState(5, [batch(0, 9, 2, 1)])
-        state.update(3, [batch(0, 6, 0, 2)])
-        assert (state.start_offset, state.batches()) == (5, [batch(5, 6, 0, 2), batch(7, 9, 2, 1)])
-
-    def test_neighbours_on_both_sides_are_joined(self) -> None:
-        state = PersistedState(0, [batch(0, 4, 2, 1), batch(10, 14, 2, 1)])
-        state.update(-1, [batch(5, 9, 2, 1)])
-        assert state.batches() == [batch(0, 14, 2, 1)]

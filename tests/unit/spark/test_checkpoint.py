@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.spark import checkpoint
+from headrace.spark import checkpoint, locations
 from headrace.spark.checkpoint import LogSync, is_committed, require_committed, require_logged, require_own
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
@@ -80,11 +80,21 @@ def test_running_ahead_of_the_commit_log_is_refused_with_the_cure(tmp_path: Path
         require_committed(tmp_path, OFFSET)
 
 
+def test_a_micro_batch_that_is_committed_before_it_runs_is_refused(tmp_path: Path) -> None:
+    """Spark runs the last one of the offset log again if the commit log has later ones."""
+    write(tmp_path, 0, json.dumps(OFFSET), committed=True)
+    write(tmp_path, 1, json.dumps(AcquiredOffset(4, "g").to_json()), committed=True)
+    (tmp_path / "offsets" / "1").unlink()
+    with pytest.raises(CheckpointError, match=r"micro-batch 0 as committed.*offset log have been lost"):
+        require_logged(tmp_path, OFFSET)
+
+
 @pytest.fixture
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What is synced, in order."""
     paths: list[Path] = []
-    monkeypatch.setattr(checkpoint, "sync_path", paths.append)
+    for module in (checkpoint, locations):
+        monkeypatch.setattr(module, "sync_path", paths.append)
     return paths
 
 

@@ -7,13 +7,14 @@ from typing import Any
 import pytest
 
 from headrace import Broker
-from headrace.client.cluster import ANY, Cluster, Topic
+from headrace.client.cluster import ANY, Cluster, TopicMetadata
 from headrace.client.delivery import AcknowledgeType
-from headrace.client.plain_fetch import LATEST, list_offsets, read_range
+from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.spark import dead_letters
 from headrace.spark.dead_letters import copy_rejected
 from headrace.spark.errors import OutcomeError
 from headrace.spark.outcomes import Outcome
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.ids import uuid_text
 from headrace.wire.messages.delete_topics_request import DeleteTopicsRequest, DeleteTopicState
 from headrace.wire.records import Record, read_records
@@ -37,7 +38,7 @@ def rejected(topic: str, first: int, last: int | None = None, reason: str = "bad
 class Box:
     """A topic with records, its dead-letter topic, and what was copied."""
 
-    def __init__(self, cluster: Cluster, topic: Topic) -> None:
+    def __init__(self, cluster: Cluster, topic: TopicMetadata) -> None:
         self.cluster = cluster
         self.topic = topic
         self.name = topic.name
@@ -49,7 +50,7 @@ class Box:
 
     async def letters(self) -> list[Record]:
         place = self.letters_topic, 0
-        end = (await list_offsets(self.cluster, {place: LATEST}))[place]
+        end = (await list_offsets(self.cluster, {place: OffsetSpec.LATEST}))[place]
         if not end:
             return []
         return [

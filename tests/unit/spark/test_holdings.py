@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.spark.holdings import Holdings
+from headrace.spark.holdings import HeldSegments
 
 PLACE = ("orders", 0)
 stretches = st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 10))
@@ -11,7 +11,7 @@ stretches = st.tuples(st.booleans(), st.integers(0, 30), st.integers(0, 10))
 
 @given(st.lists(stretches, max_size=30))
 def test_the_last_holder_of_an_offset_is_found_and_taken_once(steps: list[tuple[bool, int, int]]) -> None:
-    holdings: Holdings[int] = Holdings()
+    holdings: HeldSegments[int] = HeldSegments()
     model: dict[int, int] = {}
     for number, (is_put, first, length) in enumerate(steps):
         last = first + length
@@ -30,7 +30,7 @@ def test_the_last_holder_of_an_offset_is_found_and_taken_once(steps: list[tuple[
 
 
 def test_partitions_are_apart_and_a_topic_can_be_forgotten() -> None:
-    holdings: Holdings[str] = Holdings()
+    holdings: HeldSegments[str] = HeldSegments()
     holdings.put(("a", 0), 0, 9, "x")
     holdings.put(("a", 1), 0, 9, "y")
     holdings.put(("b", 0), 0, 9, "z")

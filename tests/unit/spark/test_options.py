@@ -141,7 +141,7 @@ def test_rejected_records_must_not_go_back_into_the_queue() -> None:
 @pytest.mark.parametrize(
     ("name", "value", "allowed"),
     [
-        ("acknowledge", "never", "commit and handoff"),
+        ("acknowledge", "never", "commit, handoff"),
         ("maxRecordsPerTrigger", "0", "from 1 to"),
         ("maxRecordsPerTrigger", "many", "whole numbers"),
         ("minPartitions", "-1", "from 1 to"),

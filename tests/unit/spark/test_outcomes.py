@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from headrace.client.delivery import AcknowledgeType
+from headrace.spark import locations
 from headrace.spark.errors import OutcomeError
 from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type
+from headrace.spark.settle import Acknowledge
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
@@ -30,6 +32,20 @@ def test_what_is_written_is_read(tmp_path: Path) -> None:
     log = OutcomeLog(tmp_path / "deep" / "outcomes")
     log.write(3, [outcome(1, 2, REJECT, "no such käufer"), outcome(9, 9, RELEASE)])
     assert log.read() == [outcome(1, 2, REJECT, "no such käufer"), outcome(9, 9, RELEASE)]
+
+
+def test_the_folder_of_outcomes_is_safe_from_a_power_cut_before_any_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[Path] = []
+    monkeypatch.setattr(locations, "sync_path", synced.append)
+    OutcomeLog(tmp_path / "checkpoint" / "outcomes").describe(Acknowledge.COMMIT, None)
+    assert synced == [
+        tmp_path / "checkpoint" / "outcomes",
+        tmp_path / "checkpoint",
+        tmp_path,
+        *tmp_path.parents,
+    ]
 
 
 def test_a_replayed_micro_batch_replaces_what_it_said_before(tmp_path: Path) -> None:

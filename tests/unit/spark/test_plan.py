@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from headrace.spark.errors import OptionError
+from headrace.spark.options import OUTCOMES
 from headrace.spark.plan import require_redeliveries_pass
-from headrace.spark.processing import OUTCOMES
 
 pytestmark = pytest.mark.filterwarnings("ignore::FutureWarning")  # pandas 3, says pyspark 4.3
 

@@ -23,9 +23,9 @@ from pyspark.sql.types import (
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import OptionError, OutcomeError
 from headrace.spark.offset import Accepted, AcquiredOffset
+from headrace.spark.options import OUTCOMES
 from headrace.spark.outcomes import Outcome, OutcomeLog
 from headrace.spark.processing import (
-    OUTCOMES,
     KafkaShareAckSink,
     OutcomeRules,
     _from_arrow,

@@ -2,10 +2,11 @@
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import AcquiredOffset
-from headrace.spark.runs import Place, Run, RunSet
-from headrace.spark.settle import Acknowledge, Ledger, Limits
+from headrace.spark.runs import Run, RunSet
+from headrace.spark.settle import Acknowledge, BatchLimits, Ledger
+from headrace.wire.ids import TopicAndPartition
 
-PLACE: Place = ("orders", 0)
+PLACE: TopicAndPartition = ("orders", 0)
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
 
@@ -17,7 +18,7 @@ def planned(mode: Acknowledge = Acknowledge.COMMIT) -> Ledger:
     """Records 0 to 9 are in the micro-batch that runs."""
     ledger = Ledger(mode)
     assert not ledger.acquired(runs((0, 9, 1)))
-    assert ledger.plan(Limits()) == runs((0, 9, 1))
+    assert ledger.plan(BatchLimits()) == runs((0, 9, 1))
     return ledger
 
 
@@ -52,7 +53,7 @@ def test_a_lost_lock_is_not_acknowledged_until_the_record_comes_again() -> None:
     ledger.lost(runs((4, 5, 0)))
     assert ledger.settle(RunSet()) == runs((0, 3, 1), (6, 9, 1))
     assert ledger.acquired(runs((4, 5, 2))) == runs((4, 5, 1))
-    assert ledger.plan(Limits()) is None
+    assert ledger.plan(BatchLimits()) is None
 
 
 def test_a_record_that_comes_again_while_its_micro_batch_runs_is_settled_with_it() -> None:
@@ -74,7 +75,7 @@ def test_a_released_record_whose_lock_was_lost_is_new_when_it_comes_again() -> N
     ledger.lost(runs((2, 2, 0)))
     ledger.settle(runs((2, 2, 1, RELEASE)))
     assert not ledger.acquired(runs((2, 2, 2)))
-    assert ledger.plan(Limits()) == runs((2, 2, 2))
+    assert ledger.plan(BatchLimits()) == runs((2, 2, 2))
 
 
 def test_a_released_record_that_came_again_meanwhile_is_kept_for_the_next_micro_batch() -> None:
@@ -82,13 +83,13 @@ def test_a_released_record_that_came_again_meanwhile_is_kept_for_the_next_micro_
     ledger.lost(runs((2, 2, 0)))
     ledger.acquired(runs((2, 2, 2)))
     assert ledger.settle(runs((2, 2, 1, RELEASE))) == runs((0, 1, 1), (3, 9, 1))
-    assert ledger.plan(Limits()) == runs((2, 2, 2))
+    assert ledger.plan(BatchLimits()) == runs((2, 2, 2))
 
 
 def test_an_outcome_of_an_older_delivery_does_not_count() -> None:
     ledger = Ledger(Acknowledge.COMMIT)
     ledger.acquired(runs((0, 0, 3)))
-    ledger.plan(Limits())
+    ledger.plan(BatchLimits())
     assert ledger.settle(runs((0, 0, 2, REJECT))) == runs((0, 0, 3))
 
 
@@ -115,16 +116,16 @@ def test_after_a_restart_the_journal_is_that_of_the_offset() -> None:
     ledger.recover(AcquiredOffset(5, "g", batch=runs((10, 14, 1)), processed=runs((0, 4, 1))))
     owed = ledger.settle(RunSet())
     assert owed == runs((10, 14, 1))
-    assert ledger.plan(Limits()) == runs((5, 9, 2), (15, 20, 2))
+    assert ledger.plan(BatchLimits()) == runs((5, 9, 2), (15, 20, 2))
     assert ledger.sequence == 6
 
 
 def test_limits_leave_the_rest_for_the_next_micro_batch() -> None:
     ledger = Ledger(Acknowledge.COMMIT)
     ledger.acquired(runs((0, 9, 1)))
-    assert ledger.plan(Limits(records_max=4)) == runs((0, 3, 1))
+    assert ledger.plan(BatchLimits(records_max=4)) == runs((0, 3, 1))
     ledger.settle(RunSet())
-    assert ledger.plan(Limits(records_max=4)) == runs((4, 7, 1))
+    assert ledger.plan(BatchLimits(records_max=4)) == runs((4, 7, 1))
 
 
 def test_a_release_counts_though_the_query_comes_back_with_handoff() -> None:
@@ -135,7 +136,7 @@ def test_a_release_counts_though_the_query_comes_back_with_handoff() -> None:
     second.settle(runs((3, 3, 1, RELEASE)))
     assert second.processed == runs((0, 2, 1), (4, 9, 1))
     assert second.acquired(runs((3, 3, 2))) == RunSet()
-    assert second.plan(Limits()) == runs((3, 3, 2))
+    assert second.plan(BatchLimits()) == runs((3, 3, 2))
 
 
 def test_a_micro_batch_that_was_planned_with_commit_is_not_accepted_before_its_commit_with_handoff() -> None:
@@ -164,29 +165,29 @@ def test_what_is_left_of_a_divided_micro_batch_comes_next_and_grows_while_it_suc
     ledger = divided()
     ledger.acquired(runs((20, 29, 1)))
     sizes = []
-    while (batch := ledger.plan(Limits())) is not None:
+    while (batch := ledger.plan(BatchLimits())) is not None:
         sizes.append(batch)
         ledger.settle(RunSet())
     assert sizes == [runs((3, 5, 1)), runs((6, 9, 1)), runs((20, 29, 1))]
 
 
 def test_limits_bound_what_is_left_of_a_divided_micro_batch_too() -> None:
-    assert divided().plan(Limits(records_max=2)) == runs((3, 4, 1))
+    assert divided().plan(BatchLimits(records_max=2)) == runs((3, 4, 1))
 
 
 def test_what_is_left_of_a_divided_micro_batch_is_accepted_with_the_lock_that_came_again() -> None:
     ledger = divided()
     assert ledger.acquired(runs((0, 9, 2))) == runs((0, 2, 1)), "what was run is accepted"
-    assert ledger.plan(Limits()) == runs((3, 5, 1))
+    assert ledger.plan(BatchLimits()) == runs((3, 5, 1))
     assert ledger.settle(RunSet()) == runs((3, 5, 1))
-    assert ledger.plan(Limits()) == runs((6, 9, 1))
+    assert ledger.plan(BatchLimits()) == runs((6, 9, 1))
 
 
 def test_what_is_left_of_a_divided_micro_batch_is_not_accepted_ahead() -> None:
     ledger = divided(Acknowledge.HANDOFF)
     ledger.takes_ahead = True
     ledger.acquired(runs((3, 12, 2)))
-    assert ledger.begin_taking(Limits()) == runs((10, 12, 2))
+    assert ledger.begin_taking(BatchLimits()) == runs((10, 12, 2))
 
 
 def test_what_is_left_of_a_divided_micro_batch_comes_though_the_topic_of_its_part_is_another_by_now() -> None:
@@ -196,4 +197,4 @@ def test_what_is_left_of_a_divided_micro_batch_comes_though_the_topic_of_its_par
     ledger.divide(runs((0, 9, 1)))
     ledger.forget("orders")
     ledger.settle(RunSet())
-    assert ledger.plan(Limits()) == RunSet.of([(("mails", 0), Run(0, 0, 1))])
+    assert ledger.plan(BatchLimits()) == RunSet.of([(("mails", 0), Run(0, 0, 1))])

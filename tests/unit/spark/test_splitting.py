@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spark.runs import Run, RunSet
-from headrace.spark.splitting import ROWS_PER_TASK, Piece, Wishes, hulls, split
+from headrace.spark.splitting import ROWS_PER_TASK, Piece, SplitHints, hulls, split
 
 IDS = {"a": "id-a", "b": "id-b"}
 
@@ -19,42 +19,42 @@ def one_run(count: int) -> RunSet:
 
 
 def test_nothing_makes_no_task() -> None:
-    assert split(RunSet(), IDS, Wishes()) == []
+    assert split(RunSet(), IDS, SplitHints()) == []
 
 
 def test_a_small_micro_batch_is_one_task_however_many_cores_there_are() -> None:
-    assert len(split(one_run(100), IDS, Wishes(cores=16))) == 1
+    assert len(split(one_run(100), IDS, SplitHints(cores=16))) == 1
 
 
 def test_a_large_one_is_cut_for_the_cores_there_are() -> None:
-    assert [rows(task) for task in split(one_run(4 * ROWS_PER_TASK), IDS, Wishes(cores=2))] == [
+    assert [rows(task) for task in split(one_run(4 * ROWS_PER_TASK), IDS, SplitHints(cores=2))] == [
         2 * ROWS_PER_TASK
     ] * 2
 
 
 def test_one_partition_can_be_cut_into_many_tasks() -> None:
-    tasks = split(one_run(100), IDS, Wishes(partitions_min=8))
+    tasks = split(one_run(100), IDS, SplitHints(partitions_min=8))
     assert len(tasks) == 8
     assert max(map(rows, tasks)) == 13
 
 
 @pytest.mark.parametrize(("count", "least"), [(20, 16), (100, 64), (10, 8), (10_001, 10_000)])
 def test_there_are_at_least_as_many_tasks_as_wanted(count: int, least: int) -> None:
-    assert len(split(one_run(count), IDS, Wishes(partitions_min=least))) == least
+    assert len(split(one_run(count), IDS, SplitHints(partitions_min=least))) == least
 
 
 def test_with_fewer_records_than_wanted_tasks_each_task_has_one() -> None:
-    assert [rows(task) for task in split(one_run(3), IDS, Wishes(partitions_min=8))] == [1, 1, 1]
+    assert [rows(task) for task in split(one_run(3), IDS, SplitHints(partitions_min=8))] == [1, 1, 1]
 
 
 def test_no_task_has_more_records_than_allowed() -> None:
-    tasks = split(one_run(100), IDS, Wishes(partitions_min=2, records_per_partition=30))
+    tasks = split(one_run(100), IDS, SplitHints(partitions_min=2, records_per_partition=30))
     assert [rows(task) for task in tasks] == [25, 25, 25, 25]
 
 
 def test_small_partitions_share_a_task() -> None:
     runs = RunSet.of((("a", partition), Run(0, 9, 1)) for partition in range(20))
-    (task,) = split(runs, IDS, Wishes(cores=4))
+    (task,) = split(runs, IDS, SplitHints(cores=4))
     assert [piece.partition for piece in task] == list(range(20))
 
 
@@ -75,7 +75,7 @@ def test_every_record_is_in_exactly_one_task(
     given_runs: list[tuple[tuple[str, int], int, int, int]], partitions_min: int, records_max: int | None
 ) -> None:
     runs = RunSet.of((place, Run(first, first + more, count)) for place, first, more, count in given_runs)
-    tasks = split(runs, IDS, Wishes(partitions_min, records_max))
+    tasks = split(runs, IDS, SplitHints(partitions_min, records_max))
     pieces = [piece for task in tasks for piece in task]
     found = RunSet.of(((piece.topic, piece.partition), run) for piece in pieces for run in piece.runs)
     assert found == runs

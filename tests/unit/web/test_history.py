@@ -43,6 +43,30 @@ def test_there_are_never_more_series_than_allowed() -> None:
     assert history.points(("in", "4")) == (None,)
 
 
+def test_an_idle_series_makes_way_for_one_with_something_to_show() -> None:
+    history = History(series_max=3)
+    history.record(1.0, {("in", "busy"): 7, ("in", "idle"): 0, ("in", "was busy"): 2})
+    history.record(2.0, {("in", "busy"): 7, ("in", "idle"): 0, ("in", "was busy"): 0, ("lag", "new"): 4})
+    assert history.points(("lag", "new")) == (None, 4)
+    assert (history.points(("in", "busy")), history.points(("in", "was busy"))) == ((7, 7), (2, 0))
+    assert history.series_count == 3
+
+
+def test_without_room_idle_series_are_not_taken_in_and_do_not_drive_out_others() -> None:
+    history = History(series_max=2)
+    history.record(1.0, {("in", "idle"): 0, ("in", "busy"): 1})
+    history.record(2.0, {("in", "idle"): 0, ("in", "busy"): 1, ("in", "another idle"): 0})
+    assert sorted(history.keys("in")) == [("in", "busy"), ("in", "idle")]
+
+
+def test_a_series_that_becomes_busy_in_a_full_history_keeps_its_place() -> None:
+    history = History(series_max=2)
+    history.record(1.0, {("in", "a"): 0, ("in", "b"): 1})
+    history.record(2.0, {("in", "a"): 5, ("in", "b"): 1, ("in", "c"): 9})
+    assert history.points(("in", "a")) == (0, 5)
+    assert ("in", "c") not in history.keys("in")
+
+
 def test_keys_come_with_the_highest_first() -> None:
     history = History()
     history.record(1.0, {("lag", "a"): 1, ("lag", "b"): 9, ("in", "c"): 5})

@@ -1,7 +1,7 @@
 """The small words of the templates, and the strip's rectangles."""
 
 from headrace.web import rendering
-from headrace.web.model import Run, Window
+from headrace.web.model import PartitionWindow, WindowRun
 
 
 def test_numbers_rates_sizes_and_times_are_for_people() -> None:
@@ -20,10 +20,10 @@ def test_links_carry_any_name() -> None:
 
 def test_a_strip_covers_its_whole_width_in_order() -> None:
     runs = (
-        Run(first=5, last=5, state="acquired", delivery_count=9, holder="ann", lock_ms_left=1000),
-        Run(first=6, last=14, state="available", delivery_count=0),
+        WindowRun(first=5, last=5, state="acquired", delivery_count=9, holder="ann", lock_ms_left=1000),
+        WindowRun(first=6, last=14, state="available", delivery_count=0),
     )
-    window = Window(
+    window = PartitionWindow(
         topic="t",
         partition=0,
         start_offset=5,

@@ -14,17 +14,33 @@ from headrace.web.options import WebOptions
 from headrace.web.sampler import Sampler
 
 
+class Sign:
+    """Stands for an admin client of which only a sign of life is wanted."""
+
+    def __init__(self) -> None:
+        self.is_there = True
+
+    async def cluster(self) -> None:
+        if not self.is_there:
+            raise ConnectionError("refused")
+
+
 class NoSource:
     detail = None
+
+    def __init__(self) -> None:
+        self.admin = Sign()
 
 
 class Counting(Sampler):
     """Only counts its rounds; what they see is no matter here."""
 
     def __init__(self) -> None:
-        super().__init__(cast(Any, NoSource()), History(), WebOptions(sample_s=0.2))
+        self.source = NoSource()
+        super().__init__(cast(Any, self.source), History(), WebOptions(sample_s=0.2))
         self.rounds = 0
         self.fails = False
+        self.hangs = False
         self.looked = asyncio.Event()
 
     async def _look(self) -> Overview:
@@ -32,6 +48,8 @@ class Counting(Sampler):
         self.looked.set()
         if self.fails:
             raise ConnectionError("gone")
+        if self.hangs:
+            await asyncio.Event().wait()
         return Overview(cluster_id="", version="", is_embedded=False, is_read_only=False, sampled_at=1)
 
     async def until_rounds(self, count: int) -> None:
@@ -92,6 +110,23 @@ def test_who_sees_the_overview_again_and_again_keeps_the_sampler_at_work(
     asyncio.run(story())
 
 
+def test_who_comes_after_a_while_sees_a_new_round_and_not_the_last_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sampler_module, "UNWATCHED_COST_RATIO", 1e9)  # nobody watches, so no round is near
+    monkeypatch.setattr(sampler_module, "PROBE_S", 60.0)
+
+    async def come() -> None:
+        async with running() as sampler:
+            assert sampler.rounds == 1
+            await sampler.awake()
+            assert sampler.rounds == 2
+            await sampler.awake()  # somebody is there by now: the last round will do
+            assert sampler.rounds == 2
+
+    asyncio.run(come())
+
+
 def test_a_small_cluster_is_sampled_though_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampler_module, "CHEAP_S", 60.0)
     monkeypatch.setattr(sampler_module, "UNWATCHED_COST_RATIO", 0)
@@ -114,5 +149,23 @@ def test_a_cluster_that_could_not_be_seen_is_looked_at_until_it_answers(is_large
             sampler.fails = False
             await sampler.until_it_rests()
             assert sampler.overview.error is None
+
+    asyncio.run(story())
+
+
+def test_a_probe_without_a_response_breaks_off_the_round_and_its_return_begins_one(is_large: None) -> None:
+    async def story() -> None:
+        async with running() as sampler:
+            await sampler.awake()
+            sampler.hangs = True
+            rounds = sampler.rounds
+            await sampler.until_rounds(rounds + 1)
+            sampler.source.admin.is_there = False
+            await sampler.gone()
+            assert sampler.overview.error == "The cluster does not respond: refused"
+            assert sampler.overview.gone_since is not None
+            sampler.hangs, sampler.source.admin.is_there = False, True
+            await sampler.until_rounds(rounds + 2)
+            assert (sampler.overview.error, sampler.overview.gone_since) == (None, None)
 
     asyncio.run(story())

@@ -4,7 +4,6 @@ from dataclasses import replace
 
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun
-from headrace.web.queries import explain
 from headrace.web.windows import run_at, window_of
 
 VIEW = SharePartitionState(
@@ -70,18 +69,3 @@ def test_the_run_of_an_offset_is_found_and_none_outside() -> None:
     assert (run.holder, run.lock_ms_left, run.delivery_count) == ("ann", 5_000, 2)
     assert run_at(VIEW, 9) is None
     assert run_at(VIEW, 20) is None
-
-
-def test_every_place_a_record_can_be_in_is_explained() -> None:
-    def said(offset: int, view: SharePartitionState = VIEW) -> tuple[str, str]:
-        return explain(view, offset, delivery_limit=5)
-
-    assert said(13) == ("acquired", "Delivery 2 of at most 5; ann holds it for another 5 s.")
-    assert said(10)[0] == "available"
-    assert said(3)[0] == "settled"
-    assert said(15)[0] == "unknown"
-    assert said(17) == ("archived", "Given up: rejected, or delivered too often (5 of at most 5).")
-    assert said(25) == ("waiting", "Behind the window: no member has fetched this far yet.")
-    assert "the window is full (10 of 10)" in said(25, replace(VIEW, window_max=10))[1]
-    assert said(99)[0] == "not there"
-    assert said(13, replace(VIEW, start_offset=None))[0] == "undecided"

@@ -37,9 +37,13 @@ def test_numbers_and_run_times_are_rendered_by_task() -> None:
 def test_they_are_served_with_a_probe_and_nothing_else() -> None:
     numbers = {"emails": TaskMetrics(received=7)}
     with MetricsServer(
-        "127.0.0.1", 0, lambda: worker_families(numbers, RUN_SECONDS_BOUNDS, group="g")
+        "127.0.0.1",
+        0,
+        lambda: worker_families(numbers, RUN_SECONDS_BOUNDS, group="g"),
+        lambda: {"tasks": {"emails": {"state": "paused"}}},
     ) as server:
         assert 'headrace_worker_received_total{group="g",task="emails"} 7.0' in httpx.get(server.url).text
         base = server.url.removesuffix("/metrics")
         assert httpx.get(f"{base}/healthz").text == "ok\n"
+        assert httpx.get(f"{base}/api/v1/worker").json()["tasks"]["emails"]["state"] == "paused"
         assert httpx.get(f"{base}/").status_code == 404

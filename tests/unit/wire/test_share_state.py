@@ -4,8 +4,10 @@ import pytest
 
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
-from headrace.wire.codec import MalformedMessage
+from headrace.wire.codec import MalformedMessage, encode
 from headrace.wire.ids import partition_for, uuid_text
+from headrace.wire.messages.share_update_value import ShareUpdateValue
+from headrace.wire.messages.share_update_value import StateBatch as UpdateBatch
 from headrace.wire.share_state import (
     ShareKey,
     Snapshot,
@@ -44,6 +46,28 @@ def test_an_unknown_count_of_settled_records_is_left_out() -> None:
     assert value == head + b"\x02" + batch + b"\x00"
     counted = encode_update(update._replace(complete_count=9))
     assert counted == head + b"\x02" + batch + b"\x01\x00\x04\x00\x00\x00\x09"
+
+
+@pytest.mark.parametrize("count", [0, 1, 126, 127, 128, 20_000])
+def test_an_update_is_what_the_codec_makes_of_it(count: int) -> None:
+    batches = [settled(2 * index, 2 * index, AVAILABLE, index % 7) for index in range(count)]
+    for complete_count in (-1, 0, 5):
+        value = ShareUpdateValue(
+            snapshot_epoch=3,
+            leader_epoch=-1,
+            start_offset=1 << 40,
+            delivery_complete_count=complete_count,
+            state_batches=[
+                UpdateBatch(
+                    first_offset=batch.first,
+                    last_offset=batch.last,
+                    delivery_state=batch.state,
+                    delivery_count=batch.delivery_count,
+                )
+                for batch in batches
+            ],
+        )
+        assert encode_update(Update(3, -1, 1 << 40, complete_count, batches)) == bytes(2) + encode(value, 0)
 
 
 def test_what_was_written_is_read_back() -> None:

@@ -1,5 +1,7 @@
 """Dead letters: KIP-1191's headers first, ours after them, the record's own before them."""
 
+from dataclasses import replace
+
 from headrace.worker.dead_letters import RecordOrigin, build_dead_letter, describe
 from headrace.worker.outcomes import Reject, outcome_of
 from headrace.worker.scheduler import GiveUpCause
@@ -36,14 +38,14 @@ def test_key_value_and_headers_of_the_record_are_copied():
 
 
 def test_the_first_facts_are_those_of_kip_1191_in_its_order():
-    assert build().headers[1:7] == (
+    assert build().headers[1:7] == [
         ("__dlq.errors.topic", b"emails"),
         ("__dlq.errors.partition", b"2"),
         ("__dlq.errors.offset", b"41"),
         ("__dlq.errors.group", b"mailers"),
         ("__dlq.errors.delivery.count", b"3"),
         ("__dlq.errors.message", b"Failed as often as it may: ValueError: no such mailbox"),
-    )
+    ]
 
 
 def test_our_facts_say_what_a_broker_cannot_know():
@@ -58,6 +60,20 @@ def test_our_facts_say_what_a_broker_cannot_know():
     assert facts["headrace.dlq.traceback.hash"] == FAILED.traceback_hash.encode()
 
 
+def test_the_traceback_is_kept_and_its_end_if_it_is_long():
+    try:
+        raise ValueError("no such mailbox")
+    except ValueError as error:
+        short = outcome_of(error)
+    kept = dict(build(outcome=short).headers)["headrace.dlq.traceback"].decode()
+    assert kept.startswith("Traceback (most recent call last):")
+    assert kept.endswith("ValueError: no such mailbox")
+    long = replace(short, trace="\n".join(f"line {number} é" for number in range(2_000)))
+    kept = dict(build(outcome=long).headers)["headrace.dlq.traceback"].decode()
+    assert (kept[:2], kept.splitlines()[-1]) == ("…\n", "line 1999 é")
+    assert 3_900 < len(kept.encode()) <= 4_110
+
+
 def test_a_record_that_died_before_carries_only_its_last_death():
     first = build()
     second = build(headers=first.headers, cause=GiveUpCause.REJECTED, outcome=outcome_of(Reject("closed")))
@@ -65,14 +81,6 @@ def test_a_record_that_died_before_carries_only_its_last_death():
     assert [name for name, _ in second.headers].count("__dlq.errors.topic") == 1
     assert dict(second.headers)["headrace.dlq.cause"] == b"rejected"
     assert second.headers[0] == ("trace", b"1")
-
-
-def test_a_copy_that_would_be_too_large_leaves_the_value_where_it_is():
-    letter = build(copies_value=False)
-
-    assert (letter.key, letter.value) == (b"k", None)
-    assert dict(letter.headers)["headrace.dlq.copied"] == b"false"
-    assert "trace" not in dict(letter.headers)
 
 
 def test_a_record_nobody_ran_has_no_exception():

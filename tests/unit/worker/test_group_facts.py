@@ -1,6 +1,8 @@
 """What the group's settings mean for a worker."""
 
-from headrace.client.admin.results import ConfigEntry, ConfigSource, ConfigType
+from headrace.base.settings import ConfigType
+from headrace.client.admin.results import ConfigEntry
+from headrace.wire.enums import ConfigSource
 from headrace.worker.group_facts import GroupFacts, facts_of
 
 

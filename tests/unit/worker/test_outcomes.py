@@ -1,6 +1,7 @@
 """Exceptions become outcomes: what they ask for, what they say, and by which way they came."""
 
 import pickle
+from datetime import timedelta
 
 import pytest
 
@@ -57,9 +58,10 @@ def test_retry_carries_its_delay_and_reason():
 
     assert outcome.retry_after_s == 2.5
     assert outcome.message == "the server is away"
+    assert _raise(Retry(after=timedelta(days=2))).retry_after_s == 172_800
 
 
-@pytest.mark.parametrize("after", [-1, float("nan"), float("inf")])
+@pytest.mark.parametrize("after", [-1, float("nan"), float("inf"), 10.0**12, timedelta(days=-1)])
 def test_retry_refuses_a_delay_that_cannot_be(after):
     with pytest.raises(ValueError, match=f"after={after}"):
         Retry(after=after)

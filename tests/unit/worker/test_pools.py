@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from headrace.worker.outcomes import DONE, Reject, TaskResult
-from headrace.worker.pools import LoopPool, ThreadPool, find_function, run
+from headrace.worker.pools import LoopPool, ThreadPool, find_object, run
 
 WAIT_S = 60.0
 
@@ -94,4 +94,4 @@ async def test_an_exit_in_a_thread_is_a_failure_of_the_task_not_the_end_of_the_t
 
 
 def test_a_function_is_found_by_its_name_through_the_task_that_stands_for_it():
-    assert find_function("os.path", "join") is os.path.join
+    assert find_object("os.path", "join") is os.path.join

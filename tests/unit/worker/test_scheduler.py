@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.worker.backoff import Backoff
+from headrace.worker.circuit import Breaker
 from headrace.worker.outcomes import DONE, BodyError, Reject, Retry, TaskOutcome, TaskResult, outcome_of
 from headrace.worker.scheduler import Decision, GiveUpCause, Job, Rules, Scheduler, Stage, Verdict
 
@@ -77,7 +78,7 @@ class TestRoom:
         scheduler.finished(first, FAILED, now_ms=0, chance=0.5, frees_slot=False)
         assert scheduler.room() == 0
 
-        scheduler.free_slot(first)
+        scheduler.free_slot(first, first.slot)
         assert scheduler.room() == 1
 
     def test_is_nothing_while_draining(self):
@@ -108,8 +109,8 @@ class TestRetries:
 
         assert end(scheduler, first, FAILED).delay_ms == 4_000
 
-    def test_the_groups_delivery_limit_is_the_limit_of_attempts(self):
-        scheduler = make(delivery_limit=3)
+    def test_tries_are_the_limit_of_attempts(self):
+        scheduler = make(retries=Backoff(tries=3))
         first = job(0)
         admit(scheduler, first)
         verdicts = []
@@ -176,7 +177,7 @@ class TestLastDelivery:
         admit(scheduler, last)
 
         assert scheduler.start(0) == [last]
-        assert end(scheduler, last, FAILED) == Decision(Verdict.GIVE_UP, GiveUpCause.EXHAUSTED)
+        assert end(scheduler, last, FAILED).verdict is Verdict.RETRY
 
 
 class TestLanes:
@@ -250,7 +251,7 @@ class TestLanes:
             scheduler.settled(first)
         assert scheduler.start(60_000) == []
 
-        scheduler.free_slot(first)
+        scheduler.free_slot(first, first.slot)
         assert scheduler.start(60_000) == [first if outcome is FAILED else second]
 
     def test_without_key_order_keys_do_not_matter(self):
@@ -311,6 +312,42 @@ class TestLoss:
         scheduler.lost(first)
 
         assert scheduler.start(0) == [second]
+
+
+class TestOpenCircuit:
+    def test_a_probe_is_a_new_record_even_if_records_that_failed_are_ready(self):
+        rules, breaker = Rules(STEADY, 5), Breaker(failures=2, first=5, most=5)
+        scheduler = Scheduler(rules, concurrency=2, waiting_max=10, key_order=False, breaker=breaker)
+        poison, good = [job(0), job(1)], job(2)
+        admit(scheduler, *poison)
+        for each in scheduler.start(0):
+            end(scheduler, each, FAILED)
+        assert scheduler.start(2_000) == [], "both are ready again, and the circuit is open"
+        assert scheduler.room() == 1
+
+        admit(scheduler, good)
+        assert scheduler.room() == 0
+        assert scheduler.start(5_000) == [good]
+        end(scheduler, good, now_ms=5_000)
+        assert scheduler.start(5_000) == poison, "it has closed"
+
+    def test_without_a_new_record_one_that_failed_is_tried(self):
+        rules, breaker = Rules(STEADY, 5), Breaker(failures=1, first=5, most=5)
+        scheduler = Scheduler(rules, concurrency=2, waiting_max=0, key_order=False, breaker=breaker)
+        admit(scheduler, failed := job(0))
+        scheduler.start(0)
+        end(scheduler, failed, FAILED)
+
+        assert scheduler.start(4_000) == []
+        assert scheduler.start(5_000) == [failed]
+
+    def test_no_more_is_asked_for_than_may_be_held(self):
+        rules, breaker = Rules(STEADY, 5), Breaker(failures=1)
+        scheduler = Scheduler(rules, concurrency=1, waiting_max=0, key_order=False, breaker=breaker)
+        admit(scheduler, failed := job(0))
+        scheduler.start(0)
+        end(scheduler, failed, FAILED)
+        assert scheduler.room() == 0
 
 
 class TestDrain:

@@ -59,6 +59,18 @@ def test_a_function_that_needs_more_than_body_and_delivery_is_refused():
         read_signature(greedy)
 
 
+def test_a_second_parameter_that_is_not_a_delivery_is_refused():
+    def add(a: int, b: int) -> int:
+        return a + b
+
+    def untyped(a: int, b) -> int:
+        return a + b
+
+    for function in (add, untyped):
+        with pytest.raises(TypeError, match=r"its second parameter, b.*, is not a delivery"):
+            read_signature(function)
+
+
 def test_a_type_that_cannot_be_found_is_named():
     def lost(email: "Elsewhere") -> None: ...  # noqa: F821
 

@@ -4,9 +4,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.broker.groups.consumer import ConsumerGroup
-from headrace.broker.groups.records import TopicPartition, by_topic
+from headrace.broker.groups.records import by_topic
 from headrace.broker.handlers import consumer_group_heartbeat, offset_commit
 from headrace.wire.errors import ErrorCode
+from headrace.wire.ids import TopicIdPartition
 from headrace.wire.messages.consumer_group_heartbeat_request import (
     ConsumerGroupHeartbeatRequest,
     TopicPartitions,
@@ -30,7 +31,7 @@ class ConsumerClient:
     assignor: str | None = None
     rebalance_ms: int = 30_000
     epoch: int = 0
-    owned: set[TopicPartition] = field(default_factory=set)
+    owned: set[TopicIdPartition] = field(default_factory=set)
     version: int = 1
 
     def send(self, **changed: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 from headrace.broker.call import Call
 from headrace.broker.clock import ExpiryClock
 from headrace.broker.groups.coordinator import OFFSETS_TOPIC, GroupCoordinator
+from headrace.broker.handlers import error_response
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later
 from headrace.broker.metrics import MetricsRegistry
@@ -104,6 +105,7 @@ class FakeJournals(Journals):
 
 class FakeCore:
     def __init__(self, **settings: object) -> None:
+        self.access = None
         self.settings = Settings(settings)
         self.clock = FakeClock()
         self.expiry_clock = ExpiryClock(self.clock)
@@ -194,7 +196,7 @@ class FakeCore:
         try:
             result = handler.handle(self, request, call)
         except KafkaError as error:
-            return handler.error_response(request, error.code, error.message, call)
+            return error_response(request, error.code, error.message, call)
         if isinstance(result, Later):
             return result.value if result.is_done else result
         return result

@@ -3,8 +3,9 @@
 import pytest
 
 from headrace.broker.groups.classic import ClassicGroup
-from headrace.broker.groups.classic_rebalance import NEW_MEMBER_JOIN_MS, TRANSITIONS, ClassicGroupState
+from headrace.broker.groups.classic_rebalance import NEW_MEMBER_JOIN_MS, TRANSITIONS
 from headrace.broker.handlers import join_group, leave_group, sync_group
+from headrace.wire.enums import GroupState
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.leave_group_request import LeaveGroupRequest, MemberIdentity
 from headrace.wire.messages.sync_group_request import SyncGroupRequest
@@ -19,7 +20,7 @@ from tests.unit.broker.groups.fake_core import FakeCore
 MINUTE_MS = 60_000
 
 
-def state_of(core: FakeCore, group_id: str = "g") -> ClassicGroupState:
+def state_of(core: FakeCore, group_id: str = "g") -> GroupState:
     group = core.groups.state.registry.get(group_id)
     assert isinstance(group, ClassicGroup)
     return group.rebalance.state
@@ -86,7 +87,7 @@ def test_a_sync_waits_for_the_leaders(core: FakeCore) -> None:
     answer = leader.sync(**{follower.member_id: b"yours"})
     assert (waiting.value.assignment, waiting.value.protocol_name) == (b"yours", "range")
     assert answer.assignment == b""  # the leader gave itself nothing
-    assert state_of(core) is ClassicGroupState.STABLE
+    assert state_of(core) is GroupState.STABLE
 
 
 def test_a_late_sync_finds_its_assignment(core: FakeCore) -> None:
@@ -209,7 +210,7 @@ def test_a_follower_that_joins_again_unchanged_is_told_where_the_group_stands(co
     leader, follower = stable_group(core)
     answer = follower.join()
     assert (answer.generation_id, answer.leader, answer.members) == (1, leader.member_id, [])
-    assert state_of(core) is ClassicGroupState.STABLE
+    assert state_of(core) is GroupState.STABLE
 
 
 def test_a_follower_with_new_metadata_starts_a_rebalance(core: FakeCore) -> None:
@@ -304,7 +305,7 @@ def test_members_that_join_but_never_sync_are_dropped_after_the_rebalance_timeou
 def test_the_last_member_that_leaves_leaves_an_empty_group(core: FakeCore) -> None:
     clients = stable_group(core)
     assert [client.leave() for client in clients] == [ErrorCode.NONE, ErrorCode.NONE]
-    assert state_of(core) is ClassicGroupState.EMPTY
+    assert state_of(core) is GroupState.EMPTY
 
 
 def test_a_leaving_leader_hands_on_the_lead(core: FakeCore) -> None:
@@ -351,7 +352,7 @@ def test_an_assignment_that_the_journal_refuses_is_told_to_all_and_starts_over(c
     core.refusal = ErrorCode.MESSAGE_TOO_LARGE
     answer = leader.take(parked[0].value).sync(**{leader.member_id: b"huge"})
     assert answer.error_code == waiting.value.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
-    assert state_of(core) is ClassicGroupState.PREPARING
+    assert state_of(core) is GroupState.PREPARING_REBALANCE
     core.refusal = None
 
 
@@ -405,7 +406,16 @@ def test_version_2_of_leave_group_answers_for_its_one_member(core: FakeCore) -> 
 
 
 def test_every_way_in_leads_out_again() -> None:
-    assert {state for state, _ in TRANSITIONS} == {state for _, state in TRANSITIONS} == {*ClassicGroupState}
+    assert (
+        {state for state, _ in TRANSITIONS}
+        == {state for _, state in TRANSITIONS}
+        == {
+            GroupState.EMPTY,
+            GroupState.PREPARING_REBALANCE,
+            GroupState.COMPLETING_REBALANCE,
+            GroupState.STABLE,
+        }
+    )
     assert join_group.VERSIONS == (0, 9)
 
 
@@ -418,4 +428,4 @@ def test_several_may_leave_at_once_each_with_its_own_answer(core: FakeCore) -> N
     ]
     response = core.handle(leave_group, LeaveGroupRequest(group_id="g", members=leaving))
     assert [member.error_code for member in response.members] == [0, ErrorCode.UNKNOWN_MEMBER_ID, 0]
-    assert state_of(core) is ClassicGroupState.EMPTY
+    assert state_of(core) is GroupState.EMPTY

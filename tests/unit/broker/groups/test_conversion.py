@@ -2,8 +2,8 @@
 
 import pytest
 
-from headrace.broker.groups.registry import GroupType
 from headrace.broker.handlers import describe_groups
+from headrace.wire.enums import GroupType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
 from tests.unit.broker.groups.classic_client import INITIAL_DELAY_MS, ClassicClient, stable_group

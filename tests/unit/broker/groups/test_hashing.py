@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.groups.hashing import topics_fingerprint
+from headrace.broker.groups.subscriptions import topics_fingerprint
 
 ORDERS, PAYMENTS = ("orders", bytes(15) + b"\1", 3), ("payments", bytes(15) + b"\2", 1)
 

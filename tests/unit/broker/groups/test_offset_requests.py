@@ -1,11 +1,18 @@
 """Goal: who may commit, fetch and delete offsets, and what each partition is answered. Method: by the handlers."""
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.handlers import offset_commit, offset_delete, offset_fetch
+from headrace.broker.core import BrokerCore
+from headrace.broker.handlers import (
+    error_response,
+    offset_commit,
+    offset_delete,
+    offset_fetch,
+    txn_offset_commit,
+)
 from headrace.broker.later import Later
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -30,6 +37,7 @@ from headrace.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequestPartition,
     TxnOffsetCommitRequestTopic,
 )
+from headrace.wire.messages.txn_offset_commit_response import TxnOffsetCommitResponse
 from tests.unit.broker.groups.classic_client import INITIAL_DELAY_MS, ClassicClient, stable_group
 from tests.unit.broker.groups.consumer_client import ConsumerClient, converge
 from tests.unit.broker.groups.fake_core import FakeCore
@@ -85,7 +93,9 @@ def commit_in_transaction(
         topics=[TxnOffsetCommitRequestTopic(name="t", partitions=[partition])],
         **fields,
     )
-    return core.groups.add_transaction_offsets(request, Call(api_version=5)).value
+    call = Call(api_version=5)
+    topics, _ = txn_offset_commit.commit_offsets(cast(BrokerCore, core), request, request.topics, call)
+    return TxnOffsetCommitResponse(topics=topics)
 
 
 def test_a_simple_consumer_commits_and_fetches(core: FakeCore) -> None:
@@ -260,9 +270,9 @@ def test_old_versions_ask_for_one_group(core: FakeCore, version: int) -> None:
 def test_an_error_response_has_the_form_of_its_version(core: FakeCore) -> None:
     asked = [OffsetFetchRequestTopic(name="t", partition_indexes=[0])]
     request = OffsetFetchRequest(group_id="g", topics=asked)
-    oldest = offset_fetch.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=1))
+    oldest = error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=1))
     assert (codes(oldest), oldest.error_code) == ([ErrorCode.UNKNOWN_SERVER_ERROR], 0)
-    older = offset_fetch.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=7))
+    older = error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=7))
     assert (codes(older), older.error_code) == ([], ErrorCode.UNKNOWN_SERVER_ERROR)
 
 
@@ -305,10 +315,10 @@ def test_who_requires_stable_offsets_is_told_of_open_transactions(core: FakeCore
 
 def test_a_transactional_commit_is_checked_like_any_other_in_the_words_of_producers(core: FakeCore) -> None:
     member, _ = stable_group(core)
-    who: dict[str, Any] = {"member_id": member.member_id, "generation_id": member.generation}
+    who: dict[str, Any] = {"member_id": member.member_id, "generation_id_or_member_epoch": member.generation}
     assert codes(commit_in_transaction(core, 8, **who)) == [0]
     with pytest.raises(KafkaError) as refused:
-        commit_in_transaction(core, 8, **{**who, "generation_id": 7})
+        commit_in_transaction(core, 8, **{**who, "generation_id_or_member_epoch": 7})
     assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
     with pytest.raises(KafkaError) as refused:
         commit_in_transaction(core, 8, **{**who, "member_id": "who"})
@@ -319,7 +329,7 @@ def test_a_transactional_commit_of_a_stale_consumer_member_is_an_illegal_generat
     member = ConsumerClient(core, "a")
     member.join()
     with pytest.raises(KafkaError) as refused:
-        commit_in_transaction(core, 8, member_id="a", generation_id=member.epoch + 1)
+        commit_in_transaction(core, 8, member_id="a", generation_id_or_member_epoch=member.epoch + 1)
     assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
 
 
@@ -335,7 +345,7 @@ def test_a_transactional_commit_with_long_metadata_is_refused_for_that_partition
 
 def test_an_unknown_group_takes_transactional_commits_without_a_generation_only(core: FakeCore) -> None:
     with pytest.raises(KafkaError) as refused:
-        commit_in_transaction(core, 8, generation_id=1, member_id="m")
+        commit_in_transaction(core, 8, generation_id_or_member_epoch=1, member_id="m")
     assert refused.value.code is ErrorCode.ILLEGAL_GENERATION
     assert codes(commit_in_transaction(core, 8)) == [0]
 

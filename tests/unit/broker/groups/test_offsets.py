@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from headrace.broker.groups.offsets import CommittedOffset, OffsetStore, Transaction
+from headrace.broker.groups.offsets import OffsetAndMetadata, OffsetStore, Transaction
 from headrace.wire.messages.offset_commit_key import OffsetCommitKey
 
 FIRST, SECOND = (7, 100), (7, 200)
@@ -23,7 +23,7 @@ def put(
     transaction: Transaction | None = None,
     **more: Any,
 ) -> None:
-    value = CommittedOffset(offset=offset, **more).as_record() if offset is not None else None
+    value = OffsetAndMetadata(offset=offset, **more).as_record() if offset is not None else None
     store.apply(OffsetCommitKey(group="g", topic="t", partition=partition), value, transaction)
 
 

@@ -8,8 +8,8 @@ from hypothesis import given
 
 from headrace.broker.groups.consumer_member import ConsumerMember, MemberState
 from headrace.broker.groups.reconcile import Goal, reconcile
-from headrace.broker.groups.records import TopicPartition
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import TopicIdPartition
 
 T, U = b"t" * 16, b"u" * 16
 P0, P1, P2 = (T, 0), (T, 1), (T, 2)
@@ -17,8 +17,8 @@ P0, P1, P2 = (T, 0), (T, 1), (T, 2)
 
 def goal(
     epoch: int,
-    *partitions: TopicPartition,
-    taken: tuple[TopicPartition, ...] = (),
+    *partitions: TopicIdPartition,
+    taken: tuple[TopicIdPartition, ...] = (),
     topics: tuple[bytes, ...] = (T,),
 ) -> Goal:
     return Goal(
@@ -30,7 +30,7 @@ def goal(
 
 
 def member(
-    epoch: int, state: MemberState, *held: TopicPartition, revoking: tuple[TopicPartition, ...] = ()
+    epoch: int, state: MemberState, *held: TopicIdPartition, revoking: tuple[TopicIdPartition, ...] = ()
 ) -> ConsumerMember:
     return ConsumerMember(
         member_id="m",
@@ -137,7 +137,7 @@ PARTITIONS = [(T, index) for index in range(4)]
 def test_no_partition_ever_has_two_readers(steps: list[tuple[int, bool, list[int]]]) -> None:
     """Three members; each step sets a new target or lets one member heartbeat with what it truly reads."""
     members = {number: ConsumerMember(member_id=str(number)) for number in range(3)}
-    reads: dict[int, set[TopicPartition]] = {number: set() for number in range(3)}
+    reads: dict[int, set[TopicIdPartition]] = {number: set() for number in range(3)}
     epoch, target = 1, dict.fromkeys(PARTITIONS, 0)
     for number, is_new_target, owners in steps:
         if is_new_target:

@@ -4,15 +4,17 @@ import pytest
 
 from headrace.broker.groups import records
 from headrace.broker.groups.consumer_member import ConsumerMember, MemberState
-from headrace.broker.groups.offsets import CommittedOffset
+from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.groups.records import JournalEntry, decode
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.messages.group_metadata_value import GroupMetadataValue, MemberMetadata
 
 TOPIC = bytes(range(16))
 EVERY_KIND = [
-    records.offset_commit("g", "t", 3, CommittedOffset(offset=7, leader_epoch=2, topic_id=TOPIC).as_record()),
-    records.offset_commit("g", "t", 3, CommittedOffset(offset=7, expires_ms=99).as_record()),
+    records.offset_commit(
+        "g", "t", 3, OffsetAndMetadata(offset=7, leader_epoch=2, topic_id=TOPIC).as_record()
+    ),
+    records.offset_commit("g", "t", 3, OffsetAndMetadata(offset=7, expires_ms=99).as_record()),
     records.offset_commit("g", "t", 3, None),
     records.group_metadata("g", GroupMetadataValue(protocol=None, leader=None)),
     records.group_metadata("g", GroupMetadataValue(members=[MemberMetadata(member_id="m", assignment=b"a")])),
@@ -38,7 +40,7 @@ def test_every_kind_of_record_comes_back_as_it_was_written(entry: JournalEntry) 
 
 
 def test_an_offset_commit_is_written_in_version_4_with_its_topic_id() -> None:
-    committed = CommittedOffset(offset=258, leader_epoch=5, metadata="x", committed_ms=1, topic_id=TOPIC)
+    committed = OffsetAndMetadata(offset=258, leader_epoch=5, metadata="x", committed_ms=1, topic_id=TOPIC)
     key, value = records.offset_commit("g", "t", 3, committed.as_record()).encode()
     assert key == b"\0\1" + b"\0\1g" + b"\0\1t" + b"\0\0\0\3"
     assert value == (
@@ -53,7 +55,7 @@ def test_an_offset_commit_is_written_in_version_4_with_its_topic_id() -> None:
 
 
 def test_an_offset_commit_with_its_own_expiry_is_written_in_version_1() -> None:
-    committed = CommittedOffset(offset=1, committed_ms=2, expires_ms=3)
+    committed = OffsetAndMetadata(offset=1, committed_ms=2, expires_ms=3)
     _, value = records.offset_commit("g", "t", 0, committed.as_record()).encode()
     assert value == b"\0\1" + b"".join(
         [(1).to_bytes(8, "big"), b"\0\0", (2).to_bytes(8, "big"), (3).to_bytes(8, "big")]

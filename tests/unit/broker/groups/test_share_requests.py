@@ -334,7 +334,8 @@ def test_a_member_with_another_epoch_is_fenced(world: ShareWorld) -> None:
 
 
 def test_share_groups_can_be_turned_off(tmp_path) -> None:
-    world = ShareWorld(tmp_path, headrace_share_version=0)
+    world = ShareWorld(tmp_path)
+    world.core.features.finalize({"share.version": 0})
     assert world.heartbeat("m", 0, ["t"]).error_code == ErrorCode.UNSUPPORTED_VERSION
     assert world.describe().error_code == ErrorCode.UNSUPPORTED_VERSION
     world.close()

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker import client_metrics
-from headrace.broker.configs import ResourceType
+from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_configs_request import (
     AlterableConfig,
@@ -35,33 +35,33 @@ def orders(admin):
 
 
 def test_what_is_not_named_falls_back_to_its_default(admin, orders):
-    assert alter(admin, resource(ResourceType.TOPIC, "orders", segment_ms="7")) == [(0, None)]
+    assert alter(admin, resource(ConfigResourceType.TOPIC, "orders", segment_ms="7")) == [(0, None)]
     assert orders.configs == {"segment.ms": "7"}
 
 
 def test_validate_only_changes_nothing(admin, orders):
-    assert alter(admin, resource(ResourceType.TOPIC, "orders"), validate_only=True) == [(0, None)]
+    assert alter(admin, resource(ConfigResourceType.TOPIC, "orders"), validate_only=True) == [(0, None)]
     assert orders.configs == {"retention.ms": "5"}
 
 
 def test_a_null_value_is_refused(admin, orders):
-    assert alter(admin, resource(ResourceType.TOPIC, "orders", segment_ms=None)) == [
+    assert alter(admin, resource(ConfigResourceType.TOPIC, "orders", segment_ms=None)) == [
         (ErrorCode.INVALID_REQUEST, "Null value not supported for : segment.ms")
     ]
 
 
 def test_loggers_are_unknown_to_this_api(admin):
-    assert alter(admin, resource(ResourceType.BROKER_LOGGER, "1", root="INFO")) == [
+    assert alter(admin, resource(ConfigResourceType.BROKER_LOGGER, "1", root="INFO")) == [
         (ErrorCode.INVALID_REQUEST, "Unknown resource type 8")
     ]
 
 
 def test_client_metrics_subscriptions_are_taken(admin):
-    assert alter(admin, resource(ResourceType.CLIENT_METRICS, "m", metrics="x")) == [(0, None)]
+    assert alter(admin, resource(ConfigResourceType.CLIENT_METRICS, "m", metrics="x")) == [(0, None)]
     assert client_metrics.overrides(admin, "m") == {"metrics": "x"}
 
 
 def test_a_resource_that_is_there_twice_is_refused_twice(admin, orders):
-    asked = resource(ResourceType.TOPIC, "orders")
+    asked = resource(ConfigResourceType.TOPIC, "orders")
     refused = (ErrorCode.INVALID_REQUEST, "Each resource must appear at most once.")
     assert alter(admin, asked, asked) == [refused, refused]

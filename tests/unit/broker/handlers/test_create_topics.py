@@ -48,7 +48,7 @@ def test_the_answer_lists_all_settings_in_order_with_their_sources(admin):
     (result,) = create(admin, topic(configs={"retention.ms": "5"}))
     names = [config.name for config in result.configs]
     assert names == sorted(names)
-    assert len(names) == 33
+    assert len(names) == 34
     by_name = {config.name: (config.value, config.config_source) for config in result.configs}
     assert by_name["retention.ms"] == ("5", 1)
     assert by_name["min.insync.replicas"] == ("1", 3)

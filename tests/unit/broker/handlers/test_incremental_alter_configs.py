@@ -5,8 +5,8 @@ import logging
 import pytest
 
 from headrace.broker import client_metrics
-from headrace.broker.configs import AlterOperation, ResourceType, describe
-from headrace.broker.settings import Source
+from headrace.broker.configs import describe
+from headrace.wire.enums import AlterOperation, ConfigResourceType, ConfigSource
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -16,11 +16,11 @@ from headrace.wire.messages.incremental_alter_configs_request import (
 from headrace.wire.messages.incremental_alter_configs_response import IncrementalAlterConfigsResponse
 
 TOPIC, BROKER, LOGGER, GROUP, METRICS = (
-    ResourceType.TOPIC,
-    ResourceType.BROKER,
-    ResourceType.BROKER_LOGGER,
-    ResourceType.GROUP,
-    ResourceType.CLIENT_METRICS,
+    ConfigResourceType.TOPIC,
+    ConfigResourceType.BROKER,
+    ConfigResourceType.BROKER_LOGGER,
+    ConfigResourceType.GROUP,
+    ConfigResourceType.CLIENT_METRICS,
 )
 SET, DELETE, APPEND, SUBTRACT = AlterOperation
 
@@ -62,7 +62,7 @@ def test_kafkas_dynamic_settings_that_mean_nothing_here_are_taken_and_shown_agai
     )
     admin.restart()
     (shown,) = [entry for entry in describe(admin, BROKER, "1") if entry.name == "num.io.threads"]
-    assert (shown.value, shown.source, shown.is_read_only) == ("9", Source.DYNAMIC_BROKER, False)
+    assert (shown.value, shown.source, shown.is_read_only) == ("9", ConfigSource.DYNAMIC_BROKER, False)
     assert alter(admin, resource(BROKER, "1", (DELETE, "num.io.threads", None))) == [(0, None)]
     assert "num.io.threads" not in {entry.name for entry in describe(admin, BROKER, "1")}
 
@@ -72,9 +72,9 @@ def test_subscriptions_to_client_metrics_are_kept_and_shown(admin):
     assert alter(admin, resource(METRICS, "s", *changes)) == [(0, None)]
     admin.restart()
     assert [(entry.name, entry.value, entry.source) for entry in describe(admin, METRICS, "s")] == [
-        ("interval.ms", "1000", Source.CLIENT_METRICS),
-        ("match", "client_id=x.*", Source.CLIENT_METRICS),
-        ("metrics", "", Source.DEFAULT),
+        ("interval.ms", "1000", ConfigSource.CLIENT_METRICS),
+        ("match", "client_id=x.*", ConfigSource.CLIENT_METRICS),
+        ("metrics", "", ConfigSource.DEFAULT),
     ]
     assert client_metrics.names(admin) == ["s"]
     assert alter(admin, resource(METRICS, "s", (DELETE, "interval.ms", None), (DELETE, "match", None))) == [
@@ -119,10 +119,10 @@ def test_settings_of_a_broker_are_altered_for_the_node_or_the_cluster(admin):
         resource(BROKER, "1", (SET, "max.connections", "9")),
         resource(BROKER, "", (SET, "log.retention.ms", "77")),
     ) == [(0, None), (0, None)]
-    assert admin.settings.int("max.connections") == 9
+    assert admin.settings.get_int("max.connections") == 9
     assert admin.settings.log_config({}).retention_ms == 77
     assert alter(admin, resource(BROKER, "1", (DELETE, "max.connections", None))) == [(0, None)]
-    assert admin.settings.int("max.connections") == 2**31 - 1
+    assert admin.settings.get_int("max.connections") == 2**31 - 1
 
 
 def test_settings_of_a_group_are_kept_before_it_exists(admin):
@@ -226,7 +226,7 @@ def test_a_logger_takes_a_level_and_gives_it_back(admin):
             resource(BROKER, "1", (SET, "ssl.keystore.type", "PKCS12")),
             ErrorCode.INVALID_REQUEST,
             "These security configs can be dynamically updated only per-listener using the listener prefix: "
-            "[ssl.keystore.type]; ssl.keystore.type has no effect: TLS and authentication are not offered yet",
+            "[ssl.keystore.type]; use listener.name.LISTENER.ssl.keystore.type",
         ),
         (
             resource(METRICS, "s", (SET, "interval.ms", "10")),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headrace.broker.configs import ResourceType
+from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.list_config_resources_request import ListConfigResourcesRequest
 from headrace.wire.messages.list_config_resources_response import ListConfigResourcesResponse
@@ -24,17 +24,17 @@ def _resources(admin):
 
 def test_all_types_are_listed_when_none_is_named(admin):
     assert sorted(listed(admin)) == [
-        (ResourceType.TOPIC, "orders"),
-        (ResourceType.BROKER, "1"),
-        (ResourceType.BROKER_LOGGER, "1"),
-        (ResourceType.GROUP, "g"),
+        (ConfigResourceType.TOPIC, "orders"),
+        (ConfigResourceType.BROKER, "1"),
+        (ConfigResourceType.BROKER_LOGGER, "1"),
+        (ConfigResourceType.GROUP, "g"),
     ]
 
 
 def test_only_the_asked_types_are_listed(admin):
-    assert listed(admin, ResourceType.GROUP, ResourceType.TOPIC) == [
-        (ResourceType.GROUP, "g"),
-        (ResourceType.TOPIC, "orders"),
+    assert listed(admin, ConfigResourceType.GROUP, ConfigResourceType.TOPIC) == [
+        (ConfigResourceType.GROUP, "g"),
+        (ConfigResourceType.TOPIC, "orders"),
     ]
 
 

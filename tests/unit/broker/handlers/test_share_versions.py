@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.handlers import SERVED, handler_of
+from headrace.broker.handlers import SERVED, error_response, handler_of
 from headrace.wire.apis import response_class
 from headrace.wire.codec import encode, read_message
 from headrace.wire.errors import ErrorCode
@@ -169,7 +169,6 @@ def test_an_answer_survives_the_wire(world: ShareWorld, number: int, version: in
 @pytest.mark.parametrize(("number", "version"), CASES)
 def test_a_refusal_survives_the_wire(world: ShareWorld, number: int, version: int) -> None:
     request = prepared(world, number, version)
-    handler = handler_of(request.API_KEY)
-    refusal = handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=version))
+    refusal = error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, None, Call(api_version=version))
     check(refusal, request.API_KEY, version)
     assert b"\xff\xff" in encode(refusal, version)

@@ -2,11 +2,10 @@
 
 import pytest
 
-from headrace.broker.configs import ResourceType, alter, check_group, describe
+from headrace.broker.configs import alter, check_group, describe
 from headrace.broker.settings import InvalidSettings, Settings
+from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode, KafkaError
-
-DLQ = {"headrace.share.version": 2}
 
 
 def refusal(texts: dict[str, str], settings: Settings | None = None) -> str | None:
@@ -151,32 +150,14 @@ def test_settings_that_do_not_fit_are_refused_at_start(given: dict[str, object],
     assert str(caught.value) == expected
 
 
-def test_dead_letter_settings_are_unknown_before_share_version_2(admin):
-    hint = "dead-letter queues need share.version 2: start the broker with headrace.share.version=2"
-    assert refusal({"errors.deadletterqueue.topic.name": "dlq.orders"}) == (
-        f"Unknown group config name: errors.deadletterqueue.topic.name ({hint})"
-    )
-    with pytest.raises(KafkaError) as caught:
-        admin.topics.check_configs({"errors.deadletterqueue.group.enable": "true"})
-    assert caught.value.message == f"Unknown topic config name: errors.deadletterqueue.group.enable ({hint})"
-    with pytest.raises(KafkaError) as caught:
-        alter(admin, ResourceType.BROKER, "", {"errors.deadletterqueue.topic.name.prefix": "dead."})
-    assert caught.value.code is ErrorCode.INVALID_REQUEST
-    assert hint in str(caught.value.message)
-    admin.topics.create("orders", partitions=1, configs={})
-    for kind, name in ((ResourceType.GROUP, "g"), (ResourceType.TOPIC, "orders"), (ResourceType.BROKER, "1")):
-        assert not [entry for entry in describe(admin, kind, name) if "deadletter" in entry.name]
-
-
-def test_dead_letter_settings_are_known_from_share_version_2(admin):
-    admin.restart(**DLQ)
-    assert refusal({"errors.deadletterqueue.topic.name": "dlq.orders"}, Settings(DLQ)) is None
+def test_dead_letter_settings_have_the_names_of_kafka_4_4(admin):
+    assert refusal({"errors.deadletterqueue.topic.name": "dlq.orders"}) is None
     admin.topics.create("dlq.orders", partitions=1, configs={"errors.deadletterqueue.group.enable": "true"})
-    entries = {entry.name: entry.value for entry in describe(admin, ResourceType.TOPIC, "dlq.orders")}
+    entries = {entry.name: entry.value for entry in describe(admin, ConfigResourceType.TOPIC, "dlq.orders")}
     assert entries["errors.deadletterqueue.group.enable"] == "true"
-    entries = {entry.name: entry.value for entry in describe(admin, ResourceType.GROUP, "g")}
+    entries = {entry.name: entry.value for entry in describe(admin, ConfigResourceType.GROUP, "g")}
     assert entries["errors.deadletterqueue.topic.name"] == ""
     assert entries["errors.deadletterqueue.copy.record.enable"] == "false"
     dynamic = {"errors.deadletterqueue.topic.name.prefix": "", "min.insync.replicas": "1"}
-    alter(admin, ResourceType.BROKER, "", dynamic)
-    assert admin.settings.str("errors.deadletterqueue.topic.name.prefix") == ""
+    alter(admin, ConfigResourceType.BROKER, "", dynamic)
+    assert admin.settings.get_str("errors.deadletterqueue.topic.name.prefix") == ""

@@ -11,11 +11,12 @@ import pytest
 from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.share import dead_letters
-from headrace.broker.share.dead_letters import BATCH_BYTES_MAX, ENABLED, EXHAUSTED, REJECTED
+from headrace.broker.share.dead_letters import ENABLED, EXHAUSTED, REJECTED
 from headrace.log.memory_disk import MemoryDisk
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.batches import HEADER_SIZE, read_header, with_header
+from headrace.wire.dead_letter import BATCH_BYTES_MAX
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.records import NewRecord, Record, build_batch, read_records, unpack
@@ -23,7 +24,6 @@ from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import ACCEPT, REJECT, RELEASE, Bench, Member, WhenTold
 
 QUEUE = "dlq.orders"
-VERSION = "headrace.share.version"
 AUTO_CREATE = "errors.deadletterqueue.auto.create.topics.enable"
 PREFIX = "errors.deadletterqueue.topic.name.prefix"
 NAMES = ["topic", "partition", "offset", "group", "delivery.count", "message"]
@@ -40,7 +40,7 @@ class Office(Bench):
         copies: bool = False,
         **options: Any,
     ) -> None:
-        super().__init__(**options, **{VERSION: 2, AUTO_CREATE: True, **(settings or {})})
+        super().__init__(**options, **{AUTO_CREATE: True, **(settings or {})})
         self.queue = queue
         self.orders = self.topic(partitions=3)
         self.set_group(copies=copies)
@@ -284,7 +284,8 @@ class TestWhereLettersMayGo:
         assert len(office.core.topics) == 2
 
     def test_before_share_version_2_there_are_none(self) -> None:
-        office = Office({VERSION: 1})
+        office = Office()
+        office.core.features.finalize({"share.version": 1})
         office.produce(office.orders, 1)
         reject_all(office, 1)
         assert office.core.topics.get(QUEUE) is None

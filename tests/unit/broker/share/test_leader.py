@@ -346,7 +346,7 @@ def test_a_group_that_was_never_initialised_is_told_so(bench: Bench) -> None:
 
 def test_a_rejected_record_goes_to_the_dead_letters_before_it_is_archived() -> None:
     bench = Bench(
-        **{"headrace.share.version": 2, "errors.deadletterqueue.auto.create.topics.enable": True}  # type: ignore[arg-type]
+        **{"errors.deadletterqueue.auto.create.topics.enable": True}  # type: ignore[arg-type]
     )
     topic = bench.topic()
     bench.configure(

@@ -22,6 +22,7 @@ from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import NewRecord, build_batch, read_records
+from headrace.wire.share_replay import ReplayedState, replay
 from headrace.wire.share_state import (
     STATE_TOPIC,
     ShareKey,
@@ -58,6 +59,7 @@ class Desk(Bench):
         settings: dict[str, object] = {
             "share.coordinator.snapshot.update.records.per.snapshot": per_snapshot,
             "share.coordinator.state.topic.num.partitions": state_partitions,
+            "headrace.share.state.history.ms": 0,
             **more,
         }
         super().__init__(disk, metadata, runner, **settings)
@@ -81,6 +83,7 @@ class Desk(Bench):
         leader: int = 0,
         start: int = -1,
         complete: int = 0,
+        may_be_late: bool = False,
     ) -> None:
         self.store.write(
             self.key(partition),
@@ -89,6 +92,7 @@ class Desk(Bench):
             start_offset=start,
             complete_count=complete,
             batches=batches,
+            may_be_late=may_be_late,
         )
 
     def state(self, partition: int = 0) -> StoredState:
@@ -156,7 +160,7 @@ class TestInitialise:
         desk.initialise(epoch=2, start=0)
         state = desk.state()
         assert (state.snapshot_epoch, state.state_epoch, state.leader_epoch) == (1, 2, 0)
-        assert (state.start_offset, state.merged()) == (0, [])
+        assert (state.start_offset, list(state.merged())) == (0, [])
 
     def test_an_older_state_epoch_is_fenced(self) -> None:
         desk = Desk()
@@ -175,6 +179,33 @@ class TestWrite:
         desk.initialise(epoch=1)
         desk.write(settled(0, 2), settled(3, 3, AVAILABLE), leader=2, start=0, complete=3)
         assert desk.entries()[-1].body == Update(1, 2, 0, 3, [settled(0, 2), settled(3, 3, AVAILABLE)])
+
+    @pytest.mark.parametrize("per_snapshot", [0, 500])
+    @pytest.mark.parametrize(
+        ("start", "complete", "expected"),
+        [(20, 1, (20, 1)), (10, 1, (10, 5)), (10, 7, (10, 7)), (4, 9, (10, 5)), (-1, 6, (10, 6))],
+        ids=["later", "same, fewer", "same, more", "overtaken", "start unknown"],
+    )
+    def test_a_write_that_was_overtaken_does_not_move_the_start_back(
+        self, per_snapshot: int, start: int, complete: int, expected: tuple[int, int]
+    ) -> None:
+        desk = Desk(per_snapshot=per_snapshot)
+        desk.initialise()
+        desk.write(settled(12, 14), start=10, complete=5)
+        desk.write(settled(4, 5), settled(22, 22), start=start, complete=complete, may_be_late=True)
+        state = desk.state()
+        assert (state.start_offset, state.complete_count) == expected
+        assert all(batch.first >= state.start_offset for batch in state.merged())
+        assert state.merged()[-1] == settled(22, 22)
+
+    @pytest.mark.parametrize("per_snapshot", [0, 500])
+    def test_the_leader_may_move_the_start_back_and_count_less(self, per_snapshot: int) -> None:
+        desk = Desk(per_snapshot=per_snapshot)
+        desk.initialise()
+        desk.write(start=10, complete=5)
+        for start, complete in ((10, 2), (4, 0)):
+            desk.write(start=start, complete=complete)
+            assert (desk.state().start_offset, desk.state().complete_count) == (start, complete)
 
     def test_so_many_updates_are_followed_by_a_snapshot(self) -> None:
         desk = Desk(per_snapshot=2)
@@ -433,6 +464,18 @@ class TestPrune:
         desk.store.prune()
         assert desk.kinds() == ["Snapshot", "Update"]
 
+    def test_history_is_kept_for_its_time(self) -> None:
+        desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
+        desk.initialise()
+        for offset in range(4):
+            desk.write(settled(offset, offset))
+        desk.store.prune()
+        assert len(desk.kinds()) == 5
+        desk.advance(61)
+        desk.write(settled(4, 4))
+        desk.store.prune()
+        assert len(desk.kinds()) <= 4
+
     def test_a_share_partition_that_is_seldom_written_does_not_hold_up_the_others(self) -> None:
         desk = Desk(per_snapshot=10)
         desk.initialise(0)
@@ -565,7 +608,7 @@ class TestPrune:
 View = tuple[object, ...]
 
 
-def _view(state: StoredState) -> View:
+def _view(state: ReplayedState) -> View:
     return (
         state.snapshot_epoch,
         state.state_epoch,
@@ -575,9 +618,7 @@ def _view(state: StoredState) -> View:
         state.create_timestamp,
         state.write_timestamp,
         tuple(state.merged()),
-        state.partition,
-        state.snapshot_at,
-        state.update_count,
+        *((state.partition, state.snapshot_at, state.update_count) if isinstance(state, StoredState) else ()),
     )
 
 
@@ -623,7 +664,16 @@ def test_a_load_brings_back_what_is_live_after_any_sequence(
     again = ShareStateStore(desk.core)
     again.load()
     assert _views(again) == _views(desk.store)
+    assert _read_along(desk) == {key: view[:8] for key, view in _views(desk.store).items()}
     desk.core.metadata.close()
+
+
+def _read_along(desk: Desk) -> dict[ShareKey, View]:
+    """What a client makes of the topic's records."""
+    states: dict[ShareKey, ReplayedState | None] = {}
+    for entry in desk.entries():
+        states[entry.key] = replay(states.get(entry.key), entry.body, lambda body: ReplayedState(*body))
+    return {key: _view(state)[:8] for key, state in states.items() if state is not None}
 
 
 def take_if_allowed(desk: Desk, step: tuple[object, ...]) -> None:

@@ -6,21 +6,19 @@ What a test does to it: `advance` turns the clock and runs what is due; `hold` k
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
-from headrace.broker.call import Call
 from headrace.broker.clock import ExpiryClock
+from headrace.broker.groups.classic_rebalance import ClassicLimits
+from headrace.broker.groups.records import JournalEntry
+from headrace.broker.groups.registry import Now
+from headrace.broker.groups.state import CoordinatorState
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later, resolved
+from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.timers import Timers
 from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.messages.txn_offset_commit_request import TxnOffsetCommitRequest
-from headrace.wire.messages.txn_offset_commit_response import (
-    TxnOffsetCommitResponse,
-    TxnOffsetCommitResponsePartition,
-    TxnOffsetCommitResponseTopic,
-)
 from headrace.wire.records import NewRecord, build_batch
 
 INTERNAL = ("__transaction_state", "__consumer_offsets")
@@ -41,16 +39,17 @@ class FakeClock:
 class FakeSettings:
     def __init__(self) -> None:
         self.values: dict[str, int | bool] = {
+            "offset.metadata.max.bytes": 4096,
             "transaction.max.timeout.ms": 900_000,
             "transactional.id.expiration.ms": 604_800_000,
             "transaction.remove.expired.transaction.cleanup.interval.ms": 3_600_000,
             "transaction.partition.verification.enable": True,
         }
 
-    def int(self, name: str) -> int:
+    def get_int(self, name: str) -> int:
         return int(self.values[name])
 
-    def bool(self, name: str) -> bool:
+    def get_bool(self, name: str) -> bool:
         return bool(self.values[name])
 
 
@@ -134,6 +133,7 @@ class FakePartition:
 class FakeTopic:
     def __init__(self, name: str, core: "FakeCore", partitions: int) -> None:
         self.name = name
+        self.id = name.encode().ljust(16, b"\0")
         self.is_internal = name in INTERNAL
         self.partitions = [FakePartition(self, index, FakeLog(core)) for index in range(partitions)]
 
@@ -164,31 +164,23 @@ class FakeTopics:
 
 
 class FakeGroups:
-    def __init__(self) -> None:
+    def __init__(self, topics: FakeTopics) -> None:
         self.completed: list[tuple[int, int, bool]] = []
-        self.commits: list[TxnOffsetCommitRequest] = []
+        self.commits: list[JournalEntry] = []
+        self.state = CoordinatorState(cast(Any, topics), ClassicLimits())
+        self.registry = self.state.registry
 
     def complete_transaction(self, producer_id: int, partition: int, commit: bool) -> None:
         self.completed.append((producer_id, partition, commit))
 
-    def add_transaction_offsets(
-        self, request: TxnOffsetCommitRequest, call: Call
-    ) -> Later[TxnOffsetCommitResponse]:
-        self.commits.append(request)
-        return resolved(
-            TxnOffsetCommitResponse(
-                topics=[
-                    TxnOffsetCommitResponseTopic(
-                        name=topic.name,
-                        partitions=[
-                            TxnOffsetCommitResponsePartition(partition_index=partition.partition_index)
-                            for partition in topic.partitions
-                        ],
-                    )
-                    for topic in request.topics
-                ]
-            )
-        )
+    def now(self) -> Now:
+        return Now(0, 0)
+
+    def journal(
+        self, group_id: str, entries: Sequence[JournalEntry], *, producer: ProducerIdAndEpoch
+    ) -> Later[None]:
+        self.commits += entries
+        return resolved(None)
 
 
 class FakeLogs:
@@ -209,13 +201,14 @@ class FakeJournals(Journals):
 
 class FakeCore:
     def __init__(self, clock: FakeClock | None = None, *, was_clean: bool = True) -> None:
+        self.access = None
         self.logs = FakeLogs(was_clean=was_clean)
         self.clock = clock or FakeClock()
         self.expiry_clock = ExpiryClock(self.clock)
         self.timers = Timers()
         self.settings = FakeSettings()
         self.topics = FakeTopics(self)
-        self.groups = FakeGroups()
+        self.groups = FakeGroups(self.topics)
         self.woken: list[tuple[str, int]] = []
         self.next_producer_id = 0
         self.refused: list[KafkaError | None] = []

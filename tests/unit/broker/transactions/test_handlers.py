@@ -12,6 +12,7 @@ from headrace.broker.handlers import (
     describe_producers,
     describe_transactions,
     end_txn,
+    error_response,
     init_producer_id,
     list_transactions,
     txn_offset_commit,
@@ -33,6 +34,8 @@ from headrace.wire.messages.describe_transactions_request import DescribeTransac
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
+from headrace.wire.messages.offset_commit_key import OffsetCommitKey
+from headrace.wire.messages.offset_commit_value import OffsetCommitValue
 from headrace.wire.messages.txn_offset_commit_request import (
     TxnOffsetCommitRequest,
     TxnOffsetCommitRequestPartition,
@@ -69,7 +72,7 @@ def ask(core: FakeCore, request: Message, version: int) -> Any:
     try:
         response = handler.handle(core, arrived, call)
     except KafkaError as error:
-        response = handler.error_response(arrived, error.code, error.message, call)
+        response = error_response(arrived, error.code, error.message, call)
     if isinstance(response, Later):
         response = response.value
     left, _ = read_message(type(response), version, encode(response, version))
@@ -346,8 +349,9 @@ class TestTxnOffsetCommit:
     def test_a_new_client_needs_no_other_request(self, core: FakeCore) -> None:
         producer = initialise(core)
         assert self.commit(core, producer, 5) == {0: 0}
-        (request,) = core.groups.commits
-        assert request.topics[0].partitions[0].committed_offset == 7
+        (entry,) = core.groups.commits
+        assert isinstance(entry.value, OffsetCommitValue)
+        assert entry.value.offset == 7
         place = "__consumer_offsets", partition_for("g", 50)
         described = core.transactions.describe("t")
         assert described is not None
@@ -373,8 +377,9 @@ class TestTxnOffsetCommit:
         producer = initialise(core)
         codes = self.commit(core, producer, 5, [0, 9])
         assert codes == {0: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
-        (request,) = core.groups.commits
-        assert [each.partition_index for each in request.topics[0].partitions] == [0]
+        (entry,) = core.groups.commits
+        assert isinstance(entry.key, OffsetCommitKey)
+        assert entry.key.partition == 0
 
     def test_only_unknown_partitions_touch_nothing(self, core: FakeCore) -> None:
         producer = initialise(core)
@@ -523,5 +528,5 @@ def test_every_handler_can_answer_a_failure_in_every_version(make: Callable[[], 
     low, high = handler.VERSIONS
     for version in range(low, high + 1):
         call = Call(api_version=version)
-        response = handler.error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, "why", call)
+        response = error_response(request, ErrorCode.UNKNOWN_SERVER_ERROR, "why", call)
         assert encode(response, version)

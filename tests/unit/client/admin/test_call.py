@@ -11,12 +11,20 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.client.admin.call import PARALLEL_MAX, Call, SomeFailedError, in_parallel, outcome, raise_for
+from headrace.client.admin.call import (
+    PARALLEL_MAX,
+    AdminCall,
+    SomeFailedError,
+    in_parallel,
+    outcome,
+    raise_for,
+)
 from headrace.client.cluster import ANY, Cluster
 from headrace.client.errors import GroupIdNotFoundError, TopicExistsError, error_for
 from headrace.client.settings import ClientSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
+from tests.virtual_time import run_in_virtual_time
 
 QUICK = ClientSettings.parse(
     bootstrap_servers="localhost:1",
@@ -56,18 +64,18 @@ class ScriptedCluster:
             self.coordinators.pop(0)
 
 
-def run(scripted: ScriptedCluster, ask: Callable[[Call], Awaitable[Any]]) -> Any:
+def run(scripted: ScriptedCluster, ask: Callable[[AdminCall], Awaitable[Any]]) -> Any:
     async def main() -> Any:
-        return await ask(Call(cast(Cluster, scripted), QUICK))
+        return await ask(AdminCall(cast(Cluster, scripted), QUICK))
 
-    return asyncio.run(main())
+    return run_in_virtual_time(main())
 
 
-def ask_any(call: Call) -> Awaitable[str]:
+def ask_any(call: AdminCall) -> Awaitable[str]:
     return call.ask(Message(), lambda answer: str(answer))
 
 
-def ask_coordinator(call: Call) -> Awaitable[str]:
+def ask_coordinator(call: AdminCall) -> Awaitable[str]:
     return call.ask_coordinator("g", Message(), lambda answer: str(answer))
 
 

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta, timezone
 import pytest
 
 from headrace.client.admin.offsets import as_timestamp, by_topic
-from headrace.client.admin.results import OffsetSpec
+from headrace.wire.enums import OffsetSpec
 
 
 def test_names_are_the_numbers_of_the_wire() -> None:

@@ -2,18 +2,16 @@
 
 import pytest
 
+from headrace.base.settings import ConfigType
 from headrace.client.admin.results import (
     ConfigEntry,
-    ConfigSource,
-    ConfigType,
-    GroupState,
-    GroupType,
     TopicDescription,
     in_order,
     known,
     known_or,
     parse_choice,
 )
+from headrace.wire.enums import ConfigSource, GroupState, GroupType
 
 
 @pytest.mark.parametrize("given", ["share", "Share", "SHARE", GroupType.SHARE])
@@ -22,7 +20,7 @@ def test_a_choice_may_be_spelled_in_any_case(given: str) -> None:
 
 
 def test_an_unknown_choice_is_refused_with_all_choices() -> None:
-    with pytest.raises(ValueError, match="'full' is no GroupState; choose from Empty, Stable, Prep"):
+    with pytest.raises(ValueError, match="'full' is not a group state; choose from Empty, Stable, Prep"):
         parse_choice(GroupState, "full")
 
 

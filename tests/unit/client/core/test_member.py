@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from headrace.base.backoff import Jitter
 from headrace.client.core.acknowledgements import Lost, Settled
-from headrace.client.core.backoff import Jitter
 from headrace.client.core.holdings import Arrival
 from headrace.client.core.member import LeaderHint, MemberCore
 from headrace.client.core.placement import TopicView

@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from headrace.client.core.backoff import Backoff
-from headrace.client.core.membership import FIRST_INTERVAL_MS, Membership, State
+from headrace.base.backoff import RetryBackoff
+from headrace.client.core.membership import FIRST_INTERVAL_MS, Membership, MembershipState
 from headrace.client.errors import error_for
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
@@ -23,7 +23,7 @@ NETWORK = error_for(E.NETWORK_EXCEPTION, "gone")
 
 @pytest.fixture
 def member() -> Membership:
-    backoff = Backoff(100, 1_000, Half())
+    backoff = RetryBackoff(100, 1_000, Half().fraction)
     return Membership("g", "m", rack_id=None, poll_interval_ms=10_000, backoff=backoff)
 
 
@@ -112,7 +112,7 @@ def test_what_cannot_be_cured_by_waiting_ends_the_membership(member: Membership,
     member.subscribe(["t"], now_ms=0)
     request(member, 0)
     member.answered(answer(code), now_ms=0)
-    assert member.state is State.FAILED
+    assert member.state is MembershipState.FAILED
     assert member.failure is not None
     assert member.failure.code is code
     assert member.next_request(now_ms=60_000) is None
@@ -200,7 +200,7 @@ def test_a_denied_group_is_joined_again_after_the_application_was_told(member: M
     assert member.next_request(now_ms=9_099) is None
     assert request(member, 9_100).member_epoch == 0
     member.answered(answer(0, 0), now_ms=9_100)
-    assert member.state is State.MEMBER
+    assert member.state is MembershipState.MEMBER
 
 
 def test_what_cannot_be_cured_is_said_each_time(member: Membership) -> None:

@@ -1,18 +1,17 @@
-"""Goal: what is read from the state topic is what the broker itself would load.
+"""Replaying the state topic: small histories with known ends, and any history held against merging at every step.
 
-Method: small histories with known ends, and any history at all held against the broker's own replay.
+tests/unit/broker/share/test_state_store.py compares a broker that loads a topic with a client that reads it.
 """
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.broker.share.state_store import ShareStateStore, StoredState
-from headrace.client.admin.replay import Replay
 from headrace.share.changes import StateBatch
+from headrace.share.merge import merge
 from headrace.share.states import RecordState
-from headrace.wire.share_state import ShareKey, Snapshot, Update
+from headrace.wire.share_replay import ReplayedState, replay
+from headrace.wire.share_state import Snapshot, Update
 
-KEY, OTHER = ShareKey("g", bytes(16), 0), ShareKey("g", bytes(16), 1)
 AVAILABLE, ACKNOWLEDGED, ARCHIVED = RecordState.AVAILABLE, RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 
 
@@ -24,19 +23,25 @@ def update(start_offset: int, *batches: StateBatch, leader: int = -1, complete: 
     return Update(0, leader, start_offset, complete, batches)
 
 
-def played(*records: Snapshot | Update | None) -> Replay:
-    replay = Replay()
+def played(*records: Snapshot | Update | None) -> ReplayedState | None:
+    state: ReplayedState | None = None
     for record in records:
-        replay.feed(KEY, record)
-    return replay
+        state = replay(state, record, lambda body: ReplayedState(*body))
+    return state
+
+
+def ended(*records: Snapshot | Update | None) -> ReplayedState:
+    state = played(*records)
+    assert state is not None
+    return state
 
 
 def test_an_update_is_merged_into_its_snapshot() -> None:
-    state = played(
+    state = ended(
         snapshot(0, StateBatch(0, 9, AVAILABLE, 1)),
         update(2, StateBatch(4, 5, ACKNOWLEDGED, 2), leader=3, complete=2),
-    ).states[KEY]
-    assert state.batches() == [
+    )
+    assert list(state.merged()) == [
         StateBatch(2, 3, AVAILABLE, 1),
         StateBatch(4, 5, ACKNOWLEDGED, 2),
         StateBatch(6, 9, AVAILABLE, 1),
@@ -45,31 +50,27 @@ def test_an_update_is_merged_into_its_snapshot() -> None:
 
 
 def test_what_an_update_does_not_say_stays() -> None:
-    state = played(snapshot(5), update(-1, StateBatch(6, 6, ARCHIVED, 1), complete=1)).states[KEY]
+    state = ended(snapshot(5), update(-1, StateBatch(6, 6, ARCHIVED, 1), complete=1))
     assert (state.start_offset, state.leader_epoch) == (5, 0)
 
 
 def test_a_snapshot_replaces_all_that_came_before() -> None:
-    state = played(
-        snapshot(0), update(0, StateBatch(0, 9, AVAILABLE, 9)), snapshot(4, epoch=1, complete=-1)
-    ).states[KEY]
-    assert (state.start_offset, state.batches(), state.snapshot_epoch, state.complete_count) == (4, [], 1, -1)
+    state = ended(snapshot(0), update(0, StateBatch(0, 9, AVAILABLE, 9)), snapshot(4, epoch=1, complete=-1))
+    assert (state.start_offset, list(state.merged()), state.snapshot_epoch, state.complete_count) == (
+        4,
+        [],
+        1,
+        -1,
+    )
 
 
 def test_a_tombstone_ends_it() -> None:
-    assert played(snapshot(0), None).states == {}
-    assert played(None).states == {}
+    assert played(snapshot(0), None) is None
+    assert played(None) is None
 
 
 def test_an_update_without_its_snapshot_is_passed_over() -> None:
-    assert played(update(3)).states == {}
-
-
-def test_share_partitions_do_not_touch_each_other() -> None:
-    replay = played(snapshot(1))
-    replay.feed(OTHER, snapshot(2))
-    replay.feed(OTHER, update(7))
-    assert {key: state.start_offset for key, state in replay.states.items()} == {KEY: 1, OTHER: 7}
+    assert played(update(3)) is None
 
 
 batches = st.lists(
@@ -98,14 +99,14 @@ histories = st.lists(
 
 
 @given(history=histories)
-def test_any_history_ends_as_it_does_in_the_broker(history: list[Snapshot | Update]) -> None:
-    stored: StoredState | None = None
-    for record in [snapshot(-1), *history]:
+def test_any_history_ends_as_if_it_were_merged_at_every_step(history: list[Snapshot | Update]) -> None:
+    start, leader, kept = -1, 0, list[StateBatch]()
+    for record in history:
         if isinstance(record, Snapshot):
-            stored = ShareStateStore._from_snapshot(KEY, record, 0, 0)
-        elif stored is not None:
-            stored.apply(record)
-    assert stored is not None
-    replayed = played(snapshot(-1), *history).states[KEY]
-    assert replayed.batches() == list(stored.merged())
-    assert (replayed.start_offset, replayed.leader_epoch) == (stored.start_offset, stored.leader_epoch)
+            start, leader, kept = record.start_offset, record.leader_epoch, list(record.batches)
+            continue
+        start = start if record.start_offset == -1 else record.start_offset
+        leader = leader if record.leader_epoch == -1 else record.leader_epoch
+        kept = merge([*kept, *record.batches], start_offset=start)
+    state = ended(snapshot(-1), *history)
+    assert (state.start_offset, state.leader_epoch, list(state.merged())) == (start, leader, kept)

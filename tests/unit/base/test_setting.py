@@ -2,13 +2,14 @@
 
 import pytest
 
-from headrace.broker.settings import BY_NAME, Scope, Setting, SettingError, Type
+from headrace.base.settings import ConfigType, Setting, SettingError
+from headrace.broker.settings import BY_NAME, Scope
 
 TOPIC = BY_NAME[Scope.TOPIC]
 
 
-def setting(kind: Type, **rest: object) -> Setting:
-    return Setting(name="some.name", scope=Scope.BROKER, type=kind, default=None, doc="", **rest)  # type: ignore[arg-type]
+def setting(kind: ConfigType, **rest: object) -> Setting:
+    return Setting(name="some.name", type=kind, default=None, doc="", **rest)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_a_good_value_is_read_as_kafka_reads_it(name: str, text: str, value: obj
     ],
 )
 def test_a_double_is_shown_as_java_writes_it(number: float, text: str) -> None:
-    assert setting(Type.DOUBLE).render(number) == text
+    assert setting(ConfigType.DOUBLE).render(number) == text
 
 
 def test_every_default_is_allowed_and_survives_being_shown_and_read_again() -> None:
@@ -136,18 +137,23 @@ def test_every_default_is_allowed_and_survives_being_shown_and_read_again() -> N
 
 
 def test_what_is_allowed_is_said_in_words() -> None:
-    assert setting(Type.INT, minimum=1, maximum=9).allowed == "1 to 9"
-    assert setting(Type.INT, minimum=1, maximum=1).allowed == "only 1"
-    assert setting(Type.INT, minimum=1).allowed == "1 or more"
-    assert setting(Type.INT, maximum=7).allowed == "at most 7"
-    assert setting(Type.INT).allowed == "any number"
-    assert setting(Type.BOOLEAN).allowed == "true, false"
-    assert setting(Type.STRING, choices=("a", "b")).allowed == "a, b"
-    assert setting(Type.LIST, choices=("a", "b")).allowed == "any of a, b"
-    assert setting(Type.LIST).allowed == "a list with commas"
-    assert setting(Type.PASSWORD).allowed == "any text"
+    assert setting(ConfigType.INT, minimum=1, maximum=9).allowed == "1 to 9"
+    assert setting(ConfigType.INT, minimum=1, maximum=1).allowed == "only 1"
+    assert setting(ConfigType.INT, minimum=1).allowed == "1 or more"
+    assert setting(ConfigType.INT, maximum=7).allowed == "at most 7"
+    assert setting(ConfigType.INT).allowed == "any number"
+    assert setting(ConfigType.BOOLEAN).allowed == "true, false"
+    assert setting(ConfigType.STRING, choices=("a", "b")).allowed == "a, b"
+    assert setting(ConfigType.LIST, choices=("a", "b")).allowed == "any of a, b"
+    assert setting(ConfigType.LIST).allowed == "a list with commas"
+    assert setting(ConfigType.PASSWORD).allowed == "any text"
 
 
 def test_a_password_is_sensitive() -> None:
-    assert setting(Type.PASSWORD).is_sensitive
-    assert not setting(Type.STRING).is_sensitive
+    assert setting(ConfigType.PASSWORD).is_sensitive
+    assert not setting(ConfigType.STRING).is_sensitive
+
+
+def test_texts_are_trimmed_and_passwords_are_not() -> None:
+    assert setting(ConfigType.STRING).parse(" a ") == "a"
+    assert setting(ConfigType.PASSWORD).parse(" a ") == " a "

@@ -1,0 +1,216 @@
+"""Apache Kafka's own integration tests, unmodified from its test jars, each with a Headrace broker of its own.
+
+The classes in `java/` come first on the class path. One of them takes the place of the class by which these tests start
+Apache Kafka in their JVM; it starts `headrace serve` instead. They are compiled at run time, so a JDK is needed.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headrace.testing import child_process
+from headrace.testing.child_process import ChildProcess
+from headrace.testing.java import JavaNotFound, find_java
+from headrace.testing.kafka_jars import KAFKA_VERSION, JarsUnavailable, kafka_jars
+from headrace.testing.user_cache import filled
+from tests.suites.jars import test_jars
+from tests.suites.results import Outcome, Result, SuiteRun
+
+SOURCES = Path(__file__).with_name("java")
+COMPILE_S_MAX = 120
+TEST_S_MAX = 90
+"""How long one test may take."""
+REASON_LENGTH = 300
+RESULTS = "results.tsv"
+OUTCOMES = {
+    "SUCCESSFUL": Outcome.PASSED,
+    "FAILED": Outcome.FAILED,
+    "ABORTED": Outcome.NOT_APPLICABLE,
+    "SKIPPED": Outcome.NOT_APPLICABLE,
+}
+LOGGING = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>\n'
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Classes of one suite; `CLASS#method` selects one method. `minutes` bounds the whole run."""
+
+    suite: str
+    tests: tuple[str, ...]
+    minutes: float
+
+
+def _in(package: str, *names: str) -> tuple[str, ...]:
+    return tuple(f"{package}.{name}" for name in names)
+
+
+CLIENTS = "org.apache.kafka.clients"
+CONSUMER = f"{CLIENTS}.consumer"
+TOOLS = "org.apache.kafka.tools"
+SELECTIONS = (
+    Selection("apache-share", _in(CONSUMER, "ShareConsumerTest"), 20),
+    Selection(
+        "apache-producer",
+        _in(
+            f"{CLIENTS}.producer",
+            "ProducerCompressionTest",
+            "ProducerFailureHandlingTest",
+            "ProducerIdExpirationTest",
+            "ProducerIntegrationTest",
+            "ProducerSendWhileDeletionTest",
+        ),
+        20,
+    ),
+    Selection(
+        "apache-transactions",
+        _in(CLIENTS, "TransactionsExpirationTest", "TransactionsWithMaxInFlightOneTest"),
+        10,
+    ),
+    Selection(
+        "apache-admin",
+        _in(
+            CLIENTS,
+            "admin.AdminFenceProducersTest",
+            "admin.AutoTopicCreationTest",
+            "admin.ConcurrentListOffsetsRequestTest",
+            "admin.DeleteTopicTest",
+            "admin.DescribeAuthorizedOperationsTest",
+            "admin.DescribeFeaturesTest",
+            "admin.DescribeProducersWithBrokerIdTest",
+            "admin.DynamicGroupConfigIntegrationTest",
+            "admin.ListOffsetsIntegrationTest",
+            "admin.StaticBrokerConfigTest",
+            "security.GroupAuthorizerIntegrationTest",
+        ),
+        30,
+    ),
+    Selection(
+        "apache-security",
+        (
+            *_in(TOOLS, "AclCommandTest", "UserScramCredentialsCommandTest"),
+            *_in(TOOLS, "consumer.group.AuthorizerIntegrationTest"),
+            *_in(CONSUMER, "SaslPlainPlaintextConsumerTest"),
+        ),
+        20,
+    ),
+)
+
+
+def why_not() -> str | None:
+    """Why these tests cannot run on this machine."""
+    try:
+        _compiler()
+        kafka_jars()
+        test_jars()
+    except (JavaNotFound, JarsUnavailable) as error:
+        return str(error)
+    return None
+
+
+def run(selection: Selection) -> SuiteRun:
+    """Runs the tests. If they do not end in time, that is one more failure."""
+    version = f"Apache Kafka {KAFKA_VERSION}"
+    reason = why_not()
+    if reason is not None:
+        return SuiteRun(selection.suite, version, left_out=reason)
+    with tempfile.TemporaryDirectory(prefix="suites-") as name:
+        folder = Path(name)
+        (folder / "tmp").mkdir()
+        command = _command(folder, selection.tests)
+        jvm = ChildProcess(command, output=folder / "output.txt", env=_environment())
+        late: list[Result] = []
+        try:
+            jvm.wait(selection.minutes * 60)
+        except subprocess.TimeoutExpired:
+            reason = f"did not end within {selection.minutes:g} minutes"
+            late = [Result(selection.suite, "the rest", Outcome.FAILED, selection.minutes * 60, reason)]
+        finally:
+            jvm.stop()
+        results = read(folder / RESULTS) + late
+        if not results:
+            raise RuntimeError(f"JUnit ran no test: {jvm.output_tail()}")
+        return SuiteRun(selection.suite, version, tuple(results))
+
+
+def _environment() -> dict[str, str]:
+    guarded = [
+        sys.executable,
+        "-S",
+        "-E",
+        child_process.__file__,
+        "1",
+        sys.executable,
+        "-m",
+        "headrace",
+        "serve",
+    ]
+    return {"HEADRACE_SUITE_COMMAND": "\n".join(guarded), "PATH": os.environ["PATH"]}
+
+
+def _command(folder: Path, tests: Sequence[str]) -> list[str | Path]:
+    (folder / "log4j2.xml").write_text(LOGGING)
+    command: list[str | Path] = [
+        find_java().executable,
+        "-Xmx1g",
+        "-XX:+UseSerialGC",
+        "-XX:TieredStopAtLevel=1",
+        f"-Djava.io.tmpdir={folder / 'tmp'}",
+        f"-Dlog4j2.configurationFile={folder / 'log4j2.xml'}",
+        f"-Dheadrace.suite.results={folder / RESULTS}",
+        f"-Djunit.jupiter.execution.timeout.default={TEST_S_MAX} s",
+        "-cp",
+        os.pathsep.join([str(_classes()), str(SOURCES), f"{test_jars()}/*", f"{kafka_jars()}/*"]),
+        "org.junit.platform.console.ConsoleLauncher",
+        "execute",
+        "--disable-banner",
+        "--details=none",
+    ]
+    for test in tests:
+        command += ["--select-method" if "#" in test else "--select-class", test]
+    return command
+
+
+def _compiler() -> Path:
+    found = find_java().home / "bin" / "javac"
+    if found.is_file():
+        return found
+    on_path = shutil.which("javac")
+    if on_path is None:
+        raise JavaNotFound("javac is missing: install a JDK of version 17 or newer, or set JAVA_HOME to one")
+    return Path(on_path)
+
+
+def _classes() -> Path:
+    """The compiled shim, in the per-user cache."""
+    sources = sorted(SOURCES.rglob("*.java"))
+    text = "\n".join(path.read_text() for path in sources) + str(find_java().version)
+
+    def compile_into(folder: Path) -> None:
+        jars = f"{test_jars()}/*{os.pathsep}{kafka_jars()}/*"
+        command: list[str | Path] = [_compiler(), "-nowarn", "-d", folder, "-cp", jars, *sources]
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S_MAX)
+        if answer.returncode != 0:
+            raise RuntimeError(f"javac: {answer.stderr}")
+        (folder / "sources.txt").write_text(text)
+
+    def is_current(folder: Path) -> bool:
+        kept = folder / "sources.txt"
+        return kept.is_file() and kept.read_text() == text
+
+    return filled("suites-shim", is_current=is_current, fill=compile_into)
+
+
+def read(path: Path) -> list[Result]:
+    """The lines that the listener in `java/` has written so far."""
+    whole_lines = path.read_text().rpartition("\n")[0] if path.is_file() else ""
+    return [_result(*line.split("\t")) for line in whole_lines.split("\n") if line]
+
+
+def _result(status: str, group: str, test: str, milliseconds: str, reason: str) -> Result:
+    shown = reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 3] + "..."
+    return Result(group.rpartition(".")[2], test, OUTCOMES[status], int(milliseconds) / 1000, shown)

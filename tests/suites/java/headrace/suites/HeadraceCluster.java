@@ -1,0 +1,394 @@
+package headrace.suites;
+
+import kafka.server.ControllerServer;
+import kafka.server.KafkaBroker;
+
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.ListTopicsOptions;
+import org.apache.kafka.clients.admin.NewTopic;
+import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.consumer.GroupProtocol;
+import org.apache.kafka.common.Node;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.Uuid;
+import org.apache.kafka.common.acl.AccessControlEntry;
+import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.errors.TopicExistsException;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
+import org.apache.kafka.common.network.ListenerName;
+import org.apache.kafka.common.security.auth.SecurityProtocol;
+import org.apache.kafka.common.test.ClusterInstance;
+import org.apache.kafka.common.test.JaasUtils;
+import org.apache.kafka.common.test.api.ClusterConfig;
+import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.metadata.LeaderAndIsr;
+import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.server.fault.FaultHandlerException;
+import org.apache.kafka.test.TestUtils;
+
+import java.io.File;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.net.ServerSocket;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.util.Collection;
+import java.util.Comparator;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Set;
+import java.util.concurrent.ExecutionException;
+import java.util.stream.Collectors;
+import java.util.stream.Stream;
+
+/** The cluster of one test: one Headrace broker with node id 0, in a process of its own. */
+public final class HeadraceCluster implements ClusterInstance {
+    private static final int NODE = 0;
+    private final ClusterConfig config;
+    private final KafkaBroker broker = FromOutside.of(this, KafkaBroker.class, new BrokerAnswers());
+    private Path folder;
+    private int port;
+    private BrokerProcess process;
+    private boolean isStopped;
+    private volatile String notApplicable;
+
+    public HeadraceCluster(ClusterConfig config) {
+        this.config = config;
+    }
+
+    /** Why the test cannot apply, once it has asked for what there is not. */
+    public Optional<String> notApplicable() {
+        return Optional.ofNullable(notApplicable);
+    }
+
+    NotApplicable cannot(String reason) {
+        if (notApplicable == null) notApplicable = reason;
+        return new NotApplicable(reason);
+    }
+
+    @Override
+    public void start() {
+        if (process != null) return;
+        try (ServerSocket free = new ServerSocket(0)) {
+            port = free.getLocalPort();
+            folder = Files.createTempDirectory("headrace-suite");
+        } catch (IOException error) {
+            throw new UncheckedIOException(error);
+        }
+        process = new BrokerProcess(folder, settings());
+        process.start();
+    }
+
+    private Properties settings() {
+        String listener = config.brokerListenerName().value();
+        SecurityProtocol protocol = config.brokerSecurityProtocol();
+        if (protocol == SecurityProtocol.SSL || protocol == SecurityProtocol.SASL_SSL)
+            throw cannot("needs certificates that Apache Kafka's test kit makes in its own JVM");
+        Properties settings = new Properties();
+        if (protocol == SecurityProtocol.SASL_PLAINTEXT) settings.putAll(saslSettings(listener));
+        config.serverProperties().forEach((name, value) -> settings.put(name, isOfReplicas(name) ? "1" : value));
+        config.perServerOverrideProperties().getOrDefault(NODE, Map.of()).forEach(settings::put);
+        settings.put("node.id", Integer.toString(NODE));
+        settings.put("log.dirs", folder.resolve("data").toString());
+        settings.putIfAbsent("listeners", listener + "://localhost:" + port);
+        settings.putIfAbsent("listener.security.protocol.map", listener + ":" + protocol.name);
+        return settings;
+    }
+
+    /** Settings for a number of brokers: there is one here, whatever the test would have. */
+    private static boolean isOfReplicas(String name) {
+        return name.endsWith("replication.factor") || name.endsWith("min.isr") || name.equals("min.insync.replicas");
+    }
+
+    private static Map<String, String> saslSettings(String listener) {
+        String jaas = "org.apache.kafka.common.security.plain.PlainLoginModule required"
+            + " username=\"" + JaasUtils.KAFKA_PLAIN_ADMIN + "\" password=\"" + JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD + "\""
+            + " user_" + JaasUtils.KAFKA_PLAIN_ADMIN + "=\"" + JaasUtils.KAFKA_PLAIN_ADMIN_PASSWORD + "\""
+            + " user_" + JaasUtils.KAFKA_PLAIN_USER1 + "=\"" + JaasUtils.KAFKA_PLAIN_USER1_PASSWORD + "\";";
+        return Map.of(
+            "sasl.enabled.mechanisms", "PLAIN",
+            "authorizer.class.name", "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+            "allow.everyone.if.no.acl.found", "false",
+            "super.users", "User:" + JaasUtils.KAFKA_PLAIN_ADMIN,
+            "listener.name." + listener.toLowerCase() + ".plain.sasl.jaas.config", jaas);
+    }
+
+    @Override
+    public boolean started() {
+        return process != null;
+    }
+
+    @Override
+    public void stop() {
+        if (process == null || isStopped) return;
+        isStopped = true;
+        process.stop();
+    }
+
+    @Override
+    public boolean stopped() {
+        return isStopped;
+    }
+
+    /** Stops what still runs and removes what was written. */
+    public void delete() throws IOException {
+        stop();
+        if (folder == null) return;
+        try (Stream<Path> found = Files.walk(folder)) {
+            found.sorted(Comparator.reverseOrder()).map(Path::toFile).forEach(File::delete);
+        }
+    }
+
+    @Override
+    public void shutdownBroker(int id) {
+        known(id).stop();
+    }
+
+    @Override
+    public void startBroker(int id) {
+        known(id).start();
+    }
+
+    private BrokerProcess known(int id) {
+        if (id != NODE) throw cannot("needs broker " + id + ": Headrace is one broker");
+        return process;
+    }
+
+    @Override
+    public Type type() {
+        return Type.KRAFT;
+    }
+
+    @Override
+    public Map<Integer, KafkaBroker> brokers() {
+        return Map.of(NODE, broker);
+    }
+
+    /** Tests pass them on to helpers that wait until every node has seen a change: the broker is the only one. */
+    @Override
+    public Map<Integer, ControllerServer> controllers() {
+        return Map.of();
+    }
+
+    @Override
+    public ClusterConfig config() {
+        return config;
+    }
+
+    @Override
+    public Set<Integer> controllerIds() {
+        throw cannot("needs a controller of its own");
+    }
+
+    @Override
+    public ListenerName clientListener() {
+        return config.brokerListenerName();
+    }
+
+    @Override
+    public ListenerName controllerListenerName() {
+        throw cannot("needs a controller of its own");
+    }
+
+    @Override
+    public String bootstrapServers() {
+        return "localhost:" + port;
+    }
+
+    @Override
+    public String bootstrapControllers() {
+        throw cannot("needs a controller of its own");
+    }
+
+    @Override
+    public List<Integer> brokerBoundPorts() {
+        return List.of(port);
+    }
+
+    @Override
+    public List<Integer> controllerBoundPorts() {
+        throw cannot("needs a controller of its own");
+    }
+
+    @Override
+    public Set<GroupProtocol> supportedGroupProtocols() {
+        return Set.of(GroupProtocol.CLASSIC, GroupProtocol.CONSUMER);
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public Optional<FaultHandlerException> firstNonFatalException() {
+        return Optional.empty();
+    }
+
+    @Override
+    public String clusterId() {
+        return ask(admin -> admin.describeCluster().clusterId().get());
+    }
+
+    @Override
+    public void waitForReadyBrokers() {
+        clusterId();
+    }
+
+    @Override
+    public void createTopic(String topic, int partitions, short replicas, Map<String, String> settings)
+            throws InterruptedException {
+        NewTopic wanted = new NewTopic(topic, partitions, (short) 1).configs(settings);
+        try {
+            ask(admin -> admin.createTopics(List.of(wanted)).all().get());
+        } catch (TopicExistsException error) {
+            // Kafka's own cluster does not look at the answer, and a few tests create a topic twice.
+        }
+        waitTopicCreation(topic, partitions);
+    }
+
+    @Override
+    public void createTopicWithAssignment(String topic, Map<Integer, List<Integer>> assignment) {
+        throw cannot("places replicas on several brokers: Headrace is one broker");
+    }
+
+    @Override
+    public void waitTopicCreation(String topic, int partitions) throws InterruptedException {
+        TestUtils.waitForCondition(() -> partitionsOf(topic) == partitions, topic + " has not " + partitions + " partitions");
+    }
+
+    @Override
+    public void waitTopicDeletion(String topic) throws InterruptedException {
+        TestUtils.waitForCondition(() -> partitionsOf(topic) == 0, topic + " was not deleted");
+    }
+
+    private int partitionsOf(String topic) {
+        return described(topic).map(found -> found.partitions().size()).orElse(0);
+    }
+
+    /** One broker agrees with itself. */
+    @Override
+    public void ensureConsistentMetadata() {
+    }
+
+    @Override
+    public void ensureConsistentMetadata(Collection<KafkaBroker> brokers, Collection<ControllerServer> controllers) {
+    }
+
+    @Override
+    public void waitAcls(AclBindingFilter filter, Collection<AccessControlEntry> entries) throws InterruptedException {
+        Set<AccessControlEntry> wanted = new HashSet<>(entries);
+        TestUtils.waitForCondition(() -> ask(admin -> admin.describeAcls(filter).values().get()).stream()
+            .map(binding -> binding.entry()).collect(Collectors.toSet()).equals(wanted), "ACLs are not " + wanted);
+    }
+
+    private Optional<TopicDescription> described(String topic) {
+        return ask(admin -> {
+            try {
+                return Optional.of(admin.describeTopics(List.of(topic)).allTopicNames().get().get(topic));
+            } catch (ExecutionException error) {
+                if (error.getCause() instanceof UnknownTopicOrPartitionException) return Optional.empty();
+                throw error;
+            }
+        });
+    }
+
+    private interface Question<T> {
+        T to(Admin admin) throws ExecutionException, InterruptedException;
+    }
+
+    private <T> T ask(Question<T> question) {
+        try (Admin admin = admin()) {
+            return question.to(admin);
+        } catch (ExecutionException error) {
+            throw error.getCause() instanceof RuntimeException cause ? cause : new RuntimeException(error.getCause());
+        } catch (InterruptedException error) {
+            Thread.currentThread().interrupt();
+            throw new RuntimeException(error);
+        }
+    }
+
+    /** What can be said of the broker without being inside it. */
+    public final class BrokerAnswers {
+        private final MetadataCache metadata = FromOutside.of(HeadraceCluster.this, MetadataCache.class, new MetadataAnswers());
+
+        public MetadataCache metadataCache() {
+            return metadata;
+        }
+
+        public boolean isShutdown() {
+            return !process.isRunning();
+        }
+
+        /** {@link HeadraceCluster#shutdownBroker} has waited. */
+        public void awaitShutdown() {
+        }
+
+        public void shutdown() {
+            process.stop();
+        }
+
+        public void shutdown(Duration patience) {
+            process.stop();
+        }
+
+        public void startup() {
+            process.start();
+        }
+
+        public int boundPort(ListenerName listener) {
+            return port;
+        }
+
+        public String clusterId() {
+            return HeadraceCluster.this.clusterId();
+        }
+    }
+
+    /** The broker's metadata as a client sees it. */
+    public final class MetadataAnswers {
+        public List<Node> getAliveBrokerNodes(ListenerName listener) {
+            return process.isRunning() ? List.of(node()) : List.of();
+        }
+
+        public Optional<Node> getAliveBrokerNode(int id, ListenerName listener) {
+            return id == NODE && process.isRunning() ? Optional.of(node()) : Optional.empty();
+        }
+
+        public boolean hasAliveBroker(int id) {
+            return id == NODE && process.isRunning();
+        }
+
+        public Set<String> getAllTopics() {
+            return ask(admin -> admin.listTopics(new ListTopicsOptions().listInternal(true)).names().get());
+        }
+
+        public boolean contains(String topic) {
+            return described(topic).isPresent();
+        }
+
+        public boolean contains(TopicPartition partition) {
+            return partition.partition() < partitionsOf(partition.topic());
+        }
+
+        public Uuid getTopicId(String topic) {
+            return described(topic).map(TopicDescription::topicId).orElse(Uuid.ZERO_UUID);
+        }
+
+        public Optional<Integer> numPartitions(String topic) {
+            return described(topic).map(found -> found.partitions().size());
+        }
+
+        public Optional<LeaderAndIsr> getLeaderAndIsr(String topic, int partition) {
+            return partition < partitionsOf(topic) ? Optional.of(new LeaderAndIsr(NODE, List.of(NODE))) : Optional.empty();
+        }
+
+        private Node node() {
+            return new Node(NODE, "localhost", port);
+        }
+    }
+}

@@ -1,0 +1,44 @@
+"""A part of other projects' suites that takes a minute or two; `make suites` runs all of them."""
+
+import pytest
+
+from tests.suites import apache, franz_go
+from tests.suites.apache import CONSUMER, Selection
+from tests.suites.franz_go import Variant
+from tests.suites.results import Outcome, SuiteRun
+
+SHARE_TESTS = (
+    "testAcknowledgementSentOnSubscriptionChange",
+    "testControlRecordsSkipped",
+    "testExplicitAcknowledgeReleaseAccept",
+    "testMultipleConsumersInGroupSequentialConsumption",
+    "testSubscribeAndPollNoRecords",
+)
+GO_TESTS = (
+    "TestConsumeRegex",
+    "TestGroupSimple",
+    "TestIssue523",
+    "TestPing",
+    "TestSCRAMAuth",
+    "TestShareGroup",
+    "TestShareGroupAckOnClose",
+)
+
+
+def check(run: SuiteRun, expected: int) -> None:
+    assert [f"{one.id}: {one.reason}" for one in run.of(Outcome.FAILED)] == []
+    assert len(run.of(Outcome.PASSED)) >= expected, run.results
+
+
+@pytest.mark.needs_apache_tests
+@pytest.mark.timeout(300)
+def test_apache_kafkas_share_consumer_tests_pass() -> None:
+    selected = tuple(f"{CONSUMER}.ShareConsumerTest#{name}" for name in SHARE_TESTS)
+    check(apache.run(Selection("apache-share", selected, 4)), len(SHARE_TESTS))
+
+
+@pytest.mark.needs_franz_go
+@pytest.mark.timeout(300)
+def test_franz_gos_tests_of_share_groups_and_consumers_pass() -> None:
+    selected = Variant("franz-go", tests=f"^({'|'.join(GO_TESTS)})$")
+    check(franz_go.run(selected, minutes=4), len(GO_TESTS))
