@@ -63,7 +63,10 @@ def with_options(**options):
 
 @pytest.fixture
 def sent():
-    """Signals with the state of their result, as they come."""
+    """Signals with the state of their result: `task_enqueued` first, then those of the worker as they come.
+
+    The sender has a thread of its own: a worker may begin a task before its sender has come to the signal.
+    """
     seen = []
     lock = threading.Lock()
     names = ("task_enqueued", "task_started", "task_finished")
@@ -71,7 +74,8 @@ def sent():
     def listen(name):
         def hear(sender, task_result, **kwargs):
             with lock:
-                seen.append((name, task_result.status, task_result))
+                place = 0 if name == "task_enqueued" else len(seen)
+                seen.insert(place, (name, task_result.status, task_result))
 
         getattr(signals, name).connect(hear)
         return name, hear
