@@ -29,8 +29,8 @@ from tests.conformance.steps import wait_for
 
 WAIT_S = 60
 EMPTY_S = 0.3
-QUICK = {"client": {"fetch.max.wait.ms": 50}}
-"""An acknowledgement waits until the broker has answered the fetch before it."""
+QUICK = {"client": {"fetch.max.wait.ms": 50}, "get_timeout": WAIT_S}
+"""An acknowledgement waits until the broker has answered the fetch before it. `get_nowait` may have to join first."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -561,7 +561,7 @@ class TestWorker:
         assert datetime.now(UTC) >= due
 
     def test_remote_control_reaches_the_worker(self, shop):
-        ((answer,),) = [each.values() for each in shop.app.control.ping(timeout=5, limit=1)]
+        ((answer,),) = [each.values() for each in shop.app.control.ping(timeout=WAIT_S, limit=1)]
         assert answer == {"ok": "pong"}
 
     def test_events_reach_who_listens(self, shop):

@@ -45,11 +45,12 @@ def values(queue: Queue, topic: str) -> list[bytes]:
     """All that a topic holds, by a group of its own."""
     with Admin(bootstrap_servers=queue.bootstrap_servers) as admin:
         admin.set_group_config("reader", {"share.auto.offset.reset": "earliest"})
+        (end,) = admin.list_offsets({(topic, 0): OffsetSpec.LATEST}).values()
     found = []
     with ShareConsumer(bootstrap_servers=queue.bootstrap_servers, group_id="reader") as consumer:
         consumer.subscribe([topic])
-        while batch := consumer.poll(timeout=2.0):
-            found += [(delivery.value, dict(delivery.headers)) for delivery in batch]
+        while len(found) < end.offset:
+            found += [(each.value, dict(each.headers)) for each in consumer.poll(timeout=1.0)]
     assert all(headers["headrace.id"] for _, headers in found)
     return [value for value, _ in found]
 

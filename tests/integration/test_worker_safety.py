@@ -131,7 +131,7 @@ class TestOutage:
         with QueueTest(queue) as test:
             test.queue.send_many("emails", [Email(str(number)) for number in range(200)])
             wait_for(lambda: only(test).paused)
-            assert "paused, because the last 5 records have failed" in caplog.text
+            wait_for(lambda: "paused, because the last 5 records have failed" in caplog.text)
             assert next(iter(queue.status()["tasks"].values()))["state"] == "paused"
             for _ in range(30):  # five minutes
                 test.advance(10)

@@ -54,13 +54,16 @@ def by_key(seen: list[list[int]]) -> dict[int, list[int]]:
 class TestOneWorker:
     def test_keys_run_side_by_side_and_each_in_order(self, queue):
         seen, now, most = [], 0, 0
+        all_run = asyncio.Event()
 
         @queue.task("steps", key_order="strict", concurrency=100, waiting=1_000)
         async def work(step: list[int]) -> None:
             nonlocal now, most
             now += 1
             most = max(most, now)
-            await asyncio.sleep(0)
+            if most == 30:
+                all_run.set()
+            await all_run.wait()  # records come in several fetches
             now -= 1
             seen.append(step)
 

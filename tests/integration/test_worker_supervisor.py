@@ -11,7 +11,6 @@ import httpx
 import pytest
 
 from headrace import Broker
-from headrace.testing.apache_kafka import free_ports
 from headrace.worker import Queue
 from tests.conformance.steps import wait_for
 
@@ -122,21 +121,23 @@ def test_a_mistake_in_the_setup_ends_all(folder, broker):
 
 
 def test_several_queues_run_in_one_process_with_their_metrics(folder, broker):
-    (port,) = free_ports(1)
-    places = ("supervised_jobs:queue", "supervised_jobs:other", "--http", f"127.0.0.1:{port}")
+    places = ("supervised_jobs:queue", "supervised_jobs:other", "--http", "127.0.0.1:0")
     with started(folder, broker, *places) as (process, output):
         output.wait_for("working for group first")
         output.wait_for("working for group second")
+        output.wait_for("metrics on ")
+        line = next(line for line in output.lines if "metrics on " in line)
+        url = line.strip().rpartition(" ")[2]
         with Queue(broker.bootstrap_servers, group_id="any") as queue:
             queue.send("jobs", "one")
             queue.send("other", "two")
         wait_for(lambda: len(list(folder.glob("done-*"))) == 2, timeout_s=WAIT_S)
         assert len(pids(folder)) == 1
-        text = httpx.get(f"http://127.0.0.1:{port}/metrics").text
+        text = httpx.get(url, timeout=WAIT_S).text
         assert text.count("# TYPE headrace_worker_received") == 1
         assert 'group="first"' in text
         assert 'group="second"' in text
-        status = httpx.get(f"http://127.0.0.1:{port}/api/v1/worker").json()
+        status = httpx.get(f"{url.removesuffix('/metrics')}/api/v1/worker", timeout=WAIT_S).json()
         assert [each["group"] for each in status["queues"]] == ["first", "second"]
         process.send_signal(signal.SIGTERM)
         assert process.wait(WAIT_S) == 0
