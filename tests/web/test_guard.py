@@ -189,3 +189,13 @@ def test_an_action_is_in_the_log_before_its_response_is_sent(
         seen.append(caplog.text)
     assert f"local from ::1: POST {DELETE}: {500 if fails else 204}" in seen[0]
     assert len(caplog.records) == 1
+
+
+def test_a_path_neither_forges_nor_fills_the_log(guarded: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "headrace.audit"), httpx.Client(base_url=guarded.web.url) as anybody:
+        answer = anybody.post(f"/x%0Atoken from 10.0.0.1: POST {DELETE}: 200%0A%1b[2J{'a' * 20_000}")
+    assert answer.status_code == 401
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "headrace.audit")
+    assert line.startswith("nobody from 127.0.0.1: POST /x\\ntoken from")
+    assert line.isprintable()
+    assert len(line) < 300

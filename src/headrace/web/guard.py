@@ -36,6 +36,8 @@ VISITOR = "headrace.visitor"
 CSRF_HEADER = "x-csrf-token"
 AUDITED_BYTES = 500
 """Of a request that changes something, in its line of the log."""
+AUDITED_CHARACTERS = 200
+"""Of its path. Whoever has no token chooses paths, too, and must neither write lines of the log nor fill the disk."""
 COOKIE_AGE_S = 30 * 86_400
 OPEN = ("/healthz", "/readyz", "/login", "/logout")
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -80,7 +82,7 @@ def audit(request: Request, name: str, status: int, said: str = "") -> None:
         name,
         address,
         request.method,
-        request.scope["path"],
+        printable(request.scope["path"][:AUDITED_CHARACTERS]),
         f" {said}" if said else "",
         status,
     )
