@@ -266,7 +266,12 @@ def test_a_request_that_is_not_understood_changes_nothing(
 
 def test_a_body_that_is_no_json_or_too_long_is_refused(world: World) -> None:
     headers = {"x-csrf-token": world.get("/session")["csrf_token"], "content-type": "application/json"}
-    for body, said in ((b"{", "truncated"), (b"[]", "an object is wanted"), (b" " * 70_000, "longer than")):
+    for body, said in (
+        (b"{", "truncated"),
+        (b"[]", "an object is wanted"),
+        (b" " * 70_000, "longer than"),
+        (b"[" * 60_000, "nested too deeply"),
+    ):
         answer = world.http.post("/api/v1/group/delete", content=body, headers=headers)
         assert answer.status_code == 400
         assert said in answer.json()["error"]

@@ -164,7 +164,11 @@ async def _wanted(operation: Operation, request: Request) -> Any:
         body += chunk
         if len(body) > BODY_MAX:
             raise ValueError(f"the request's body is longer than {BODY_MAX} bytes")
-    return parse(operation.wants, msgspec.json.decode(bytes(body)), strict=True)
+    try:
+        given = msgspec.json.decode(bytes(body))
+    except RecursionError:
+        raise ValueError("the request's body is nested too deeply") from None
+    return parse(operation.wants, given, strict=True)
 
 
 def parameters(request: Request) -> dict[str, str]:
