@@ -16,6 +16,7 @@ ROUNDS ?= 25
 SEEDS ?= 1000
 STEPS ?= 500
 FIRST ?= 1
+AGAIN ?=
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
@@ -30,11 +31,11 @@ demo: $(SET_UP_JVM) ## five acts: scale, failover, dead letters, Spark killed an
 	$(BIN)/headrace demo
 
 test: ready ## every check and every kind of test (under 10 minutes on 2 cores); make verify has the rest
-	$(BIN)/python tools/run_tests.py -m "not verify"
+	$(BIN)/python tools/run_tests.py -m "not verify" $(AGAIN)
 
 verify: ready ## the tests that make test leaves out: longer ones, and the same on Apache Kafka (under 45 minutes)
 	-@$(MAKE) --no-print-directory $(SET_UP_STORE)
-	$(BIN)/python tools/run_tests.py -m verify
+	$(BIN)/python tools/run_tests.py -m verify $(AGAIN)
 
 # Packages are installed one after another; then the checks run while Spark's classes and Kafka's jars are prepared.
 ready: kcat chromium postgres prometheus $(SET_UP_JVM) $(SET_UP_DOCS)

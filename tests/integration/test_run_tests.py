@@ -9,6 +9,14 @@ import pytest
 REPOSITORY = Path(__file__).resolve().parents[2]
 PASSES, FAILS = "def test_it():\n    pass\n", "def test_it():\n    assert False\n"
 VERIFIES = f"import pytest\n@pytest.mark.verify\n{PASSES}"
+SECOND_TIME = """
+from pathlib import Path
+def test_it():
+    mark = Path("{mark}")
+    if not mark.exists():
+        mark.touch()
+        {failure}
+"""
 
 
 def run(folders: dict[str, str], tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
@@ -47,3 +55,38 @@ def test_some_folders_run_alone(tmp_path: Path) -> None:
     ran = run({"fresh": PASSES, "spark": FAILS}, tmp_path, "--folders=fresh")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert "spark" not in ran.stdout
+
+
+@pytest.mark.parametrize("failure", ["assert False", "import os; os.kill(os.getpid(), 11)"])
+def test_what_passes_when_it_runs_again_is_reported_and_fails_nothing(failure: str, tmp_path: Path) -> None:
+    flaky = SECOND_TIME.format(mark=tmp_path / "mark", failure=failure)
+    ran = run({"fresh": PASSES, "spark": flaky}, tmp_path, "--again")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "flaky: spark" in ran.stdout
+    assert ran.stdout.count("=== fresh") == 1
+
+
+@pytest.mark.parametrize("failure", ["assert False", "import os; os.kill(os.getpid(), 11)"])
+def test_what_fails_twice_fails_the_run(failure: str, tmp_path: Path) -> None:
+    fails = f"def test_it():\n    {failure}\n"
+    ran = run({"fresh": PASSES, "spark": fails}, tmp_path, "--again")
+    assert ran.returncode != 0
+    assert "flaky" not in ran.stdout
+    assert ran.stdout.count("=== spark") == 2
+
+
+def test_many_failures_are_not_run_again(tmp_path: Path) -> None:
+    fails = "".join(f"def test_{number}():\n    assert False\n" for number in range(9))
+    ran = run({"spark": fails}, tmp_path, "--again")
+    assert ran.returncode == 1
+    assert ran.stdout.count("=== spark") == 1
+
+
+def test_only_what_failed_runs_again(tmp_path: Path) -> None:
+    flaky = SECOND_TIME.format(mark=tmp_path / "mark", failure="assert False")
+    ran = run({"spark": f"{flaky}\ndef test_other():\n    pass\n"}, tmp_path, "--again")
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    assert "1 failed, 1 passed" in ran.stdout
+    _, _, again = ran.stdout.partition("=== spark")[2].partition("=== spark")
+    assert "1 passed" in again
+    assert "2 passed" not in again
