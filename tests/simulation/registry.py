@@ -8,12 +8,14 @@ from tests.simulation.actors.admins import Admin
 from tests.simulation.actors.consumers import ClassicConsumer, ModernConsumer
 from tests.simulation.actors.flooders import Flooder
 from tests.simulation.actors.group_admins import GroupAdmin
+from tests.simulation.actors.guards import Guard
 from tests.simulation.actors.producers import IdempotentProducer, PlainProducer
 from tests.simulation.actors.readers import Reader
 from tests.simulation.actors.share_admins import ShareAdmin
 from tests.simulation.actors.share_members import BulkProducer, GrowingProducer, ShareMember
 from tests.simulation.actors.transactional import TransactionalProducer
 from tests.simulation.model import Model
+from tests.simulation.models.access import Access
 from tests.simulation.models.groups import Groups
 from tests.simulation.models.logs import Logs
 from tests.simulation.models.memory import Memory
@@ -42,6 +44,7 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "sharer": (ShareMember, 0, 3),
     "share admin": (ShareAdmin, 0, 1),
     "flooder": (Flooder, 0, 1),
+    "guard": (Guard, 0, 0),
 }
 
 MODELS: "dict[str, Callable[[World], Model]]" = {
@@ -51,4 +54,5 @@ MODELS: "dict[str, Callable[[World], Model]]" = {
     "groups": Groups,
     "memory": Memory,
     "share": Share,
+    "access": Access,
 }

@@ -1,9 +1,12 @@
 """The circumstances of one life: few names, small segments, short times, so that rare paths are common."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from random import Random
 
+from headrace.broker.call import ANONYMOUS
+from headrace.broker.settings.access_table import STANDARD_AUTHORIZER
 from tests.simulation import steps
 
 TOPICS = ("alpha", "beta", "gamma")
@@ -27,6 +30,8 @@ WRITING = NOT_SHARING | {
     "classic": (0, 0), "reader": (1, 1), "flooder": (0, 0),
 }  # fmt: skip
 """Who takes part where logs are tight."""
+GUARDED_FROM = 100_000_000
+"""Lives of the seeds from here on have access control. Those below stay what they were when their seeds were kept."""
 ROLL_CRASHES = 250
 """So much more often the machine then crashes near a roll: see `steps`; ten times its weight there."""
 
@@ -82,6 +87,13 @@ def scenario(rng: Random) -> Scenario:
     return made
 
 
+def guarded(made: Scenario) -> Scenario:
+    """The same with access control: everybody may do everything, and somebody changes ACLs and users."""
+    made.settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
+    made.crowd = made.crowd | {"guard": (1, 1)}
+    return made
+
+
 def circumstances(rng: Random) -> Scenario:
     flush = "fsync" if rng.random() < 0.9 else "os"
     settings = {
@@ -98,7 +110,7 @@ def circumstances(rng: Random) -> Scenario:
         "group.min.session.timeout.ms": "1000",
         "share.coordinator.snapshot.update.records.per.snapshot": str(rng.choice((2, 10, 100))),
         "share.coordinator.state.topic.prune.interval.ms": str(rng.choice((1_000, 10_000, 60_000))),
-        "headrace.share.state.history.ms": "0",
+        "headrace.share.state.history.ms": _peek(rng, ("0", "0", "1000", "60000")),
         "share.version": str(rng.choice((1, 2))),
         "group.share.min.record.lock.duration.ms": "1000",
         "group.share.record.lock.duration.ms": str(rng.choice((1_000, 5_000, 30_000, 30_000))),
@@ -131,6 +143,13 @@ def circumstances(rng: Random) -> Scenario:
         crowd=rng.choice(CROWDS),
         loners=rng.choice((0.3, 0.3, 1)),
     )
+
+
+def _peek(rng: Random, choices: Sequence[str]) -> str:
+    """A choice that is no draw: the next draws stay what they were, so that the kept seeds keep their lives."""
+    ahead = Random()
+    ahead.setstate(rng.getstate())
+    return Random(ahead.getrandbits(64)).choice(choices)
 
 
 def topic_configs(rng: Random, *, is_tight: bool = False) -> dict[str, str]:

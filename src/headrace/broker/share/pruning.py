@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.share")
 
-"""A window of very many ranges does not fit in one snapshot; in the updates that led to it, it does."""
 SLACK_RECORDS = 10_000
 """Over all partitions, appended since the last pruning. Reading them takes about 0.1 s."""
 STOP_SLACK_RECORDS = 1_000
@@ -43,6 +42,8 @@ class Pruning:
         self._store = store
         self._after: dict[int, tuple[int, int]] = {}
         """By partition: how many records it held after the last pruning, and where it ended."""
+        self._with_history: set[int] = set()
+        """Partitions that hold more than their snapshots need. It grows old although nobody writes there."""
         self._is_running = False
         self._arm()
 
@@ -56,8 +57,9 @@ class Pruning:
             self.prune()
 
     def prune(self) -> None:
-        """Every partition that was written since it was last pruned."""
-        self._begin([index for index, (written, _) in self._growth().items() if written])
+        """Every partition that was written since it was last pruned, or that still keeps history."""
+        growth = self._growth().items()
+        self._begin([index for index, (written, _) in growth if written or index in self._with_history])
 
     def prune_if_large(self) -> None:
         self._begin(self._overgrown(SLACK_RECORDS))
@@ -129,6 +131,7 @@ class Pruning:
         try:
             self._store.renew(key)
         except KafkaError as error:
+            # A window of very many ranges does not fit in one snapshot; in the updates that led to it, it does.
             if error.code not in TOO_LARGE:
                 raise
 
@@ -139,7 +142,9 @@ class Pruning:
         for index in partitions:
             log = self._log(index)
             at = [state.snapshot_at for _, state in self._store.of_partition(index)]
-            offset = min(min(at, default=log.end_offset), self._history_start(log, len(partitions)))
+            oldest = min(at, default=log.end_offset)
+            offset = min(oldest, self._history_start(log, len(partitions)))
+            (self._with_history.add if offset < oldest else self._with_history.discard)(index)
             if offset > log.start_offset:
                 needed[index] = offset
                 self._roll(log)
@@ -173,7 +178,11 @@ class Pruning:
         history_ms = self._core.settings.get_int("headrace.share.state.history.ms")
         if not history_ms:
             return log.end_offset
-        found = log.offset_for_time(self._core.clock.wall_ms() - history_ms)
+        try:
+            found = log.offset_for_time(self._core.clock.wall_ms() - history_ms)
+        except KafkaError as error:  # nobody else can read it either
+            logger.warning("the history in %s is not kept: %s", log.name, error)
+            return log.end_offset
         bounded = log.end_offset - HISTORY_RECORDS_MAX // max(1, partitions)
         return log.end_offset if found is None else max(found[1], bounded)
 

@@ -476,6 +476,30 @@ class TestPrune:
         desk.store.prune()
         assert len(desk.kinds()) <= 4
 
+    def test_history_goes_when_its_time_is_over_though_nobody_writes(self) -> None:
+        desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
+        desk.initialise()
+        for offset in range(4):
+            desk.write(settled(offset, offset))
+        desk.store.prune()
+        assert len(desk.kinds()) == 5
+        desk.advance(61)
+        desk.store.prune()
+        assert desk.kinds() == ["Snapshot", "Update"]
+
+    def test_history_that_cannot_be_read_is_pruned(self, caplog: pytest.LogCaptureFixture) -> None:
+        desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
+        desk.initialise()
+        for offset in range(4):
+            desk.write(settled(offset, offset))
+        (partition,) = desk.core.topics.internal(STATE_TOPIC).partitions
+        segment = partition.log.segments[0]
+        segment.file().write(8, bytes(4))  # the length of the first batch
+        desk.advance(30)
+        desk.store.prune()
+        assert "is not kept" in caplog.text
+        assert partition.log.start_offset == 3
+
     def test_a_share_partition_that_is_seldom_written_does_not_hold_up_the_others(self) -> None:
         desk = Desk(per_snapshot=10)
         desk.initialise(0)
