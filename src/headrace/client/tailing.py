@@ -103,6 +103,8 @@ class Tail:
         self._arrived = arrived
         self._followed: list[TailPartition] = []
         self._fetching: dict[int, asyncio.Task[None]] = {}
+        self._finding: asyncio.Task[None] | None = None
+        """Looks for leaders that are not known."""
         self._soon = asyncio.Event()
         self._loop = asyncio.get_running_loop()
         self._retries = retry_backoff(settings)
@@ -129,6 +131,8 @@ class Tail:
 
     async def close(self) -> None:
         tasks = [self._running, *self._fetching.values()]
+        if self._finding is not None:
+            tasks.append(self._finding)
         for task in tasks:
             task.cancel()
         await asyncio.wait(tasks)
@@ -136,19 +140,20 @@ class Tail:
     async def _run(self) -> None:
         while True:
             self._soon.clear()
-            wait_s = await self._begin()
+            wait_s = self._begin()
             try:
                 async with asyncio.timeout(wait_s):
                     await self._soon.wait()
             except TimeoutError:
                 pass
 
-    async def _begin(self) -> float | None:
+    def _begin(self) -> float | None:
         """Sends a fetch to every broker that has none and leads something. Returns when to look again."""
         now_s = self._loop.time()
         by_leader: dict[int, list[TailPartition]] = {}
+        without_leader: list[TailPartition] = []
         waits: list[float] = []
-        for each in list(self._followed):
+        for each in self._followed:
             if not each.wants_more:
                 continue
             if each.again_s > now_s:
@@ -156,21 +161,35 @@ class Tail:
                 continue
             leader = self._leader_of(each)
             if leader is None:
-                await self._refresh(each.topic)
-                leader = self._leader_of(each)
-            if leader is None:
-                self._failed([each], error_for(ErrorCode.LEADER_NOT_AVAILABLE, about=_about(each)))
-                waits.append(each.again_s - now_s)
+                without_leader.append(each)
             elif leader not in self._fetching:
                 by_leader.setdefault(leader, []).append(each)
         for leader, partitions in by_leader.items():
             task = self._loop.create_task(self._fetch(leader, partitions))
             self._fetching[leader] = task
             task.add_done_callback(lambda _, leader=leader: self._fetched(leader))  # type: ignore[misc]
+        if without_leader and self._finding is None:
+            self._finding = self._loop.create_task(self._find_leaders(without_leader))
+            self._finding.add_done_callback(self._found)
         return min(waits, default=None)
 
     def _fetched(self, leader: int) -> None:
         del self._fetching[leader]
+        self._soon.set()
+
+    async def _find_leaders(self, partitions: Sequence[TailPartition]) -> None:
+        """Beside the fetches: partitions that have a leader do not wait for those that have none."""
+        by_topic: dict[str, list[TailPartition]] = {}
+        for each in partitions:
+            by_topic.setdefault(each.topic, []).append(each)
+        await self._refresh(by_topic)
+        for topic, these in by_topic.items():
+            missing = [each for each in these if self._leader_of(each) is None]
+            if missing:
+                self._failed(missing, error_for(ErrorCode.LEADER_NOT_AVAILABLE, about=f"topic {topic!r}"))
+
+    def _found(self, _: "asyncio.Task[None]") -> None:
+        self._finding = None
         self._soon.set()
 
     def _leader_of(self, partition: TailPartition) -> int | None:
@@ -178,11 +197,11 @@ class Tail:
         known = topic.partitions.get(partition.index) if topic is not None else None
         return known.leader_id if known is not None and known.leader_id in self._cluster.nodes else None
 
-    async def _refresh(self, topic: str) -> None:
+    async def _refresh(self, topics: Iterable[str]) -> None:
         try:
-            await self._cluster.refresh([topic])
-        except KafkaError as error:
-            logger.debug("metadata of topic %s cannot be read: %s", topic, error)
+            await self._cluster.refresh(topics)
+        except Exception as error:  # whatever it is: they are asked for again
+            logger.debug("metadata of %s cannot be read: %s", ", ".join(topics), error)
 
     async def _fetch(self, leader: int, partitions: Sequence[TailPartition]) -> None:
         asked = {(each.topic_id, each.index): (each, each.generation) for each in partitions}
@@ -199,7 +218,7 @@ class Tail:
                         await self._take(partition, data, response)
         except Exception as error:  # whatever it is: what is followed is read, sooner or later
             self._failed(partitions, error)
-            await self._refresh(partitions[0].topic)
+            await self._refresh([partitions[0].topic])
         finally:
             for each in partitions:
                 each.is_fetching = False
@@ -252,7 +271,7 @@ class Tail:
                 response.node_endpoints,
             ):
                 self._failed([partition], error_for(data.error_code, about=_about(partition)))
-                await self._refresh(partition.topic)
+                await self._refresh([partition.topic])
             return
         try:
             partition.put(_parts_of(partition, data))
