@@ -8,18 +8,22 @@
 What has become of a letter is written in the same partition, behind it (`headrace.client.dead_letters`), so reading on
 from where the last refresh ended is enough. A topic keeps its newest `letters_max` letters; when a topic was deleted
 and created again, or when retention has removed the place where reading would go on, it is read from the start.
+A partition that cannot be read now keeps what is known of it, and does not hold up the others.
 """
 
 import asyncio
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import DeadLetter, LetterStatus, Listing, PartitionLetters, places_of_topic
-from headrace.client.plain_fetch import list_offsets
+from headrace.client.plain_fetch import list_offsets_once
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import KafkaError
 from headrace.wire.ids import TopicAndPartition
+
+logger = logging.getLogger("headrace.client")
 
 LETTERS_MAX = 10_000
 TOPICS_MAX = 200
@@ -39,13 +43,15 @@ class DeadLetterWatch:
         self._letters_max = letters_max
         self._watched: dict[str, _WatchedTopic] = {}
         self._lock = asyncio.Lock()
+        self._is_stale = False
+        """A partition could not be read: its leader may have moved."""
 
     @property
     def topics(self) -> tuple[str, ...]:
         return tuple(self._watched)
 
     async def refresh(self, topics: Iterable[str], *, fresh: bool = True) -> None:
-        """Topics that are not named any more are forgotten; one that cannot be read now keeps what is known.
+        """Topics that are not named any more, or are not there, are forgotten.
 
         With `fresh`, topics that were created anew and new partitions are noticed too, for one request more.
         """
@@ -56,8 +62,9 @@ class DeadLetterWatch:
         self._watched = {name: seen for name, seen in self._watched.items() if name in wanted}
         if not wanted:
             return
-        if fresh or any(name not in self._watched for name in wanted):
+        if fresh or self._is_stale or any(name not in self._watched for name in wanted):
             await self._cluster.refresh(wanted)
+            self._is_stale = False
         places: list[TopicAndPartition] = []
         for name in wanted:
             try:
@@ -66,14 +73,18 @@ class DeadLetterWatch:
                 self._watched.pop(name, None)
         if not places:
             return
-        starts = await list_offsets(self._cluster, dict.fromkeys(places, OffsetSpec.EARLIEST))
-        ends = await list_offsets(self._cluster, dict.fromkeys(places, OffsetSpec.LATEST))
+        starts = await list_offsets_once(self._cluster, dict.fromkeys(places, OffsetSpec.EARLIEST))
+        ends = await list_offsets_once(self._cluster, dict.fromkeys(places, OffsetSpec.LATEST))
         counts: dict[str, int] = {}
         for name, _ in places:
             counts[name] = counts.get(name, 0) + 1
         for place in places:
-            each_max = max(1, self._letters_max // counts[place[0]])
-            await self._read(place, starts[place], ends[place], each_max)
+            try:
+                start, end = _offset(starts[place]), _offset(ends[place])
+                await self._read(place, start, end, max(1, self._letters_max // counts[place[0]]))
+            except KafkaError as error:
+                logger.debug("dead letters cannot be read now: %s", error)
+                self._is_stale = True
 
     async def _read(self, place: TopicAndPartition, start: int, end: int, letters_max: int) -> None:
         topic = self._cluster.topic(place[0])
@@ -86,8 +97,7 @@ class DeadLetterWatch:
         if partition is None or not start <= partition.position <= end:
             partition = watched.partitions[place[1]] = PartitionLetters(place, max(start, end - letters_max))
             watched.listing = None
-        for offset in [offset for offset in partition.letters if offset < max(start, end - 2 * letters_max)]:
-            del partition.letters[offset]
+        if partition.forget_below(max(start, end - 2 * letters_max)):
             watched.listing = None
         if partition.position < end:
             watched.listing = None
@@ -126,3 +136,9 @@ class DeadLetterWatch:
             for letter in listing.letters if listing is not None else ():
                 if letter.status is LetterStatus.WAITING:
                     yield letter
+
+
+def _offset(answer: int | KafkaError) -> int:
+    if isinstance(answer, KafkaError):
+        raise answer
+    return answer

@@ -538,6 +538,14 @@ class PartitionLetters:
             self.position = record.offset + 1
         self.position = max(self.position, end)
 
+    def forget_below(self, offset: int) -> bool:
+        """Whether there was something to forget."""
+        old = [known for known in self.letters if known < offset]
+        for known in old:
+            del self.letters[known]
+            self._claims.pop(known, None)
+        return bool(old)
+
     def _feed(self, record: Record) -> None:
         mark = _mark_of(record)
         if mark is None:

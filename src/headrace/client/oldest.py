@@ -1,18 +1,23 @@
 """How old the oldest unsettled record of each group is: the time of the record at the offset where it stands.
 
 A record's time does not change, so it is read once and kept as long as a group stands there. A round reads at most
-`reads_max` records, those of the largest lag first; the others follow in the next rounds.
+`reads_max` records, those of the largest lag first; the others follow in the next rounds. What could not be read is
+tried again, a few places in each round.
 """
 
 import asyncio
+import contextlib
+import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from headrace.client.admin.survey import GroupSurvey, place_lag
 from headrace.client.cluster import Cluster
-from headrace.client.plain_fetch import read_range
+from headrace.client.plain_fetch import OFFSET_MAX, read_range
 from headrace.wire.errors import KafkaError
 from headrace.wire.ids import TopicAndPartition
+
+logger = logging.getLogger("headrace.client")
 
 READS_MAX = 64
 AT_ONCE = 8
@@ -43,20 +48,29 @@ class OldestRecords:
     def __init__(self, cluster: Cluster, *, reads_max: int = READS_MAX) -> None:
         self._cluster = cluster
         self._reads_max = reads_max
-        self._times: dict[Standing, int | None] = {}
-        """In milliseconds since 1970; None where there is no record to read."""
+        self._times: dict[Standing, int] = {}
+        """In milliseconds since 1970."""
+        self._failed: dict[Standing, None] = {}
+        """Places that could not be read, the one that was tried longest ago first."""
 
     async def refresh(self, lags: Mapping[Standing, int]) -> None:
         """Forgets where nobody stands any more, and reads the times of new places."""
         self._times = {place: time for place, time in self._times.items() if place in lags}
-        missing = sorted((place for place in lags if place not in self._times), key=lambda one: -lags[one])
+        self._failed = {place: None for place in self._failed if place in lags}
+        new = [place for place in lags if place not in self._times and place not in self._failed]
+        wanted = [*list(self._failed)[:AT_ONCE], *sorted(new, key=lambda place: -lags[place])]
         limit = asyncio.Semaphore(AT_ONCE)
 
         async def read(place: Standing) -> None:
             async with limit:
-                self._times[place] = await record_time(self._cluster, place)
+                self._failed.pop(place, None)
+                try:
+                    self._times[place] = await record_time(self._cluster, place)
+                except KafkaError as error:
+                    logger.debug("the record at %s-%d@%d cannot be read now: %s", *place, error)
+                    self._failed[place] = None
 
-        await asyncio.gather(*(read(place) for place in missing[: self._reads_max]))
+        await asyncio.gather(*(read(place) for place in wanted[: self._reads_max]))
 
     async def by_group(
         self, surveys: Iterable[GroupSurvey], ends: Mapping[TopicAndPartition, int]
@@ -77,12 +91,11 @@ class OldestRecords:
         return min((time for time in times if time is not None), default=None)
 
 
-async def record_time(cluster: Cluster, place: Standing) -> int | None:
-    """The timestamp of the batch with the record at this offset or after it; None if it cannot be read."""
-    try:
-        reading = read_range(cluster, *place, place.offset, max_bytes=READ_BYTES, timeout_ms=READ_TIMEOUT_MS)
-        async for header, _ in reading:
-            return header.record_timestamp
-        return None
-    except KafkaError:
-        return None
+async def record_time(cluster: Cluster, place: Standing) -> int:
+    """The timestamp of the batch with the record at this offset, or of the next one. KafkaError where there is none."""
+    for last in (place.offset, OFFSET_MAX):  # the record itself may have been compacted away
+        reading = read_range(cluster, *place, last, max_bytes=READ_BYTES, timeout_ms=READ_TIMEOUT_MS)
+        async with contextlib.aclosing(reading):
+            async for header, _ in reading:
+                return header.record_timestamp
+    raise AssertionError("a log has no end")

@@ -146,26 +146,42 @@ async def list_offsets(
     found: dict[tuple[str, int], int] = {}
     missing = dict(wanted)
     while missing:
-        by_leader: dict[int, dict[tuple[str, int], int]] = {}
         error: KafkaError | None = None
-        for place in missing:
-            try:
-                leader = (await _find(cluster, *place))[1].leader_id
-            except KafkaError as trouble:
-                error = trouble
+        try:
+            await _find_leaders(cluster, missing)
+        except KafkaError as trouble:
+            error = trouble
+        for place, offset in (await list_offsets_once(cluster, missing, committed=committed)).items():
+            if isinstance(offset, KafkaError):
+                error = offset
             else:
-                by_leader.setdefault(leader, {})[place] = missing[place]
-        asked = [_ask_offsets(cluster, leader, places, committed) for leader, places in by_leader.items()]
-        for answer in await asyncio.gather(*asked):
-            for place, offset in answer.items():
-                if isinstance(offset, KafkaError):
-                    error = offset
-                else:
-                    found[place] = offset
-                    del missing[place]
-        if error is not None:
+                found[place] = offset
+                del missing[place]
+        if error is not None and missing:
             await budget.after(error, {topic for topic, _ in missing})
     return found
+
+
+async def list_offsets_once(
+    cluster: Cluster, wanted: Mapping[tuple[str, int], int], *, committed: bool = False
+) -> dict[tuple[str, int], int | KafkaError]:
+    """The same by the leaders that are known, in one try: what cannot be had now comes as its error."""
+    by_leader: dict[int, dict[tuple[str, int], int]] = {}
+    answers: dict[tuple[str, int], int | KafkaError] = {}
+    for place, spec in wanted.items():
+        try:
+            leader = _known(cluster, *place)[1].leader_id
+        except KafkaError as error:
+            answers[place] = error
+        else:
+            by_leader.setdefault(leader, {})[place] = spec
+    asked = [_ask_offsets(cluster, leader, places, committed) for leader, places in by_leader.items()]
+    for answer in await asyncio.gather(*asked):
+        answers |= answer
+    for topic, index in wanted.keys() - answers.keys():
+        about = f"partition {topic}-{index}"
+        answers[topic, index] = error_for(ErrorCode.NETWORK_EXCEPTION, "the response lacks it", about=about)
+    return answers
 
 
 class RetryBudget:
@@ -370,18 +386,33 @@ class _RangeReader(BatchReader):
 
 async def _find(cluster: Cluster, name: str, index: int) -> tuple[TopicMetadata, PartitionMetadata]:
     """The topic and the partition with its leader, from the last metadata or new one."""
-    for is_fresh in (False, True):
-        if is_fresh:
-            await cluster.refresh([name])
-        topic = cluster.topic(name)
-        partition = topic.partitions.get(index) if topic is not None else None
-        if topic is not None and partition is not None and partition.leader_id in cluster.nodes:
-            return topic, partition
+    await _find_leaders(cluster, [(name, index)])
+    return _known(cluster, name, index)
+
+
+async def _find_leaders(cluster: Cluster, places: Iterable[tuple[str, int]]) -> None:
+    """Asks once for new metadata if a leader is not known."""
+    missing = {name for name, index in places if _leader(cluster, name, index) is None}
+    if missing:
+        await cluster.refresh(missing)
+
+
+def _leader(cluster: Cluster, name: str, index: int) -> int | None:
+    topic = cluster.topic(name)
+    partition = topic.partitions.get(index) if topic is not None else None
+    return partition.leader_id if partition is not None and partition.leader_id in cluster.nodes else None
+
+
+def _known(cluster: Cluster, name: str, index: int) -> tuple[TopicMetadata, PartitionMetadata]:
+    topic = cluster.topic(name)
+    partition = topic.partitions.get(index) if topic is not None else None
     about = f"partition {name}-{index}"
     if topic is None or partition is None:
         code = cluster.topic_errors.get(name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         raise error_for(code, about=about)
-    raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, about=about)
+    if partition.leader_id not in cluster.nodes:
+        raise error_for(ErrorCode.LEADER_NOT_AVAILABLE, about=about)
+    return topic, partition
 
 
 async def _ask_offsets(

@@ -419,6 +419,35 @@ def test_a_watch_holds_only_so_many_letters(play: Play) -> None:
     play(story)
 
 
+def test_a_partition_without_a_leader_does_not_hold_up_the_others(play: Play, monkeypatch) -> None:
+    async def story(world: World) -> None:
+        world.broker.call(lambda: world.broker.core.topics.create("dlq.other", partitions=1, configs={}))
+        watch = DeadLetterWatch(world.cluster)
+        await world.send(DEAD, letter())
+        await world.send("dlq.other", letter(), letter())
+        await watch.refresh([DEAD, "dlq.other"])
+        assert watch.waiting() == 3
+        refresh = world.cluster.refresh
+
+        async def without_leader(*topics: Any) -> None:
+            await refresh(*topics)
+            other = world.cluster.topic("dlq.other")
+            assert other is not None
+            other.partitions[0] = other.partitions[0]._replace(leader_id=-1)
+
+        monkeypatch.setattr(world.cluster, "refresh", without_leader)
+        await world.send(DEAD, letter())
+        async with asyncio.timeout(world.cluster.settings.default_api_timeout_ms / 2_000):
+            await watch.refresh([DEAD, "dlq.other"])
+        assert watch.waiting() == 4
+        monkeypatch.undo()
+        await world.send("dlq.other", letter())
+        await watch.refresh([DEAD, "dlq.other"], fresh=False)
+        assert watch.waiting() == 5, "where a leader was missing, new metadata is asked for"
+
+    play(story)
+
+
 def test_a_discarded_letter_waits_no_more_and_no_redrive_takes_it(play: Play) -> None:
     async def story(world: World) -> None:
         await world.send(DEAD, letter(), letter("other"), letter())

@@ -67,7 +67,7 @@ from headrace.client.settings import ClientSettings
 from headrace.share.view import SharePartitionState
 from headrace.wire.acls import Acl, AclFilter
 from headrace.wire.enums import ConfigResourceType, GroupState, GroupType
-from headrace.wire.errors import ErrorCode
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition
 from headrace.wire.records import Record
 
@@ -183,10 +183,16 @@ class AsyncAdmin:
         )
 
     async def record_time(self, topic: str, partition: int, offset: int) -> int | None:
-        """When the record at an offset, or the next one, came, in milliseconds since 1970; None if there is none."""
+        """When the record at an offset, or the next one, came, in milliseconds since 1970.
+
+        None if there is none, or if it cannot be read now.
+        """
         from headrace.client.oldest import Standing, record_time
 
-        return await record_time(self._call().cluster, Standing(topic, partition, offset))
+        try:
+            return await record_time(self._call().cluster, Standing(topic, partition, offset))
+        except KafkaError:
+            return None
 
     async def disk_usage(self) -> list[DiskUsage]:
         """Free and used bytes of every log directory of every broker, and the size of each partition there."""

@@ -156,7 +156,10 @@ class Admin:
         return self._run(self._admin.list_groups(type=type, state=state))
 
     def record_time(self, topic: str, partition: int, offset: int) -> int | None:
-        """When the record at an offset, or the next one, came, in milliseconds since 1970; None if there is none."""
+        """When the record at an offset, or the next one, came, in milliseconds since 1970.
+
+        None if there is none, or if it cannot be read now.
+        """
         return self._run(self._admin.record_time(topic, partition, offset))
 
     def disk_usage(self) -> list[DiskUsage]:
