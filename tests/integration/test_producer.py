@@ -128,6 +128,38 @@ def test_a_full_buffer_holds_a_task_back(broker: Broker) -> None:
     assert end_offsets(broker) == 100
 
 
+def test_tasks_that_wait_for_room_keep_the_bound_of_the_buffer(broker: Broker, monkeypatch) -> None:
+    put, peak = AsyncProducer._put, 0
+
+    def noted(producer: AsyncProducer, *entry: Any) -> None:
+        nonlocal peak
+        put(producer, *entry)
+        peak = max(peak, producer._buffered)
+
+    monkeypatch.setattr(AsyncProducer, "_put", noted)
+
+    async def work() -> None:
+        async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=2_000) as producer:
+            await asyncio.gather(*(producer.send("t", b"x" * 1_500) for _ in range(20)))
+
+    asyncio.run(work())
+    assert peak <= 2_000
+
+
+def test_who_is_cancelled_while_it_is_let_in_leaves_its_room_to_the_next(broker: Broker) -> None:
+    async def work() -> None:
+        async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=2_000) as producer:
+            first = await producer.send_soon("t", b"x" * 1_500)
+            waiting = [asyncio.create_task(producer.send("t", b"x" * 1_500)) for _ in range(3)]
+            first.add_done_callback(lambda _: [task.cancel() for task in waiting[:2]])  # before they run
+            async with asyncio.timeout(30):
+                assert await waiting[2]
+            assert [task.cancelled() for task in waiting[:2]] == [True, True]
+
+    asyncio.run(work())
+    assert end_offsets(broker) == 2
+
+
 def test_a_full_buffer_is_emptied_while_send_many_goes_on(broker: Broker) -> None:
     with Producer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=300_000) as producer:
         assert len(producer.send_many("t", (b"x" * 1_000 for _ in range(3_000)))) == 3_000

@@ -5,6 +5,7 @@ async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
 """
 
 import asyncio
+import contextlib
 import os
 from collections import deque
 from collections.abc import AsyncIterator, Iterable, Mapping
@@ -53,6 +54,7 @@ class AsyncProducer:
         self._unsent = 0
         """Bytes put since the loop had its last turn, at most."""
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
+        """Those who wait for room, and how much they want. Who is let go has it at once (`_let_in`)."""
 
     async def start(self) -> None:
         """Connects; the first `send` does it by itself."""
@@ -93,9 +95,13 @@ class AsyncProducer:
         driver = self._require_open()
         done: asyncio.Future[RecordMetadata] = driver.loop.create_future()
         entry = self._maker.make(topic, value, key, headers, partition, timestamp, done)
-        if self._waiting or (self._buffered and self._buffered + entry.cost > self.settings.buffer_memory):
-            await self._room(entry.cost)
-            driver = self._require_open()
+        if not self._take_room(entry.cost):
+            await self._wait_for_room(entry.cost)
+            try:
+                driver = self._require_open()
+            except BaseException:
+                self._give_back(entry.cost)
+                raise
         self._put(driver, entry)
         if self._unsent >= self.settings.batch_size:
             await self._let_go(driver)
@@ -120,12 +126,10 @@ class AsyncProducer:
                 _, place, count = entry.token
                 many.fail(place, count, IllegalStateError(CLOSED))
                 continue
-            if self._waiting or (
-                self._buffered and self._buffered + entry.cost > self.settings.buffer_memory
-            ):
+            if not self._take_room(entry.cost):
                 driver.pump()
                 try:
-                    await self._room(entry.cost)
+                    await self._wait_for_room(entry.cost)
                 except BufferFullError as error:
                     _, place, count = entry.token
                     many.fail(place, count, error)
@@ -243,7 +247,7 @@ class AsyncProducer:
         return transactions
 
     def _put(self, driver: ProducerDriver, entry: Entry | ValueRun) -> None:
-        self._buffered += entry.cost
+        """What `_take_room` or `_wait_for_room` has made room for."""
         self._unsent += entry.cost
         driver.put((entry,))
 
@@ -253,18 +257,44 @@ class AsyncProducer:
         driver.pump()
         await asyncio.sleep(0)
 
-    async def _room(self, cost: int) -> None:
+    def _take_room(self, cost: int) -> bool:
+        if self._waiting or not self._fits(cost):
+            return False
+        self._buffered += cost
+        return True
+
+    def _fits(self, cost: int) -> bool:
+        """A record that is larger than the whole buffer goes alone."""
+        return not self._buffered or self._buffered + cost <= self.settings.buffer_memory
+
+    async def _wait_for_room(self, cost: int) -> None:
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append((cost, waiter))
         try:
             async with asyncio.timeout(self.settings.max_block_ms / 1000):
                 await waiter
-        except TimeoutError:
-            raise buffer_full(self.settings) from None
-        finally:
-            with_this = (cost, waiter)
-            if with_this in self._waiting:
-                self._waiting.remove(with_this)
+        except BaseException as error:
+            if waiter.done() and not waiter.cancelled():
+                self._give_back(cost)  # it was let in at the very moment
+            else:
+                with contextlib.suppress(ValueError):
+                    self._waiting.remove((cost, waiter))
+                self._let_in()
+            if isinstance(error, TimeoutError):
+                raise buffer_full(self.settings) from None
+            raise
+
+    def _give_back(self, cost: int) -> None:
+        self._buffered -= cost
+        self._let_in()
+
+    def _let_in(self) -> None:
+        """Gives those who wait their room, in the order in which they came."""
+        while self._waiting and self._fits(self._waiting[0][0]):
+            cost, waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._buffered += cost
+                waiter.set_result(None)
 
     def _settle(self, outcomes: list[SendOutcome]) -> None:
         concerned: set[Many] = set()
@@ -285,14 +315,7 @@ class AsyncProducer:
             concerned |= settle_tokens(outcome, settle)
         for many in concerned:
             many.check()
-        room = self.settings.buffer_memory - self._buffered
-        while self._waiting and (room >= self._waiting[0][0] or not self._buffered):
-            cost, waiter = self._waiting.popleft()
-            room -= cost
-            if not waiter.done():
-                waiter.set_result(None)
-                if room < 0:
-                    break
+        self._let_in()
 
 
 def buffer_full(settings: ProducerSettings) -> BufferFullError:
