@@ -631,6 +631,8 @@ def test_a_release_at_the_last_delivery_becomes_a_dead_letter(
     ((_, headers),) = read_letters(queue, f"{queue.topic}-letters")
     assert headers["__dlq.errors.message"] == b"released at its last delivery. no answer"
     assert headers["headrace.dlq.cause"] == b"exhausted"
+    report = driver.report() or {}
+    assert (report["released"], report["rejected"]) == (1, 1)
 
 
 def test_what_spark_has_committed_is_settled_without_another_trigger(

@@ -1,5 +1,6 @@
 """`headrace serve --http` and `headrace web` as a person runs them: what they print, how they end, what they refuse."""
 
+import json
 import re
 import signal
 import socket
@@ -13,6 +14,8 @@ import httpx
 import pytest
 
 from headrace import Broker, Producer
+from headrace.web.spark_metrics import spark_families
+from headrace.web.worker_metrics import MetricsServer
 from tests.conformance.steps import wait_for
 
 WAIT_S = 60
@@ -162,6 +165,32 @@ def test_the_dashboard_shows_what_a_worker_runs_now(broker: Broker, tmp_path: Pa
         page = httpx.get(f"{url}/processes").text
         assert "Running now" in page
         assert "emails-0@0" in page
+
+
+def test_the_dashboard_shows_what_a_spark_query_does_with_its_records() -> None:
+    reported = {
+        "lag": 7, "held": 3, "ahead": 2, "unconfirmed": 1, "delivered": 100, "redelivered": 2, "confirmed": 90,
+        "refused": 0, "lost": 1, "released": 41, "rejected": 53,
+    }  # fmt: skip
+    progress = {"name": "fraud", "batchId": 12, "sources": [{"latestOffset": json.dumps(reported)}]}
+    served = ("serve", "--listen", "127.0.0.1:0", "--data", ":memory:", "--http", "127.0.0.1:0")
+    with MetricsServer("127.0.0.1", 0, lambda: spark_families([progress])) as driver:
+        address = driver.url.removeprefix("http://").removesuffix("/metrics")
+        with run(*served, "--watch", address) as process:
+            line(process, "listening on ")
+            url = line(process, "dashboard on ")
+            [query] = httpx.get(f"{url}/api/v1/processes").json()["queries"]
+            page = httpx.get(f"{url}/processes").text
+            end(process)
+    assert (query["query"], query["micro_batch"]) == ("fraud", 12)
+    assert {name: query[name] for name in reported} == reported
+    heads, cells = (
+        re.findall(pattern, page.partition("Spark queries</h2>")[2])
+        for pattern in (r"<th scope=\"col\"[^>]*>([^<]+)", r"<td[^>]*>([^<]*)")
+    )
+    shown = dict(zip(heads[1:], cells, strict=True))  # the query's name is a head of its row
+    names = ("Micro-batch", "Lag", "Held", "Ahead", "Released", "Rejected")
+    assert [shown[name] for name in names] == ["12", "7", "3", "2", "41", "53"]
 
 
 def test_serve_watches_workers_too() -> None:

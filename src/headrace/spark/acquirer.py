@@ -66,6 +66,9 @@ class Counts:
     confirmed: int = 0
     refused: int = 0
     lost: int = 0
+    released: int = 0
+    """What the query itself decided, of micro-batches that Spark has committed."""
+    rejected: int = 0
 
 
 class Acquirer:

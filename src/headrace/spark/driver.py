@@ -245,6 +245,8 @@ class Driver:
             "confirmed": counts.confirmed,
             "refused": counts.refused,
             "lost": counts.lost,
+            "released": counts.released,
+            "rejected": counts.rejected,
             "member": acquirer.member_id,
         }
 
@@ -406,6 +408,8 @@ class Driver:
                 await asyncio.to_thread(self._log_sync.sync, commit_of(self._log_file))
             outcomes = to_runs(await self._carry_out(acquirer))
             acquirer.acknowledge(self._ledger.settle(outcomes))
+            acquirer.counts.released += outcomes.of_outcome(AcknowledgeType.RELEASE).record_count
+            acquirer.counts.rejected += outcomes.of_outcome(AcknowledgeType.REJECT).record_count
             self._division = None
             if self._logged_ms is not None:
                 self._took_ms, self._logged_ms = now_ms() - self._logged_ms, None

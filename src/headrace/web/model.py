@@ -540,6 +540,8 @@ class QueryRow:
     delivered: int | None
     confirmed: int | None
     redelivered: int | None
+    released: int | None
+    rejected: int | None
     refused: int | None
     lost: int | None
 

@@ -174,6 +174,8 @@ def query_row(address: str, query: str, figures: Mapping[str, float]) -> QueryRo
         delivered=whole("delivered"),
         confirmed=whole("confirmed"),
         redelivered=whole("redelivered"),
+        released=whole("released"),
+        rejected=whole("rejected"),
         refused=whole("refused"),
         lost=whole("lost"),
     )

@@ -28,6 +28,8 @@ COUNTERS: dict[str, str] = {
     "confirmed": "Records whose acknowledgement the broker has confirmed.",
     "refused": "Records whose acknowledgement was refused.",
     "lost": "Records whose lock ended before their micro-batch was committed.",
+    "released": "Records that the query released.",
+    "rejected": "Records that the query rejected.",
 }
 PROGRESS: dict[str, tuple[str, str]] = {
     "micro_batch": ("batchId", "The number of the last micro-batch."),
@@ -63,24 +65,27 @@ def serve_metrics(spark: SparkSessionLike, address: str) -> MetricsServer:
 
 
 def spark_families(progresses: Iterable[Mapping[str, Any]]) -> Iterator[Metric]:
-    """Of the last progress of each query."""
-    sources = [(_name(progress), progress, numbers) for progress in progresses for numbers in _ours(progress)]
+    """Of the last progress of each query. Where a query has several sources of ours, their numbers are added up."""
+    queries = [
+        (_name(progress), progress, ours) for progress in progresses if (ours := list(_ours(progress)))
+    ]
     for name, meaning in GAUGES.items():
-        yield _fill(GaugeMetricFamily(f"headrace_spark_{name}", meaning, labels=["query"]), sources, name)
+        yield _fill(GaugeMetricFamily(f"headrace_spark_{name}", meaning, labels=["query"]), queries, name)
     for name, meaning in COUNTERS.items():
-        yield _fill(CounterMetricFamily(f"headrace_spark_{name}", meaning, labels=["query"]), sources, name)
+        yield _fill(CounterMetricFamily(f"headrace_spark_{name}", meaning, labels=["query"]), queries, name)
     for name, (field, meaning) in PROGRESS.items():
         gauge = GaugeMetricFamily(f"headrace_spark_{name}", meaning, labels=["query"])
-        for query, progress, _ in sources:
+        for query, progress, _ in queries:
             if isinstance(progress.get(field), int | float):
                 gauge.add_metric([query], progress[field])
         yield gauge
 
 
-def _fill(family: Any, sources: Iterable[tuple[str, Any, Mapping[str, Any]]], name: str) -> Metric:
-    for query, _, numbers in sources:
-        if isinstance(numbers.get(name), int | float):
-            family.add_metric([query], numbers[name])
+def _fill(family: Any, queries: Iterable[tuple[str, Any, Iterable[Mapping[str, Any]]]], name: str) -> Metric:
+    for query, _, sources in queries:
+        known = [numbers[name] for numbers in sources if isinstance(numbers.get(name), int | float)]
+        if known:
+            family.add_metric([query], sum(known))
     filled: Metric = family
     return filled
 

@@ -15,7 +15,7 @@ from headrace.web.spark_metrics import COUNTERS, GAUGES, serve_metrics, spark_fa
 DRIVER = Path(__file__).resolve().parents[3] / "src" / "headrace" / "spark" / "driver.py"
 REPORT = {
     "lag": 7, "held": 3, "ahead": 0, "unconfirmed": 0, "delivered": 100, "redelivered": 2, "confirmed": 90,
-    "refused": 0, "lost": 1, "member": "m1",
+    "refused": 0, "lost": 1, "released": 4, "rejected": 5, "member": "m1",
 }  # fmt: skip
 PROGRESS: dict[str, Any] = {
     "id": "0f9c",
@@ -51,6 +51,8 @@ def test_what_the_source_reports_becomes_metrics_by_query() -> None:
     for line in (
         'headrace_spark_lag{query="orders"} 7.0',
         'headrace_spark_confirmed_total{query="orders"} 90.0',
+        'headrace_spark_released_total{query="orders"} 4.0',
+        'headrace_spark_rejected_total{query="orders"} 5.0',
         'headrace_spark_micro_batch{query="orders"} 12.0',
         'headrace_spark_input_rows_per_second{query="orders"} 50.5',
         'headrace_spark_micro_batch_duration_ms{query="orders"} 310.0',
@@ -69,6 +71,17 @@ def test_every_number_that_the_source_reports_has_a_metric() -> None:
 def test_other_sources_are_left_out(offset: object) -> None:
     progress = {**PROGRESS, "sources": [{"latestOffset": offset}]}
     assert 'query="' not in render(spark_families([progress])).decode()
+
+
+def test_the_sources_of_one_query_are_added_up() -> None:
+    second = {"description": "headrace", "latestOffset": json.dumps({**REPORT, "lag": None, "held": 10})}
+    progress = {**PROGRESS, "sources": [*PROGRESS["sources"], second]}
+    lines = render(spark_families([progress])).decode().splitlines()
+    assert [line for line in lines if line.startswith(("headrace_spark_lag{", "headrace_spark_held{"))] == [
+        'headrace_spark_lag{query="orders"} 7.0',
+        'headrace_spark_held{query="orders"} 13.0',
+    ]
+    assert lines.count('headrace_spark_micro_batch{query="orders"} 12.0') == 1
 
 
 def test_active_queries_are_served_and_those_without_progress_are_not() -> None:
