@@ -174,23 +174,23 @@ class TestConnection:
         ("options", "said"),
         [
             ({"grup_id": "shop"}, "unknown transport option 'grup_id'; did you mean 'group_id'?"),
-            ({"group_id": ""}, "group_id='' is not possible"),
-            ({"partitions": 0}, "partitions=0 is not possible: give a whole number from 1 to 10000"),
-            ({"max_held": True}, "max_held=True is not possible"),
-            ({"hold_max": -1}, "hold_max=-1 is not possible: give seconds"),
-            ({"client": "x"}, "client='x' is not possible: give a dict"),
+            ({"group_id": ""}, "group_id must be a non-empty string, got ''"),
+            ({"partitions": 0}, "partitions must be a whole number from 1 to 10000, got 0"),
+            ({"max_held": True}, "max_held must be a whole number from 1 to "),
+            ({"hold_max": -1}, "hold_max must be from 0 to "),
+            ({"client": "x"}, "client must be a dict of client settings, got 'x'"),
             ({"client": {"security.protocl": "SSL"}}, "did you mean security.protocol?"),
         ],
     )
     def test_an_option_that_cannot_be_used_is_named_with_the_cure(self, options, said):
-        with pytest.raises(ValueError, match=r"possible|mean") as raised:
+        with pytest.raises(ValueError, match=r", got |mean") as raised:
             kombu.Connection("headrace://localhost:9092", transport_options=options).transport  # noqa: B018
         assert said in str(raised.value)
 
     def test_what_would_be_sent_in_the_clear_is_refused(self):
-        with pytest.raises(ValueError, match="who cannot log in without SASL"):
+        with pytest.raises(ValueError, match="has a user name, but SASL is not enabled"):
             read_options(kombu.Connection("headrace://ada:secret@localhost:9092", transport="memory"))
-        with pytest.raises(ValueError, match="broker_use_ssl is not read"):
+        with pytest.raises(ValueError, match="broker_use_ssl is not supported"):
             read_options(kombu.Connection("headrace://localhost:9092", transport="memory", ssl=True))
 
     def test_the_url_gives_the_user_and_the_names(self):
@@ -322,7 +322,7 @@ class TestTransport:
     def test_a_message_without_a_queue_is_dropped_and_the_log_says_so(self, connection, caplog):
         exchange = kombu.Exchange("nobody", type="topic")
         kombu.Producer(connection.default_channel, exchange=exchange).publish("x", routing_key="t.1")
-        assert "a message for exchange 'nobody' with routing key 't.1' has reached no queue" in caplog.text
+        assert "a message for exchange 'nobody' with routing key 't.1' was not routed" in caplog.text
 
     def test_get_ack_reject_and_requeue(self, connection, broker, unique):
         with contextlib.closing(connection.SimpleQueue("answers")) as queue:
@@ -417,7 +417,7 @@ class TestTransport:
             topic = f"{unique}.tasks.mail"
             assert len(admin.describe_topics([topic])[topic].partitions) == 3
             assert admin.topic_config(topic)["retention.ms"].value == "1000"
-            with pytest.raises(ValueError, match=r"which group .* needs itself"):
+            with pytest.raises(ValueError, match=r"which group .* uses itself"):
                 kombu.Connection(url).channel().queue_declare("later")
 
     def test_a_body_that_the_topic_does_not_take_is_an_error_at_once(self, connection):

@@ -40,4 +40,4 @@ def test_a_group_without_any_and_an_id_that_is_none(servers):
     assert "group mailers has no scheduled records" in run("list", "mailers", "-b", servers).output
     wrong = run("cancel", "mailers", "nonsense", "-b", servers)
     assert wrong.exit_code == 1
-    assert "is no id of a scheduled record" in wrong.output
+    assert "is not the ID of a scheduled record" in wrong.output

@@ -308,7 +308,7 @@ class TestDefer:
         assert finished.enqueued_at < finished.finished_at
 
     def test_more_than_ten_years_are_refused(self, test):
-        with pytest.raises(ValueError, match="ten years are the limit"):
+        with pytest.raises(ValueError, match=r"the limit is ten years ahead, got \d+ days"):
             django_jobs.note.using(run_after=timezone.now() + timedelta(days=4000)).enqueue()
 
 
@@ -481,16 +481,16 @@ class TestOptions:
             ({"servers": ""}, "TASKS['default']: OPTIONS has no 'bootstrap_servers'."),
             ({"concurency": 4}, "TASKS['default']: OPTIONS has 'concurency', which is not known."),
             ({"queues": []}, "TASKS['default']: QUEUES is empty."),
-            ({"queues": ["later"]}, "TASKS['default']: Queue 'later' would be topic 'shop.later', which holds"),
-            ({"queues": ["a b"]}, "TASKS['default']: Queue 'a b' would be topic 'shop.a b', which is not possible"),
-            ({"queues": ["x" * 240]}, "which is not possible"),
-            ({"queues": ["a", "a.dead"]}, "Queue 'a.dead' would be the topic of the dead letters of queue 'a'."),
+            ({"queues": ["later"]}, "TASKS['default']: The topic of queue 'later' would be 'shop.later', which holds"),
+            ({"queues": ["a b"]}, "The topic of queue 'a b' would be 'shop.a b', which is not a valid name"),
+            ({"queues": ["x" * 240]}, "which is not a valid name"),
+            ({"queues": ["a", "a.dead"]}, "The topic of queue 'a.dead' would be the dead-letter topic of queue 'a'."),
             ({"queue_options": {"mails": {}}}, "OPTIONS['queue_options'] has 'mails', which is not known."),
             ({"queue_options": {"emails": {"pool": 1}}}, "['emails'] has 'pool', which is not known."),
             ({"concurrency": 0}, "OPTIONS cannot be used"),
             ({"outbox": "default"}, "OPTIONS has 'outbox', but no 'database'."),
             ({"outbox": "x", "database": SqliteDatabase("x")}, "OPTIONS['outbox'] is 'x', which DATABASES does not"),
-            ({"database": "x"}, "OPTIONS cannot be used: Queue(database='x') is not possible"),
+            ({"database": "x"}, "OPTIONS cannot be used: Queue: database must be a database such as"),
             ({"retries": 3}, "OPTIONS cannot be used"),
             ({"settings": {"sasl.mechansim": "PLAIN"}}, "OPTIONS cannot be used"),
         ],

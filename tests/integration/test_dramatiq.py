@@ -266,7 +266,7 @@ class TestDeadLetters:
             note.send("after")
             finish(broker, worker)
         assert sorted(got) == ["after", "before"]  # which thread comes first is open
-        assert "is no message of Dramatiq" in caplog.text
+        assert "is not a Dramatiq message" in caplog.text
 
     def test_a_message_of_an_unknown_actor_is_rejected(self, broker):
         broker.declare_queue("default")
@@ -426,7 +426,7 @@ class TestBroker:
             finish(broker, worker)
 
     def test_the_groups_own_topics_are_no_queues(self, broker):
-        with pytest.raises(QueueError, match="choose another name"):
+        with pytest.raises(QueueError, match="use another name"):
             broker.declare_queue("later")
 
     def test_nothing_is_connected_until_it_is_needed(self):
@@ -438,7 +438,7 @@ class TestBroker:
 
     @pytest.mark.parametrize("options", [{"group_id": ""}, {"partitions": 0}])
     def test_options_that_cannot_be_are_refused(self, options):
-        with pytest.raises(QueueError, match="is not possible"):
+        with pytest.raises(QueueError, match=r"(group_id|partitions) must be .*, got"):
             HeadraceBroker("localhost:1", **options)
 
     def test_settings_reach_every_client(self):

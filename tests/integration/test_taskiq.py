@@ -374,18 +374,18 @@ class TestBroker:
         ],
     )
     def test_options_that_cannot_be_are_refused(self, options):
-        with pytest.raises(QueueError, match="is not possible"):
+        with pytest.raises(QueueError, match=r"must be .*, got"):
             HeadraceBroker("localhost:1", **options)
 
     @on_a_loop
     async def test_a_delay_that_is_no_number_is_refused(self, broker):
-        with pytest.raises(QueueError, match="label delay='soon'"):
+        with pytest.raises(QueueError, match="label delay must be a number of seconds, got 'soon'"):
             await broker.kick(
                 BrokerMessage(task_id="t", task_name="t", message=b"", labels={"delay": "soon"})
             )
 
     def test_the_groups_own_topics_are_no_queues(self):
-        with pytest.raises(QueueError, match="choose another name"):
+        with pytest.raises(QueueError, match="use another name"):
             HeadraceBroker("localhost:1", group_id="shop", queue_name="shop.later")
 
     @on_a_loop

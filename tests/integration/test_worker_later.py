@@ -127,7 +127,7 @@ class TestDelay:
             test.run_until_idle()
             assert sent == []
             assert not queue.cancel(second.id), "its time is over"
-            with pytest.raises(QueueError, match="is no id of a scheduled record"):
+            with pytest.raises(QueueError, match="is not the ID of a scheduled record"):
                 queue.cancel("nonsense")
 
     def test_a_time_without_a_zone_is_refused(self, queue, sent):
@@ -297,7 +297,7 @@ class TestTrouble:
             test.advance(5)
             test.run_until_idle()
             assert [name for name, _ in sent] == ["ada"]
-            assert "is no scheduled record; it is skipped" in caplog.text
+            assert "is not a scheduled record and is skipped" in caplog.text
 
     def test_what_was_canceled_long_ago_is_not_sent_by_a_late_forwarder(self, queue, sent, monkeypatch):
         monkeypatch.setattr("headrace.worker.forwarder.MOVES_MAX", 1)
@@ -361,5 +361,5 @@ class TestEvery:
             assert {b - a for a, b in pairwise(firings)} == {timedelta(minutes=5)}
 
     def test_a_wrong_expression_is_refused_at_the_declaration(self, queue):
-        with pytest.raises(ValueError, match="is no cron expression"):
+        with pytest.raises(ValueError, match="is not a cron expression"):
             queue.every("every day")

@@ -57,9 +57,9 @@ class TestRate:
     @pytest.mark.parametrize(
         ("options", "words"),
         [
-            ({"rate": "fast"}, "rate='fast' is not possible: 'fast' is no rate"),
-            ({"group_rate": "0/s"}, "group_rate='0/s' is not possible"),
-            ({"limit": 0}, "limit=0 is not possible; it must be a whole number from 1 to 1000"),
+            ({"rate": "fast"}, "rate is wrong: 'fast' is not a rate"),
+            ({"group_rate": "0/s"}, "group_rate is wrong: '0/s' is not a rate"),
+            ({"limit": 0}, "limit must be a whole number from 1 to 1000, or None, got 0"),
         ],
     )
     def test_what_is_not_possible_is_refused(self, queue, options, words):

@@ -183,4 +183,4 @@ class TestBlockedLoop:
             warning = next(each for each in caplog.messages if "has blocked the event loop" in each)
             assert "<locals>.send has blocked the event loop" in warning
             assert "test_worker_safety.py" in warning
-            wait_for(lambda: "the event loop goes on" in caplog.text)
+            wait_for(lambda: "the event loop continues" in caplog.text)

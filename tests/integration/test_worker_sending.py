@@ -68,9 +68,9 @@ def test_without_a_broker_send_ends_with_its_timeout():
 
 def test_without_a_broker_what_is_sent_later_ends_with_its_timeout_as_well():
     with Queue("localhost:1", group_id="mailers") as queue:
-        with pytest.raises(SendError, match=r"mailers\.later .*no answer within 0\.05 s"):
+        with pytest.raises(SendError, match=r"mailers\.later .*no response within 0\.05 s"):
             queue.send("emails", "x", timeout=0.05, delay=60)
-        with pytest.raises(SendError, match=r"mailers\.later .*no answer within 0\.05 s"):
+        with pytest.raises(SendError, match=r"mailers\.later .*no response within 0\.05 s"):
             asyncio.run(queue.send_async("emails", "x", timeout=0.05, delay=60))
 
 

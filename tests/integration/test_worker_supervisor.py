@@ -97,7 +97,7 @@ def test_processes_share_the_work_and_one_that_dies_is_replaced(folder, broker):
             queue.send("jobs", "one")
             wait_for(lambda: pids(folder), timeout_s=WAIT_S)
             os.kill(pids(folder).pop(), signal.SIGKILL)
-            output.wait_for("ended with status -9, starting another")
+            output.wait_for("ended with status -9; starting another")
             output.wait_for("working for group first", 3)
             queue.send("jobs", "two")
             wait_for(lambda: list(folder.glob("done-two-*")), timeout_s=WAIT_S)
@@ -147,7 +147,7 @@ def test_reload_starts_anew_when_a_file_changes(folder, broker):
     with started(folder, broker, "supervised_jobs:queue", "--reload") as (process, output):
         output.wait_for("working for group first")
         (folder / "supervised_jobs.py").write_text(MODULE.replace("done-", "done-anew-"))
-        output.wait_for("files have changed, starting anew")
+        output.wait_for("files have changed; restarting")
         output.wait_for("working for group first", 2)
         with Queue(broker.bootstrap_servers, group_id="any") as queue:
             queue.send("jobs", "one")
@@ -177,7 +177,7 @@ def test_signals_end_a_reload_that_waits_for_a_long_function(folder, broker):
             queue.send("jobs", "one")
         wait_for(lambda: list(folder.glob("done-begun-*")), timeout_s=WAIT_S)
         (folder / "supervised_jobs.py").write_text(ENDLESS + "\n")
-        output.wait_for("files have changed, starting anew")
+        output.wait_for("files have changed; restarting")
 
         def is_hurried() -> bool:
             process.send_signal(signal.SIGINT)

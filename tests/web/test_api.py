@@ -457,7 +457,7 @@ class TestScale:
         for wrong in ({"drain_s": 0}, {"drain_s": "soon"}, {"min": -1}, {"min": 3, "max": 2}, {"rate": 0}):
             assert world.refused("/group/scale", group=KITCHEN, **wrong)[0] == 400
         assert world.refused("/group/scale", group=KITCHEN, min=3, max=2)[1] == (
-            "min=3 and max=2 are not possible: give 0 <= min <= max <= 10000"
+            "expected 0 <= min <= max <= 10000, got min=3 and max=2"
         )
 
     def test_old_figures_are_refused(self, world: World) -> None:

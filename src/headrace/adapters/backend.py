@@ -49,9 +49,9 @@ class TaskBackend:
         partitions: int | None = None,
     ) -> None:
         if not group_id:
-            raise QueueError("group_id='' is not possible: give the workers' share group a name")
+            raise QueueError("group_id must be a non-empty string, got ''")
         if partitions is not None and partitions < 1:
-            raise QueueError(f"partitions={partitions} is not possible: give 1 or more, or None")
+            raise QueueError(f"partitions must be >= 1 or None, got {partitions}")
         dotted = {name.replace("_", "."): value for name, value in settings.items()}
         self.group_id = group_id
         self.given: dict[str, Any] = {**dotted, "bootstrap.servers": bootstrap_servers}
@@ -68,7 +68,7 @@ class TaskBackend:
         """Refuses the names of the group's own topics."""
         if topic in (later_topic(self.group_id), control_topic(self.group_id)):
             raise QueueError(
-                f"topic {topic!r} is for the scheduled records of group {self.group_id!r}; choose another name"
+                f"topic {topic!r} holds the scheduled records of group {self.group_id!r}; use another name"
             )
 
     async def ensure_topics(self, topics: Sequence[str]) -> None:

@@ -211,7 +211,7 @@ class _ShareGroupConsumer(Consumer):
         try:
             message: dramatiq.Message[Any] = dramatiq.Message.decode(delivery.value or b"")
         except DecodeError as error:
-            logger.error("%s is rejected, it is no message of Dramatiq: %s", place_of(delivery), error.error)
+            logger.error("%s is rejected: it is not a Dramatiq message: %s", place_of(delivery), error.error)
             self._answer(delivery, delivery.reject)
             return None
         return _HeldMessage(message, delivery, self)
@@ -249,7 +249,9 @@ class _ShareGroupConsumer(Consumer):
         delivery = held.delivery
         if held.is_unsent:
             logger.error(
-                "message %s could not be enqueued again; it comes again in %.0f s", held.message_id, AGAIN_S
+                "message %s could not be enqueued again; it will be delivered again in %.0f s",
+                held.message_id,
+                AGAIN_S,
             )
             held.holder._answer(delivery, lambda: delivery.release(after=AGAIN_S))
         else:
@@ -273,7 +275,11 @@ class _ShareGroupConsumer(Consumer):
             try:
                 self._broker.backend.send(self._topic, delivery.value, tuple(delivery.headers))
             except TROUBLE as error:
-                logger.error("%s is given up: its last delivery ends here, and %s", place_of(delivery), error)
+                logger.error(
+                    "%s is lost: this was its last delivery, and its copy was not sent: %s",
+                    place_of(delivery),
+                    error,
+                )
             else:
                 self._answer(delivery, delivery.accept)
                 return

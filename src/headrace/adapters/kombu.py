@@ -331,7 +331,8 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         kind = self.typeof(exchange).type
         if is_persistent and kind != "fanout":
             logger.warning(
-                "a message for exchange %r with routing key %r has reached no queue: this process has bound none",
+                "a message for exchange %r with routing key %r was not routed: this process has bound "
+                "no queue to the exchange",
                 exchange, routing_key,
             )  # fmt: skip
         value, headers = to_record(message)

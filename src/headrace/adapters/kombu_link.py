@@ -61,7 +61,7 @@ def as_kombu_errors() -> Iterator[None]:
             raise KombuConnectionError(str(error)) from error
         raise
     except (IllegalStateError, TimeoutError, concurrent.futures.CancelledError) as error:
-        raise KombuConnectionError(str(error) or "no broker answered in time") from error
+        raise KombuConnectionError(str(error) or "no broker responded in time") from error
 
 
 class Link:

@@ -49,7 +49,7 @@ class KombuOptions:
         own = (later_topic(self.group_id), control_topic(self.group_id))
         if topic in own or topic.startswith(broadcast_prefix(self.group_id)):
             raise ValueError(
-                f"queue {queue!r} would be topic {topic}, which group {self.group_id} needs itself; rename it"
+                f"the topic of queue {queue!r} would be {topic}, which group {self.group_id} uses itself; rename it"
             )
         return topic
 
@@ -65,7 +65,8 @@ def read_options(client: Any) -> KombuOptions:
     own = {name: given[name] for name in known & given.keys()}
     if client.ssl:
         raise ValueError(
-            "broker_use_ssl is not read; set broker_transport_options={'client': {'security.protocol': 'SSL', ...}}"
+            "broker_use_ssl is not supported; set broker_transport_options="
+            "{'client': {'security.protocol': 'SSL', ...}}"
         )
     space = (client.virtual_host or "").strip("/")
     if space:
@@ -79,12 +80,12 @@ def read_options(client: Any) -> KombuOptions:
 
 def _client_settings(client: Any, given: Any) -> dict[str, Any]:
     if not isinstance(given, Mapping):
-        raise ValueError(f"client={given!r} is not possible: give a dict of client settings")
+        raise ValueError(f"client must be a dict of client settings, got {given!r}")
     settings = {str(name).replace("_", "."): value for name, value in given.items()}
     if client.userid:
         if not str(settings.get("security.protocol", "")).upper().startswith("SASL"):
             raise ValueError(
-                "the broker URL names a user, who cannot log in without SASL; set "
+                "the broker URL has a user name, but SASL is not enabled; set "
                 "broker_transport_options={'client': {'security.protocol': 'SASL_SSL', 'sasl.mechanism': ...}}"
             )
         password = client.password() if callable(client.password) else client.password
@@ -95,13 +96,11 @@ def _client_settings(client: Any, given: Any) -> dict[str, Any]:
 def _check(options: KombuOptions) -> None:
     for name in ("group_id", "topic_prefix"):
         if not isinstance(getattr(options, name), str):
-            raise ValueError(f"{name}={getattr(options, name)!r} is not possible: give a text")
+            raise ValueError(f"{name} must be a string, got {getattr(options, name)!r}")
     if not options.group_id:
-        raise ValueError("group_id='' is not possible: give the name of the share group")
+        raise ValueError("group_id must be a non-empty string, got ''")
     if not isinstance(options.topic_config, Mapping):
-        raise ValueError(
-            f"topic_config={options.topic_config!r} is not possible: give a dict of topic settings"
-        )
+        raise ValueError(f"topic_config must be a dict of topic settings, got {options.topic_config!r}")
     for name, least, most in (
         ("partitions", 1, 10_000),
         ("replication_factor", 1, 32_767),
@@ -110,9 +109,9 @@ def _check(options: KombuOptions) -> None:
         value = getattr(options, name)
         is_whole = isinstance(value, int) and not isinstance(value, bool)
         if not is_whole or not (least <= value <= most or (value == -1 and name != "max_held")):
-            raise ValueError(f"{name}={value!r} is not possible: give a whole number from {least} to {most}")
+            raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
     for name in ("hold_max", "get_timeout"):
         value = getattr(options, name)
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
-            raise ValueError(f"{name}={value!r} is not possible: give seconds, from 0 to {SECONDS_MAX}")
+            raise ValueError(f"{name} must be from 0 to {SECONDS_MAX} seconds, got {value!r}")
     ClientSettings.parse(options.given)

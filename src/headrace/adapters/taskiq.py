@@ -77,11 +77,9 @@ class HeadraceBroker(AsyncBroker):
     ) -> None:
         super().__init__()
         if queues is not None and (isinstance(queues, str) or not queues):
-            raise QueueError(
-                f"queues={queues!r} is not possible: give a list with one or more names, or None"
-            )
+            raise QueueError(f"queues must be a list with one or more names, or None, got {queues!r}")
         if not 1 <= prefetch <= PREFETCH_MAX:
-            raise QueueError(f"prefetch={prefetch} is not possible: give 1 to {PREFETCH_MAX}")
+            raise QueueError(f"prefetch must be from 1 to {PREFETCH_MAX}, got {prefetch}")
         self.prefetch = prefetch
         self.backend = TaskBackend(bootstrap_servers, group_id, {**(settings or {}), **kwargs}, partitions)
         self.queue_name = queue_name
@@ -235,7 +233,7 @@ class _LoopConsumer:
         except AuthorizationError as error:
             if consumer.acquisition_lock_timeout_ms() is None:
                 raise  # it has never worked: a mistake in the setup
-            logger.error("no messages come until access is granted again: %s", error)
+            logger.error("no messages are delivered until access is granted again: %s", error)
             await asyncio.sleep(AGAIN_S)
         return []
 
@@ -276,4 +274,4 @@ def _delay_of(message: BrokerMessage) -> float | None:
     try:
         return None if given is None else max(0.0, float(given))
     except ValueError:
-        raise QueueError(f"label {DELAY}={given!r} is not possible: give seconds") from None
+        raise QueueError(f"label {DELAY} must be a number of seconds, got {given!r}") from None

@@ -38,7 +38,9 @@ def read_store(name: str, data: bytes, password: str, key_password: str) -> Java
         return _read_jks(name, data, password, key_password or password)
     if data.startswith(b"\x30"):
         return _read_pkcs12(name, data, password)
-    raise StoreError(f"{name} is no PEM file, and no PKCS12 or JKS store; it begins with {data[:8].hex()}")
+    raise StoreError(
+        f"{name} is not a PEM file, a PKCS12 store or a JKS store; it begins with {data[:8].hex()}"
+    )
 
 
 def _read_pkcs12(name: str, data: bytes, password: str) -> JavaStore:

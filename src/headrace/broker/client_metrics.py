@@ -34,8 +34,12 @@ SETTINGS = {
     setting.name: setting
     for setting in (
         _setting("interval.ms", ConfigType.INT, 300_000, "How often clients push their metrics."),
-        _setting("match", ConfigType.LIST, (), "Which clients push, by what they say of themselves."),
-        _setting("metrics", ConfigType.LIST, (), "What clients push: names, or how they begin."),
+        _setting(
+            "match", ConfigType.LIST, (), "Which clients push their metrics: ATTRIBUTE=PATTERN, one or more."
+        ),
+        _setting(
+            "metrics", ConfigType.LIST, (), "Which metrics clients push: their names or prefixes of them."
+        ),
     )
 }
 

@@ -111,7 +111,7 @@ class Connection(asyncio.Protocol):
             certificate = self._transport.get_extra_info("ssl_object").getpeercert(binary_form=True)
             self.principal = principal_of(certificate)
         except Exception as error:  # nobody has vouched for what is in it
-            self._refuse(f"the client's certificate is of no use: {error}")
+            self._refuse(f"the client's certificate cannot be used: {error}")
 
     def connection_lost(self, error: Exception | None) -> None:
         self._core.outgoing.relieved(self.id)

@@ -277,4 +277,6 @@ class _Compiler:
 
 
 def _invalid(text: str, why: str) -> KafkaError:
-    return KafkaError(ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text[:200]!r} is no regular expression: {why}")
+    return KafkaError(
+        ErrorCode.INVALID_REGULAR_EXPRESSION, f"{text[:200]!r} is not a regular expression: {why}"
+    )

@@ -30,7 +30,7 @@ TransactionalIds = Annotated[list[str] | None, _resources("--transactional-id", 
 OnCluster = Annotated[bool, typer.Option("--cluster", help="The cluster.", rich_help_panel=_RESOURCES)]
 Prefixed = Annotated[
     bool,
-    typer.Option("--prefixed", help="The names are prefixes of names.", rich_help_panel=_RESOURCES),
+    typer.Option("--prefixed", help="Treat the names as prefixes.", rich_help_panel=_RESOURCES),
 ]
 Operations = Annotated[
     list[str] | None,
@@ -61,13 +61,17 @@ def add(
     allow: Annotated[
         list[str] | None,
         typer.Option(
-            "--allow", metavar="User:NAME", help="Who may. User:* stands for everybody. Can be repeated."
+            "--allow",
+            metavar="User:NAME",
+            help="The principal to allow, such as User:ann. User:* stands for everybody. Can be repeated.",
         ),
     ] = None,
     deny: Annotated[
         list[str] | None,
         typer.Option(
-            "--deny", metavar="User:NAME", help="Who may not, whatever else is allowed. Can be repeated."
+            "--deny",
+            metavar="User:NAME",
+            help="The principal to deny. A denial takes precedence over permissions. Can be repeated.",
         ),
     ] = None,
     operations: Operations = None,
@@ -107,13 +111,13 @@ def add(
 
     resources = _chosen(topics, groups, transactional_ids, cluster)
     if not resources:
-        raise Refused("nothing to allow or deny: say --topic, --group, --transactional-id or --cluster.")
+        raise Refused("no resource is named: use --topic, --group, --transactional-id or --cluster.")
     if not allow and not deny:
-        raise Refused("nobody to allow or deny: say --allow User:NAME or --deny User:NAME.")
+        raise Refused("no principal is named: use --allow User:NAME or --deny User:NAME.")
     is_role = producer or consumer or share_consumer
     if is_role and (operations or deny):
         raise Refused(
-            "--producer, --consumer and --share-consumer say the operations; leave out --operation and --deny."
+            "--producer, --consumer and --share-consumer imply the operations; omit --operation and --deny."
         )
     pattern = AclPatternType.PREFIXED if prefixed else AclPatternType.LITERAL
     wanted = (
@@ -192,7 +196,7 @@ def delete(
     """
     resources = _chosen(topics, groups, transactional_ids, cluster)
     if not (principals or resources):
-        raise Refused("this would delete every entry: say --principal, --topic, --group or another resource.")
+        raise Refused("this would delete every entry: use --principal, --topic, --group or another resource.")
     filters = _filters(resources, principals, hosts, operations, is_prefixed=prefixed)
     with open_admin(client_settings(server, settings, command_config)) as admin:
         found = dict.fromkeys(acl for each in filters for acl in admin.describe_acls(each))

@@ -276,9 +276,10 @@ def _prepare(admin: "Admin", topics: list[str], group_id: str, from_beginning: b
     except AuthorizationError:
         if from_beginning and is_new:
             raise Refused(
-                f"--from-beginning sets {RESET} of group {group_id!r}, which this user may not do. Somebody who may "
-                f"can set it: headrace group config set {group_id} {RESET}=earliest. Or give the right: "
-                f"headrace acl add --allow User:NAME --operation alter_configs --group {group_id}"
+                f"--from-beginning sets {RESET} of group {group_id!r}, which this user is not allowed to do. A user "
+                f"with the permission can set it: headrace group config set {group_id} {RESET}=earliest. "
+                f"Or grant the permission: headrace acl add --allow User:NAME --operation alter_configs "
+                f"--group {group_id}"
             ) from None
         starts_at = None  # whoever may only read can do without the hint
     if from_beginning and not is_new:

@@ -69,7 +69,7 @@ def state(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="As it was written at this time, such as 2026-11-15T12:30:00 (UTC).",
+            help="The state at this time, such as 2026-11-15T12:30:00 (UTC).",
         ),
     ] = None,
     runs: Annotated[
@@ -98,7 +98,7 @@ def state(
     if raw and http:
         raise typer.BadParameter("--raw is what is written down; leave out --http")
     if at and (raw or http):
-        raise typer.BadParameter("--at is for what is written down; leave out --raw and --http")
+        raise typer.BadParameter("--at shows the written state; omit --raw and --http")
     moment = None if at is None else parse_datetime(at, "--at")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
     with open_admin(client_settings(server, settings, command_config)) as admin:
@@ -125,11 +125,11 @@ def state(
         typer.echo(f"Share group {group} at {moment.isoformat()}")
         if not states:
             say(
-                "Nothing that is still kept was written by then: `__share_group_state` does not reach so far back."
+                "No state of the group is known for that time: `__share_group_state` does not go back that far."
             )
             return
     if not states:
-        say(f"Share group '{group}' has nothing written down yet: nothing was acknowledged.")
+        say(f"Share group '{group}' has no written state yet: no record was acknowledged.")
         return
     _draw(list(states.values()), lags, runs)
 

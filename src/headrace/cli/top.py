@@ -201,7 +201,7 @@ def frame(
     elif overview.sampled_at is None:
         return Text("Reading the groups and topics of the cluster. q stops.")
     if not overview.groups:
-        lines[lines.index(groups)] = Text("No groups yet: `headrace consume TOPIC --group NAME` makes one.")
+        lines[lines.index(groups)] = Text("No groups yet: `headrace consume TOPIC --group NAME` creates one.")
     return Group(*lines)
 
 

@@ -90,7 +90,7 @@ MetricsToken = Annotated[
         "--metrics-token",
         metavar="TOKEN",
         envvar=METRICS_TOKEN_VARIABLE,
-        help="Require this token for /metrics; it opens nothing else.",
+        help="Require this token for /metrics. It gives access to nothing else.",
         show_default=False,
         rich_help_panel=_ACCESS,
     ),

@@ -68,7 +68,7 @@ class Supervisor:
             if code is not None:
                 return code
             if not self._signals and self._has_changed():
-                say("headrace worker: files have changed, starting anew")
+                say("headrace worker: files have changed; restarting")
                 self._end()
                 for number in range(len(self._children) if not self._signals else 0):
                     self._start(number)
@@ -85,7 +85,7 @@ class Supervisor:
             if code > 0 and self._folder is None and time.monotonic() - begin_s < YOUNG_S:
                 self._end()
                 return code
-            say(f"headrace worker: process {child.pid} ended with status {code}, starting another")
+            say(f"headrace worker: process {child.pid} ended with status {code}; starting another")
             time.sleep(max(0.0, AGAIN_S - (time.monotonic() - self._started_s[number])))
             self._start(number)
         if all(child is None for child in self._children) and (self._folder is None or self._signals):

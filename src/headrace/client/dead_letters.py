@@ -293,7 +293,7 @@ async def _chosen(
     letters_max: int,
 ) -> tuple[Listing, list[DeadLetter]]:
     if limit is not None and limit < 1:
-        raise ValueError(f"limit={limit} is not possible: give 1 or more, or None for all")
+        raise ValueError(f"limit must be >= 1, or None for all, got {limit}")
     listing = await read_dead_letters(cluster, topic, letters_max=letters_max)
     if cause is not None and all(letter.cause != cause for letter in listing.letters):
         raise ValueError(f"no dead letter in {topic} has the cause {cause!r}; list them to see their causes")

@@ -82,7 +82,7 @@ def require_logged(checkpoint: Location, offset: Mapping[str, Any]) -> Location:
         # Spark runs it again if the entries of the offset log after it are gone and their commits are not.
         raise CheckpointError(
             f"{checkpoint} shows micro-batch {newest.name} as committed, and Spark runs it: later entries of its "
-            "offset log have been lost, so nobody knows which records they contained, or another query writes to it. "
+            "offset log have been lost, with the records that they named, or another query writes to it. "
             "Restore the folder `offsets` from a backup that is as new as `commits`, or give the query a new "
             "checkpointLocation; then records whose acknowledgement was not confirmed are processed again."
         )

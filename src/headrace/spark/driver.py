@@ -339,8 +339,8 @@ class Driver:
         missing = f"{notes.path}, where this query kept its notes, is not there any more or is not complete"
         if self._options.fails_on_data_loss:
             raise CheckpointError(
-                f"{missing}: if records of the last micro-batch were released, rejected or not run yet, nobody knows. "
-                "Put it back, or set failOnDataLoss=false to have all of them accepted."
+                f"{missing}: it is unknown which records of the last micro-batch were released, rejected or not run. "
+                "Restore it, or set failOnDataLoss=false to have all of them accepted."
             )
         logger.warning("%s. Records of the last micro-batch are accepted, unless it says otherwise.", missing)
 

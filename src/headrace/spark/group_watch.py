@@ -96,7 +96,7 @@ class GroupWatch:
             self.reset = list(epochs)
         if self.reset:
             logger.warning(
-                "Group %s was reset since this query ran (%s): what comes again is processed again.",
+                "Group %s was reset since this query ran (%s): records that are delivered again are processed again.",
                 self._options.group,
                 ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self.reset)),
             )
@@ -136,7 +136,7 @@ class GroupWatch:
                 if self._ledger.processed and polls % OFFSET_POLLS_PER_STATE_READ == 0:
                     await self.refresh_state()
             except (KafkaError, OSError, TimeoutError) as error:
-                logger.debug("How far group %s is cannot be read: %s", self._options.group, error)
+                logger.debug("The position of group %s cannot be read: %s", self._options.group, error)
             polls += 1
             await asyncio.sleep(
                 FIRST_POLL_S if self.lag is None and polls < OFFSET_POLLS_PER_STATE_READ else POLL_S

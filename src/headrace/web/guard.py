@@ -168,7 +168,8 @@ class Guard:
         host = _host(request)
         if not is_named and not is_loopback(host):
             return _no(
-                403, f"this dashboard does not go by the name {host!r}; use localhost, or give it a token"
+                403,
+                f"the host name {host!r} is not accepted; use localhost, or start the dashboard with a token",
             )
         if path == "/metrics" and self._options.metrics_token is not None:
             return self._refuse_metrics(request, visitor if is_named else None)
@@ -209,7 +210,10 @@ class Guard:
             return None
         if visitor is None or visitor.role is not Role.OPERATOR:
             name = visitor.name if visitor is not None else "nobody"
-            return _no(403, f"{name} may look and not change anything; an operator can (--operator)")
+            return _no(
+                403,
+                f"{name} may view this dashboard but not change anything; that takes an operator (--operator)",
+            )
         if self._options.is_read_only:
             return _no(403, "this dashboard is read-only; it was started with --read-only")
         if self._options.token is not None and same(_bearer(request), self._options.token):

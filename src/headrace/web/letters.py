@@ -114,7 +114,8 @@ async def _letter_page(site: Site, choice: LetterChoice) -> LetterPage:
     letter = next((one for one in listing.letters if (one.partition, one.offset) == place), None)
     if facts is None or letter is None:
         raise NotThere(
-            f"record {choice.offset} of {choice.topic}-{choice.partition} is no dead letter, or too old to be listed"
+            f"record {choice.offset} of {choice.topic}-{choice.partition} is not a dead letter, or is too "
+            "old to be listed"
         )
     return LetterPage(
         topic=choice.topic,

@@ -39,7 +39,7 @@ class WebOptions:
         if not is_loopback(self.host) and self.token is None and not self.has_logins:
             raise ValueError(
                 f"the dashboard on {self.host} can be reached from other machines; "
-                "give it a token, or listen on 127.0.0.1"
+                "set a token, or listen on 127.0.0.1"
             )
         if not is_loopback(self.host) and self.has_logins and self.certificate is None:
             raise ValueError(
@@ -52,13 +52,13 @@ class WebOptions:
                     f"the dashboard's token is too short; use {TOKEN_LENGTH_MIN} characters or more"
                 )
         if self.key is not None and self.certificate is None:
-            raise ValueError("a key is of no use without its certificate; give both")
+            raise ValueError("a key needs its certificate: give both")
         for proxy in self.trusted_proxies:
             _check_proxy(proxy)
         if not 1 <= self.session_s <= 30 * 86_400:
-            raise ValueError(f"session_s={self.session_s} is not possible; use 1 second to 30 days")
+            raise ValueError(f"session_s must be from 1 second to 30 days, got {self.session_s}")
         if not 0.2 <= self.sample_s <= 60:
-            raise ValueError(f"sample_s={self.sample_s} is not possible; use 0.2 to 60 seconds")
+            raise ValueError(f"sample_s must be from 0.2 to 60 seconds, got {self.sample_s}")
 
     @property
     def has_logins(self) -> bool:

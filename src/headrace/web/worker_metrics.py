@@ -27,20 +27,20 @@ class TaskNumbers(Protocol):
 
 
 COUNTERS: dict[str, str] = {
-    "received": "Deliveries taken in; a record that comes again counts again.",
-    "succeeded": "Records that were done, as the broker has confirmed.",
+    "received": "Deliveries received. A record that is delivered again counts again.",
+    "succeeded": "Records that succeeded and whose acknowledgement the broker has confirmed.",
     "failed": "Runs that ended with an exception, asked for another try, or ran out of time.",
     "retried": "Records put aside for another try.",
-    "scheduled": "Records that were scheduled for another try, because it is long until then.",
-    "rejected": "Records given up because the function said so.",
-    "unreadable": "Records given up because their value was no body of the task.",
+    "scheduled": "Records that were scheduled for another try, because the wait is longer than `hold_max`.",
+    "rejected": "Records given up because the function raised Reject.",
+    "unreadable": "Records given up because their value could not be decoded.",
     "dead_lettered": "Records whose copy is in the dead-letter topic.",
     "discarded": "Records given up while there was no dead-letter topic.",
     "requeued": "Records on their last delivery that were replaced by a copy.",
     "duplicates": "Records of a task with `once=` that were accepted without a run, because they were finished before.",
-    "released": "Records given back to the group.",
+    "released": "Records released to the group.",
     "lost": "Deliveries whose lock ended before they were settled.",
-    "timed_out": "Runs that took longer than they may.",
+    "timed_out": "Runs that exceeded the timeout of their task.",
     "abandoned": "Runs that could not be stopped when they should have been.",
     "pauses": "How often the task was paused, because everything failed.",
 }

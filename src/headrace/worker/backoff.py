@@ -23,16 +23,16 @@ class Backoff:
     tries: int | None = 60
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.first) and self.first >= 0, "first", self.first, "0 or more seconds")
-        _require(math.isfinite(self.factor) and self.factor >= 1, "factor", self.factor, "1 or more")
+        _require(math.isfinite(self.first) and self.first >= 0, "first", self.first, ">= 0 seconds")
+        _require(math.isfinite(self.factor) and self.factor >= 1, "factor", self.factor, ">= 1")
         _require(
             math.isfinite(self.most) and self.most >= self.first,
             "most",
             self.most,
-            f"first ({self.first}) or more",
+            f">= first ({self.first})",
         )
         _require(0 <= self.jitter <= 1, "jitter", self.jitter, "between 0 and 1")
-        _require(self.tries is None or self.tries >= 1, "tries", self.tries, "1 or more, or None")
+        _require(self.tries is None or self.tries >= 1, "tries", self.tries, ">= 1 or None")
 
     def delay_ms(self, attempts: int, chance: float) -> int:
         """The wait after this many failed attempts; `chance` in [0, 1) chooses within the jitter."""
@@ -43,4 +43,4 @@ class Backoff:
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise ValueError(f"Backoff({name}={value}) is not possible: {name} must be {wanted}")
+        raise ValueError(f"Backoff: {name} must be {wanted}, got {value}")

@@ -31,13 +31,9 @@ class Batch:
 
     def __post_init__(self) -> None:
         if isinstance(self.max, bool) or not isinstance(self.max, int) or not 1 <= self.max <= BATCH_MAX:
-            raise ValueError(
-                f"Batch(max={self.max!r}) is not possible: max must be a whole number from 1 to {BATCH_MAX}"
-            )
+            raise ValueError(f"Batch: max must be a whole number from 1 to {BATCH_MAX}, got {self.max!r}")
         if not math.isfinite(self.wait) or not 0 <= self.wait <= WAIT_S_MAX:
-            raise ValueError(
-                f"Batch(wait={self.wait!r}) is not possible: wait must be 0 to {WAIT_S_MAX:g} seconds"
-            )
+            raise ValueError(f"Batch: wait must be from 0 to {WAIT_S_MAX:g} seconds, got {self.wait!r}")
 
 
 class BatchResultError(TypeError):

@@ -25,11 +25,11 @@ class Breaker:
     most: float = 30.0
 
     def __post_init__(self) -> None:
-        _require(self.failures >= 1, "failures", self.failures, "1 or more")
-        _require(math.isfinite(self.first) and self.first > 0, "first", self.first, "above 0 seconds")
+        _require(self.failures >= 1, "failures", self.failures, ">= 1")
+        _require(math.isfinite(self.first) and self.first > 0, "first", self.first, "> 0 seconds")
         _require(
             math.isfinite(self.most) and self.most >= self.first,
-            "most", self.most, f"first ({self.first}) or more",
+            "most", self.most, f">= first ({self.first})",
         )  # fmt: skip
 
 
@@ -101,4 +101,4 @@ class Circuit:
 
 def _require(holds: bool, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise ValueError(f"Breaker({name}={value}) is not possible: {name} must be {wanted}")
+        raise ValueError(f"Breaker: {name} must be {wanted}, got {value}")

@@ -174,11 +174,11 @@ class Crew:
                     await self._orders.outbox.partitions(topic)
                 except SendError as error:
                     raise QueueError(
-                        f"task {task.name}: its dead letters have nowhere to go: {error}"
+                        f"task {task.name}: its dead-letter topic cannot be used: {error}"
                     ) from error
             elif facts.broker_dead_letters is None or task.options.is_strict:
                 logger.warning(
-                    "%s has no dead_letter topic, and the broker keeps none for group %s: a record that keeps failing "
-                    "is held and tried again, and may hold up those behind it",
+                    "%s has no dead_letter topic, and group %s has none on the broker: a record that keeps failing "
+                    "is held and tried again, which may delay the records behind it",
                     task.name, self._orders.group_id,
                 )  # fmt: skip

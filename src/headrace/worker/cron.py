@@ -49,7 +49,7 @@ class Cron:
         parts = SHORTCUTS.get(expression.strip().lower(), expression).split()
         if len(parts) != 5:
             raise ValueError(
-                f"{expression!r} is no cron expression: it needs five fields (minute, hour, day of month, month, "
+                f"{expression!r} is not a cron expression: expected five fields (minute, hour, day of month, month, "
                 "day of week), such as '*/5 * * * *'"
             )
         minutes, hours, days, months, weekdays = (
@@ -62,7 +62,7 @@ class Cron:
         self._moments: dict[date, list[int]] = {}
         self._is_either = not parts[2].startswith("*") and not parts[4].startswith("*")
         if self.after(0) is None:
-            raise ValueError(f"{expression!r} never comes: there is no such day")
+            raise ValueError(f"{expression!r} never matches: there is no such day")
 
     def after(self, moment_ms: int) -> int | None:
         """The first match after this moment (ms since 1970)."""
@@ -139,9 +139,7 @@ class Interval:
     def __init__(self, interval: timedelta | float) -> None:
         seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
         if not 1 <= seconds <= 366 * 86_400:
-            raise ValueError(
-                f"every({interval!r}) is not possible: give 1 second or more, and a year at most"
-            )
+            raise ValueError(f"every() needs an interval from 1 second to a year, got {interval!r}")
         self._step_ms = round(seconds * 1000)
 
     def after(self, moment_ms: int) -> int:
@@ -161,10 +159,10 @@ def _values(part: str, name: str, low: int, high: int, names: dict[str, int], wh
             begin = low if base == "*" else _number(first, names)
             end = high if base == "*" or (slash and not dash) else _number(last, names) if dash else begin
         except ValueError:
-            raise ValueError(f"{whole!r} is no cron expression: {piece!r} is no {name}") from None
+            raise ValueError(f"{whole!r} is not a cron expression: {piece!r} is not a {name}") from None
         if not (low <= begin <= end <= high and step >= 1):
             raise ValueError(
-                f"{whole!r} is no cron expression: {piece!r} is no {name}, which goes from {low} to {high}"
+                f"{whole!r} is not a cron expression: {piece!r} is not a {name} from {low} to {high}"
             )
         found.update(range(begin, end + 1, step))
     return found

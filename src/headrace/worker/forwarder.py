@@ -295,7 +295,9 @@ class Forwarder:
     def _take(self, step: int, record: Record, plan: _Round) -> bool:
         waiting = waiting_of(record.headers)
         if waiting is None or waiting.topic in (self._topic, self._control_topic):
-            logger.error("%s-%d@%d is no scheduled record; it is skipped", self._topic, step, record.offset)
+            logger.error(
+                "%s-%d@%d is not a scheduled record and is skipped", self._topic, step, record.offset
+            )
             return True
         due = due_ms(step, record.timestamp, waiting.at_ms, plan.now_ms)
         if due > plan.now_ms or plan.is_full:

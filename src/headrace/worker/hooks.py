@@ -197,4 +197,4 @@ async def lifespan_of(function: Lifespan | None) -> AsyncIterator[Any]:
         with contextmanager(function)() as state:
             yield state
     else:
-        raise TypeError(f"{function!r} is no lifespan: declare a generator with one yield, async or not")
+        raise TypeError(f"{function!r} is not a lifespan: declare a generator with one yield, async or not")

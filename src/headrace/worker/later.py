@@ -123,9 +123,7 @@ def deadline_ms(delay: float | timedelta | None, at: datetime | None, now_ms: in
         raise ValueError("give either delay= or at=")
     if at is not None:
         if not isinstance(at, datetime) or at.tzinfo is None:
-            raise ValueError(
-                f"at={at!r} is not possible: give a datetime with a time zone, such as datetime.now(UTC)"
-            )
+            raise ValueError(f"at must be a datetime with a time zone, such as datetime.now(UTC), got {at!r}")
         moment = max(0, round(at.timestamp() * 1000))
     else:
         seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
@@ -134,10 +132,10 @@ def deadline_ms(delay: float | timedelta | None, at: datetime | None, now_ms: in
             or not isinstance(seconds, int | float)
             or not 0 <= seconds <= sys.float_info.max / 1000
         ):
-            raise ValueError(f"delay={delay!r} is not possible: give a timedelta or seconds, 0 or more")
+            raise ValueError(f"delay must be a timedelta or seconds, >= 0, got {delay!r}")
         moment = now_ms + round(seconds * 1000)
     if moment - now_ms > DELAY_MS_MAX:
-        raise ValueError(f"{(moment - now_ms) // 86_400_000} days are too far ahead: ten years are the limit")
+        raise ValueError(f"the limit is ten years ahead, got {(moment - now_ms) // 86_400_000} days")
     return moment
 
 

@@ -30,8 +30,7 @@ class Retry(Exception):
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
         if seconds is not None and not 0 <= seconds <= AFTER_S_MAX:
             raise ValueError(
-                f"Retry(after={after}) is not possible: give seconds or a timedelta, 0 or more and ten years at most, "
-                "or None"
+                f"Retry: after must be seconds or a timedelta, from 0 to ten years, or None, got {after}"
             )
         super().__init__(reason or "asked for another try")
         self.after = seconds

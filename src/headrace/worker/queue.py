@@ -90,19 +90,15 @@ class Queue:
         **kwargs: Any,
     ) -> None:
         if not group_id:
-            raise QueueError("Queue(group_id='') is not possible: give the workers' share group a name")
+            raise QueueError("Queue: group_id must be a non-empty string, got ''")
         if start_from not in ("earliest", "latest", None):
-            raise QueueError(
-                f"Queue(start_from={start_from!r}) is not possible: 'earliest', 'latest' or None"
-            )
+            raise QueueError(f"Queue: start_from must be 'earliest', 'latest' or None, got {start_from!r}")
         if not hold_max >= 0:
-            raise QueueError(f"Queue(hold_max={hold_max}) is not possible: give seconds, 0 or more")
+            raise QueueError(f"Queue: hold_max must be >= 0 seconds, got {hold_max}")
         if not drain_timeout >= 0:
-            raise QueueError(f"Queue(drain_timeout={drain_timeout}) is not possible: give seconds, 0 or more")
+            raise QueueError(f"Queue: drain_timeout must be >= 0 seconds, got {drain_timeout}")
         if database is not None and not isinstance(database, Database):
-            raise QueueError(
-                f"Queue(database={database!r}) is not possible: give a database such as SqliteDatabase"
-            )
+            raise QueueError(f"Queue: database must be a database such as SqliteDatabase, got {database!r}")
         self.group_id = group_id
         self.database = database
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
@@ -666,9 +662,9 @@ class Queue:
         headers: Mapping[str, str | bytes] | None,
     ) -> Iterator[ProducerRecord]:
         if isinstance(bodies, (str, bytes, Mapping)) or not isinstance(bodies, Iterable):
-            raise TypeError(f"send_many takes several bodies, not {bodies!r}; for one write send")
+            raise TypeError(f"send_many takes several bodies, got {bodies!r}; for one body use send")
         if key is not None and not callable(key):
-            raise TypeError(f"send_many(key={key!r}) is not possible: give a function of a body, or None")
+            raise TypeError(f"send_many: key must be a function of a body or None, got {key!r}")
 
         def each() -> Iterator[ProducerRecord]:
             for body in bodies:
@@ -688,7 +684,7 @@ class Queue:
             if name != MESSAGE_ID  # of the record from which they were copied: this is another one
         }
         if body is None and key is None:
-            raise TypeError("a record needs a key or a body: give key=, or send something")
+            raise TypeError("a record needs a body or a key: give one of them")
         value, own = write_body(body, self._content_type)
         encoded = (*given.items(), *(header for header in own if header[0] not in given))
         return value, encoded, key.encode() if isinstance(key, str) else key
@@ -706,7 +702,7 @@ def _warn_in_a_loop(name: str) -> None:
     except RuntimeError:
         return
     warnings.warn(
-        f"{name} was called in a running event loop, which stands still until the broker has answered; "
+        f"{name} was called in a running event loop and blocks it until the broker responds; "
         f"use: await {name}_async(...)",
         RuntimeWarning,
         stacklevel=3,

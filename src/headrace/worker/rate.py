@@ -27,7 +27,7 @@ class Rate:
         found = re.fullmatch(r"(\d{1,7})/([smhd])", text) if isinstance(text, str) else None
         if found is None or not 1 <= int(found[1]) <= COUNT_MAX:
             raise ValueError(
-                f"{text!r} is no rate: write a count and a period, as in '100/s', '30/m', '500/h', '1/d'"
+                f"{text!r} is not a rate: write a count and a period, as in '100/s', '30/m', '500/h' or '1/d'"
             )
         return cls(int(found[1]), PERIODS[found[2]])
 

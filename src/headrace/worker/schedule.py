@@ -153,7 +153,7 @@ class Schedule:
         except (KafkaError, TimeoutError) as error:
             raise SendError(
                 f"nothing can be scheduled for group {self._group_id}: its topics {self._topic} and "
-                f"{self._control_topic} cannot be created: {str(error) or f'no answer within {timeout} s'}"
+                f"{self._control_topic} cannot be created: {str(error) or f'no response within {timeout} s'}"
             ) from error
         self._is_ready = True
 
@@ -172,7 +172,9 @@ class Schedule:
     async def cancel_async(self, id: str) -> bool:
         at_ms = time_in(id)
         if at_ms is None:
-            raise QueueError(f"{id!r} is no id of a scheduled record; `headrace schedule list` shows them")
+            raise QueueError(
+                f"{id!r} is not the ID of a scheduled record; `headrace schedule list` shows them"
+            )
         if at_ms <= self.now_ms():
             return False
         await self._require_topics()

@@ -81,7 +81,7 @@ class _StrictKeeper:
 
     def acknowledge(self, delivery: Delivery, type: int) -> None:
         raise IllegalStateError(
-            f"{delivery!r} cannot be answered by the function of a task with key_order='strict': return, or raise "
+            f"{delivery!r} cannot be acknowledged by the function of a task with key_order='strict': return, or raise "
             "Retry or Reject"
         )
 
@@ -222,7 +222,7 @@ class StrictConsumer:
         assert isinstance(grant, _OwnedGrant)
         owned, offset = grant.owned, delivery.offset
         if owned.handed.get(offset) is not delivery:
-            raise IllegalStateError(f"{delivery!r} was answered before, or its partition was lost")
+            raise IllegalStateError(f"{delivery!r} was already acknowledged, or its partition was lost")
         del owned.handed[offset]
         if answer is AcknowledgeType.RELEASE:
             self._loop.call_soon(self._on_committed, {owned.where: {offset}}, None)
@@ -401,7 +401,11 @@ class StrictConsumer:
         """What is committed, or where the group begins, and whether that is new."""
         if any(other.index == owned.index and other is not owned for other in self._owned.values()):
             about = f"partition {owned}"  # of the topic before it was deleted and created again
-            raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, "another one of this number is in use", about=about)
+            raise error_for(
+                ErrorCode.UNKNOWN_TOPIC_ID,
+                "the partition of a deleted topic with this name is in use",
+                about=about,
+            )
         committed = await self._fetch_committed(owned)
         if committed.committed_offset < 0:
             return CompletedOffsets(await self._find_offset(owned, self._starts_at)), True
@@ -470,7 +474,7 @@ class StrictConsumer:
 
     async def _leave(self, owned: _Owned) -> None:
         """Gives a partition up: what runs ends, what is completed is committed, then the coordinator hears of it."""
-        logger.info("group %s: %s is given up", self._group_id, owned)
+        logger.info("group %s: %s is revoked", self._group_id, owned)
         if owned.tail is not None and self._tail is not None:
             self._tail.leave(owned.tail)
         if owned.progress is not None:
@@ -480,12 +484,12 @@ class StrictConsumer:
                 await self._commit()  # also to wait for one that is under way
             except (KafkaError, OSError, TimeoutError) as error:
                 if not tries_left:
-                    logger.error("%s: given up without its last commit: %s", owned, error)
+                    logger.error("%s was revoked without its last commit: %s", owned, error)
             if not owned.is_dirty:
                 break
             await asyncio.sleep(AGAIN_S)
         self._drop(
-            owned, error_for(ErrorCode.STALE_MEMBER_EPOCH, "it was given up", about=f"partition {owned}")
+            owned, error_for(ErrorCode.STALE_MEMBER_EPOCH, "it was revoked", about=f"partition {owned}")
         )
         self._member.beat_soon()
 
@@ -601,8 +605,8 @@ class StrictConsumer:
         if code == ErrorCode.OFFSET_METADATA_TOO_LARGE:
             self._chars = len(commit.metadata) // 2 if len(commit.metadata) > CHARS_MIN else 0
             logger.error(
-                "group %s: the broker takes no metadata of %d characters; so that they stay below %d, fewer records "
-                "run at a time. Raise its offset.metadata.max.bytes",
+                "group %s: the broker does not accept commit metadata of %d characters. To stay below %d, fewer "
+                "records run at a time. Raise the broker's offset.metadata.max.bytes",
                 self._group_id, len(commit.metadata), self._chars + 1,
             )  # fmt: skip
         self._note_code(code)

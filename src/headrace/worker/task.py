@@ -341,10 +341,14 @@ def _check_type(name: str, type: str | None, batch: Batch | None) -> None:
         name,
         "type",
         type,
-        "a text that is not empty, or None",
+        "a non-empty string or None",
     )
     _require(
-        type is None or batch is None, name, "type", type, "left out: a task with batch= has its topic alone"
+        type is None or batch is None,
+        name,
+        "type",
+        type,
+        "omitted with batch=, which needs a topic of its own",
     )
 
 
@@ -354,7 +358,7 @@ def _check_order(name: str, key_order: object, **others: object) -> bool:
     _require(is_known, name, "key_order", key_order, "True, False or 'strict'")
     is_strict = key_order == "strict"
     for option, value in others.items():
-        wanted = "left out with key_order='strict': the partitions of a worker are its own"
+        wanted = "omitted with key_order='strict'"
         _require(not is_strict or value is None, name, option, value, wanted)
     return is_strict
 
@@ -370,7 +374,7 @@ def _rate_of(function: str, name: str, rate: str | None) -> Rate | None:
     try:
         return None if rate is None else Rate.parse(rate)
     except ValueError as error:
-        raise ValueError(f"task {function}: {name}={rate!r} is not possible: {error}") from None
+        raise ValueError(f"task {function}: {name} is wrong: {error}") from None
 
 
 def _check_once(name: str, once: object, batch: Batch | None) -> None:
@@ -434,7 +438,7 @@ def _element_of(name: str, bodies: Any, shape: str) -> Any:
     arguments = typing.get_args(bodies)
     if typing.get_origin(bodies) not in BODIES or len(arguments) != 1:
         raise TypeError(
-            f"{name} cannot be a task with batch=: its first parameter is {bodies!r}, no list; {shape}"
+            f"{name} cannot be a task with batch=: its first parameter is {bodies!r}, not a list; {shape}"
         )
     return arguments[0]
 
@@ -478,7 +482,7 @@ def _resolve(function: Callable[..., Any], body: inspect.Parameter) -> Any:
 
 def _require(holds: bool, function: str, name: str, value: object, wanted: str) -> None:
     if not holds:
-        raise ValueError(f"task {function}: {name}={value!r} is not possible; it must be {wanted}")
+        raise ValueError(f"task {function}: {name} must be {wanted}, got {value!r}")
 
 
 def _is_int(value: object) -> bool:

@@ -168,7 +168,7 @@ class LoopWatch:
 
     def _ask(self, now_s: float) -> None:
         if self._is_told:
-            logger.warning("the event loop goes on after %.1f s", now_s - self._asked_s)
+            logger.warning("the event loop continues after %.1f s", now_s - self._asked_s)
         self._asked_s, self._is_answered, self._is_told = now_s, False, False
         with contextlib.suppress(RuntimeError):  # it has ended
             self._loop.call_soon_threadsafe(self._answer)
@@ -192,4 +192,4 @@ class LoopWatch:
             if frame.f_code in self._tasks:
                 return self._tasks[frame.f_code], f"{frame.f_code.co_filename}:{frame.f_lineno}"
             frame = frame.f_back
-        return "a function that is no task", place
+        return "a function that is not a task", place

@@ -118,6 +118,7 @@ def _require_same(shared: TaskOptions, task: Task[Any, Any, Any]) -> None:
         wanted, given = getattr(shared, each.name), getattr(task.options, each.name)
         if each.name not in OWN_OPTIONS and wanted != given:
             raise QueueError(
-                f"task {task.name}: {each.name}={given!r} is not possible: another task of topic {task.topic!r} has "
-                f"{wanted!r}; tasks of one topic share a consumer and all options but pool"
+                f"task {task.name}: {each.name} must be "
+                f"{wanted!r} as in another task of topic {task.topic!r}, got {given!r}; tasks of one topic share a "
+                "consumer and all options except pool"
             )

@@ -125,8 +125,8 @@ def test_the_command_lists_what_applies_to_a_resource_and_deletes_what_is_meant(
 
 
 def test_the_command_says_what_is_missing(acl: Command) -> None:
-    assert "nobody to allow or deny" in acl("add", "--topic", "t", code=1)
-    assert "nothing to allow or deny" in acl("add", "--allow", "User:a", code=1)
+    assert "no principal is named" in acl("add", "--topic", "t", code=1)
+    assert "no resource is named" in acl("add", "--allow", "User:a", code=1)
     assert "need --group" in acl("add", "--allow", "User:a", "--consumer", "--topic", "t", code=1)
     assert "would delete every entry" in acl("delete", code=1)
     assert "'fly' is not an operation" in acl("add", "--allow", "User:a", "-o", "fly", "--topic", "t", code=2)

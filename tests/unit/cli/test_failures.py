@@ -35,7 +35,7 @@ def with_note(error: Exception, note: str) -> Exception:
     [
         (Refused("no; do this"), "no; do this"),
         (ConfigError("client.idd is unknown"), "client.idd is unknown"),
-        (ValueError("limit=0 is not possible"), "limit=0 is not possible"),
+        (ValueError("limit must be >= 1, got 0"), "limit must be >= 1, got 0"),
         (
             FileNotFoundError(2, "No such file or directory", "orders.txt"),
             "orders.txt: No such file or directory",

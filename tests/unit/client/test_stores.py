@@ -92,7 +92,7 @@ def test_a_chain_of_several_certificates_is_kept(tmp_path: Path) -> None:
 
 
 def test_what_is_no_store_is_named() -> None:
-    with pytest.raises(ConfigError, match="no PEM file, and no PKCS12 or JKS store"):
+    with pytest.raises(ConfigError, match="is not a PEM file, a PKCS12 store or a JKS store"):
         read_store("store", base64.b64decode("AAAA"), "", "")
 
 

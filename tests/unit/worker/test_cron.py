@@ -84,13 +84,13 @@ def test_looking_for_the_last_match_computes_a_few_days_and_not_each_match_since
     ["", "* * * *", "60 * * * *", "* 24 * * *", "x * * * *", "5-1 * * * *", "*/0 * * * *", "0 0 31 2 *"],
 )
 def test_what_is_no_expression_is_refused_and_named(expression):
-    with pytest.raises(ValueError, match=r"is no cron expression|never comes"):
+    with pytest.raises(ValueError, match=r"is not a cron expression|never matches"):
         Cron(expression)
 
 
 @pytest.mark.parametrize("minute", ["+1", "1_0", "\u0663", "*/+5", "1-2-3"])
 def test_what_only_python_takes_for_a_number_is_refused(minute):
-    with pytest.raises(ValueError, match="is no minute"):
+    with pytest.raises(ValueError, match="is not a minute"):
         Cron(f"{minute} * * * *")
 
 
@@ -116,5 +116,5 @@ def test_intervals_are_the_same_moments_for_everyone(seconds, now_ms):
 
 
 def test_an_interval_below_a_second_is_refused():
-    with pytest.raises(ValueError, match="1 second or more"):
+    with pytest.raises(ValueError, match=r"from 1 second to a year, got 0\.5"):
         Interval(0.5)

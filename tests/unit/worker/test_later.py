@@ -119,5 +119,5 @@ def test_delay_and_at_are_moments():
      (None, datetime.now()), (timedelta(days=4000), None)],
 )  # fmt: skip
 def test_what_is_no_moment_is_refused(delay, at):
-    with pytest.raises(ValueError, match=r"give|limit"):
+    with pytest.raises(ValueError, match=r"give either|must be .*, got|limit"):
         deadline_ms(delay, at, NOW_MS)

@@ -19,7 +19,7 @@ def test_a_rate_is_a_count_and_a_period(text, rate):
     "text", ["", "100", "0/s", "100/x", "100 / s", "-1/s", "1.5/s", "1000001/s", "1/s ", 100]
 )
 def test_anything_else_is_refused(text):
-    with pytest.raises(ValueError, match="is no rate: write a count and a period, as in '100/s'"):
+    with pytest.raises(ValueError, match="is not a rate: write a count and a period, as in '100/s'"):
         Rate.parse(text)
 
 

@@ -35,4 +35,4 @@ def read_message(value: bytes) -> TaskMessage:
     try:
         return msgspec.convert(json.loads(value), TaskMessage)
     except (ValueError, RecursionError) as error:  # msgspec's ValidationError is a ValueError
-        raise BodyError(f"the value is no task of Django: {error}") from error
+        raise BodyError(f"the value is not a Django task: {error}") from error

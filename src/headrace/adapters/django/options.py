@@ -116,16 +116,16 @@ def _topic_problems(group_id: str, queues: Collection[str]) -> Iterator[OptionPr
         topic = topic_of(group_id, name)
         if not _LEGAL_NAME.fullmatch(topic) or len(topic + DEAD_SUFFIX) > NAME_MAX:
             yield OptionProblem(
-                f"Queue {name!r} would be topic {topic!r}, which is not possible.",
+                f"The topic of queue {name!r} would be {topic!r}, which is not a valid name.",
                 f"Use letters, digits, '.', '_' and '-', and at most {NAME_MAX - len(DEAD_SUFFIX)} characters.",
             )
         if topic in reserved:
             yield OptionProblem(
-                f"Queue {name!r} would be topic {topic!r}, which holds the scheduled tasks of the group.",
+                f"The topic of queue {name!r} would be {topic!r}, which holds the scheduled tasks of the group.",
                 "Give the queue another name.",
             )
         if topic + DEAD_SUFFIX in topics:
             yield OptionProblem(
-                f"Queue {name + DEAD_SUFFIX!r} would be the topic of the dead letters of queue {name!r}.",
+                f"The topic of queue {name + DEAD_SUFFIX!r} would be the dead-letter topic of queue {name!r}.",
                 "Give one of them another name.",
             )

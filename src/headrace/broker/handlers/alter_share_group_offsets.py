@@ -80,7 +80,8 @@ def _alter_partition(
             raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
         if asked.start_offset < UNKNOWN:
             raise KafkaError(
-                ErrorCode.INVALID_REQUEST, f"{asked.start_offset} is no offset a partition can start at."
+                ErrorCode.INVALID_REQUEST,
+                f"{asked.start_offset} is not an offset that a partition can start at.",
             )
         key = ShareKey(group.group_id, topic.id, index)
         written.append(core.groups.share.initialize(key, group.rules.epoch, start_offset=asked.start_offset))

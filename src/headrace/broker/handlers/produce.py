@@ -350,7 +350,7 @@ def _one_batch(records: bytes | None, version: int) -> bytes:
     rest = size - FRAME_SIZE - FRAME.unpack_from(records)[1]
     magic = records[MAGIC_AT]
     if magic > MAGIC or 0 < rest < HEADER_SIZE:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there are bytes that are no batch of format {MAGIC}")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there are bytes that are not a batch of format {MAGIC}")
     if magic < MAGIC or rest:
         raise KafkaError(ErrorCode.INVALID_RECORD, f"exactly one whole batch of format {MAGIC} is wanted")
     if version < ZSTD_SINCE and records[FLAGS_AT] & COMPRESSION_MASK == Compression.ZSTD:

@@ -75,7 +75,7 @@ class ConnectionLimits:
             if isinstance(limit, int) and number > limit:
                 return f"{name}={limit}"
         if self._all > self._beside_files:
-            return f"{self._beside_files} are open, and files need descriptors, too (ulimit -n, LimitNOFILE)"
+            return f"{self._beside_files} are open, and the other descriptors are for files (ulimit -n, LimitNOFILE)"
         return None
 
     def turn_s(self, settings: Settings, listener: str, now_s: float) -> float | None:

@@ -57,7 +57,7 @@ _HEADRACE = (
 
 _NETWORK = (
     _broker("node.id", Type.INT, 1, "The number by which clients know this broker.", minimum=0),
-    _broker("broker.rack", Type.STRING, None, "The rack that clients are told for this broker."),
+    _broker("broker.rack", Type.STRING, None, "The rack of this broker, for clients."),
     _broker(
         "listeners", Type.LIST, ("PLAINTEXT://:9092",),
         "Where the broker listens: NAME://HOST:PORT, one or more. The name is a security protocol (PLAINTEXT, SSL, "
@@ -66,7 +66,7 @@ _NETWORK = (
     ),
     _broker(
         "advertised.listeners", Type.LIST, None,
-        "The address that clients of each listener are told, where it is not the one listened on (a proxy, a "
+        "The addresses that clients connect to, if they differ from those of the listeners (behind a proxy, in a "
         "container).",
     ),
     _broker(
@@ -85,25 +85,25 @@ _NETWORK = (
         minimum=0, is_dynamic=True,
     ),
     _broker(
-        "max.connections.per.ip", Type.INT, INT_MAX, "Open connections from one address at most.",
+        "max.connections.per.ip", Type.INT, INT_MAX, "The maximum number of open connections from one address.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
         "max.connection.creation.rate", Type.INT, INT_MAX,
-        "New connections a second. Those beyond it wait for their turn, as many as socket.listen.backlog.size; more "
-        "are closed as they come.",
+        "New connections per second. Connections above the limit wait; when socket.listen.backlog.size of them "
+        "wait, others are closed.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
         "connections.max.idle.ms", Type.LONG, 600_000,
-        "A connection without a request for so long is closed.",
+        "Connections that send no request for this long are closed.",
     ),
 )  # fmt: skip
 
 _TOPICS = (
     _broker(
         "auto.create.topics.enable", Type.BOOLEAN, True,
-        "Whether a topic comes into being when a client asks for its metadata and allows it.",
+        "Whether a topic is created when a client requests its metadata and allows that.",
     ),
     _broker("num.partitions", Type.INT, 1, "Partitions of a topic created without a number.", minimum=1),
     _broker(

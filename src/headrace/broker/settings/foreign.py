@@ -52,7 +52,7 @@ _NAMES_BY_REASON: dict[str, str] = {
     "two-phase commit is not offered": """
         transaction.two.phase.commit.enable
     """,
-    "policies are classes on Kafka's class path; there is none here": """
+    "policies are Java classes, which this broker cannot load": """
         alter.config.policy.class.name create.topic.policy.class.name
     """,
     "one node has no replicas to copy to or from": """
@@ -75,17 +75,17 @@ _NAMES_BY_REASON: dict[str, str] = {
     "there are no client quotas": """
         client.quota.callback.class quota.window.num quota.window.size.seconds
     """,
-    "Kerberos is not offered": """
+    "Kerberos is not supported": """
         sasl.kerberos.kinit.cmd
         sasl.kerberos.min.time.before.relogin sasl.kerberos.principal.to.local.rules
         sasl.kerberos.service.name sasl.kerberos.ticket.renew.jitter
         sasl.kerberos.ticket.renew.window.factor
     """,
-    "delegation tokens are not offered": """
+    "delegation tokens are not supported": """
         delegation.token.expiry.check.interval.ms delegation.token.expiry.time.ms
         delegation.token.max.lifetime.ms delegation.token.secret.key
     """,
-    "one node makes no connections of its own": """
+    "a single node opens no connections to other brokers": """
         sasl.client.callback.handler.class sasl.login.callback.handler.class sasl.login.class
         sasl.login.connect.timeout.ms sasl.login.read.timeout.ms sasl.login.refresh.buffer.seconds
         sasl.login.refresh.min.period.seconds sasl.login.refresh.window.factor
@@ -101,14 +101,14 @@ _NAMES_BY_REASON: dict[str, str] = {
         sasl.oauthbearer.scope sasl.oauthbearer.token.endpoint.url
         security.inter.broker.protocol ssl.endpoint.identification.algorithm
     """,
-    "OpenSSL does this in its own way": """
+    "OpenSSL decides this": """
         security.providers ssl.keymanager.algorithm ssl.protocol ssl.provider
         ssl.secure.random.implementation ssl.trustmanager.algorithm
     """,
     "a certificate may be replaced by any other": """
         ssl.allow.dn.changes ssl.allow.san.changes
     """,
-    "keys that cannot be read are asked for again at the next refresh": """
+    "keys that cannot be read are requested again at the next refresh": """
         sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
         sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     """,

@@ -53,7 +53,7 @@ def _lookup(name: str, parameters: Mapping[str, str]) -> Lookup:
     lookup = _LOOKUPS.get(text.rpartition(".")[2])
     if lookup is None:
         raise ValueError(
-            f"{PROVIDERS}.{name}.class={text} is not offered; choose among {', '.join(_LOOKUPS)}"
+            f"{PROVIDERS}.{name}.class={text} is not supported; choose from {', '.join(_LOOKUPS)}"
             if text
             else f"{PROVIDERS}.{name}.class is missing: it says where {name} finds its values"
         )

@@ -26,14 +26,14 @@ NAMES_MAX = 1024
 def _refuse_mechanisms(value: Value) -> str | None:
     for name in value if isinstance(value, tuple) else ():
         if name not in (*MECHANISMS, "GSSAPI"):
-            return f"{name} is not offered; choose among {', '.join(MECHANISMS)}"
+            return f"{name} is not supported; choose from {', '.join(MECHANISMS)}"
     return None
 
 
 def _refuse_tls_versions(value: Value) -> str | None:
     for name in value if isinstance(value, tuple) else ():
         if name not in TLS_VERSIONS:
-            return f"{name} is not offered; choose among {', '.join(TLS_VERSIONS)}"
+            return f"{name} is not supported; choose from {', '.join(TLS_VERSIONS)}"
     return None
 
 
@@ -49,7 +49,7 @@ def _only(*names: str) -> Callable[[Value], str | None]:
     def check(value: Value) -> str | None:
         if not value or str(value).rpartition(".")[2] in {name.rpartition(".")[2] for name in names}:
             return None
-        return "classes of your own cannot be loaded by this broker; remove the setting"
+        return "this broker cannot load custom classes; remove the setting"
 
     return check
 
@@ -78,7 +78,7 @@ _LISTENERS = (
     ),
     _row(
         "principal.builder.class", ConfigType.CLASS, PRINCIPAL_BUILDER,
-        "How a principal is made of a login. Only Kafka's own way is offered.", is_dynamic=True, is_internal=True,
+        "How a principal is built from a login. Only Kafka's default is supported.", is_dynamic=True, is_internal=True,
         check=_only(PRINCIPAL_BUILDER),
     ),
 )  # fmt: skip
@@ -86,7 +86,7 @@ _LISTENERS = (
 _TLS = (
     _row(
         "ssl.keystore.type", ConfigType.STRING, "JKS",
-        "What the key store is: PEM, PKCS12 or JKS. Its content decides, whatever is set here.",
+        "The type of the key store: PEM, PKCS12 or JKS. The broker detects it from the content.",
         choices=STORE_TYPES,
     ),
     _row(
@@ -102,7 +102,7 @@ _TLS = (
     ),
     _row(
         "ssl.truststore.type", ConfigType.STRING, "JKS",
-        "What the trust store is: PEM, PKCS12 or JKS. Its content decides, whatever is set here.",
+        "The type of the trust store: PEM, PKCS12 or JKS. The broker detects it from the content.",
         choices=STORE_TYPES,
     ),
     _row(
@@ -135,7 +135,7 @@ _TLS = (
         "the first that matches counts.",
     ),
     _row(
-        "ssl.engine.factory.class", ConfigType.CLASS, None, "Classes of your own are not loaded.",
+        "ssl.engine.factory.class", ConfigType.CLASS, None, "Custom classes are not loaded.",
         is_dynamic=True, is_internal=True, check=_only(),
     ),
 )  # fmt: skip
@@ -144,7 +144,7 @@ _SASL = (
     _row(
         "sasl.enabled.mechanisms", ConfigType.LIST, ("GSSAPI",),
         "The mechanisms that clients may log in with: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER. Kafka's "
-        "default, GSSAPI, is not offered, so a listener with SASL has to set it.",
+        "default, GSSAPI, is not supported, so a listener with SASL has to set it.",
         is_dynamic=True, check=_refuse_mechanisms,
     ),
     _row(
@@ -154,7 +154,7 @@ _SASL = (
     ),
     _row(
         "sasl.server.callback.handler.class", ConfigType.CLASS, None,
-        "For OAUTHBEARER, Kafka's OAuthBearerValidatorCallbackHandler. Classes of your own are not loaded.",
+        "For OAUTHBEARER, Kafka's OAuthBearerValidatorCallbackHandler. Custom classes are not loaded.",
         is_internal=True, check=_only(OAUTH_VALIDATOR),
     ),
     _row(

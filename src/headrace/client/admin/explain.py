@@ -89,10 +89,10 @@ def why_full(
 
 def _undecided(view: SharePartitionState) -> str:
     if view.is_live:
-        return "The group has not begun here: the first fetch of a member decides where it starts."
+        return "The group has no start offset here yet: the first fetch of a member sets it."
     return (
-        "Nothing is written down for the group here: no member has fetched yet, or members hold records and have not "
-        "settled one. Only the broker knows."
+        "The group has no written state here: no member has fetched yet, or members hold records and have not "
+        "acknowledged one. Only the broker knows which."
     )
 
 
@@ -148,7 +148,7 @@ def _full_window(ask: _Question) -> tuple[str, int | None]:
 
 
 def _not_written(ask: _Question) -> Explanation:
-    text = "Nothing is written about it, so it waits for a fetch or a member holds it: only the broker knows locks."
+    text = "It has no written state: it waits for a fetch, or a member holds it. Only the broker knows locks."
     if ask.view.start_offset is not None and ask.offset > ask.view.start_offset:
         text += f" The group starts at {ask.view.start_offset}."
     return Explanation(UNKNOWN, text + ask.nobody)

@@ -236,7 +236,7 @@ async def alter_consumer_group_offsets(
     """As a client that is no member: a broker takes that for a group without members alone."""
     for place, offset in offsets.items():
         if offset < 0:
-            raise ValueError(f"{place[0]}-{place[1]}: {offset} is no offset; give 0 or more")
+            raise ValueError(f"{place[0]}-{place[1]}: an offset must be >= 0, got {offset}")
     if not offsets:
         return
     request = OffsetCommitRequest(

@@ -42,13 +42,11 @@ def scale(
 ) -> Scale:
     """`rate_per_member` is used instead of what the members do now, where the user knows it."""
     if not (drain_s > 0 and math.isfinite(drain_s)):
-        raise ValueError(f"drain_s={drain_s} is not possible: give seconds above 0")
+        raise ValueError(f"drain_s must be finite and > 0 seconds, got {drain_s}")
     if not 0 <= least <= most <= MEMBERS_MAX:
-        raise ValueError(
-            f"min={least} and max={most} are not possible: give 0 <= min <= max <= {MEMBERS_MAX}"
-        )
+        raise ValueError(f"expected 0 <= min <= max <= {MEMBERS_MAX}, got min={least} and max={most}")
     if rate_per_member is not None and not (rate_per_member > 0 and math.isfinite(rate_per_member)):
-        raise ValueError(f"rate={rate_per_member} is not possible: give records a second above 0")
+        raise ValueError(f"rate must be finite and > 0 records per second, got {rate_per_member}")
     rate = rate_per_member if rate_per_member is not None else _measured_rate(load)
     wanted, reason = _wanted(load, drain_s, rate)
     desired = min(max(wanted, least), most)

@@ -86,4 +86,4 @@ class Transaction:
             raise error_for(ErrorCode.TRANSACTION_ABORTABLE, text) from self.error
         if self.state is TransactionPhase.FENCED:
             raise error_for(ErrorCode.PRODUCER_FENCED, self.error.text if self.error else None)
-        raise IllegalStateError(f"{event.value}() is not possible now: {self.state.value}")
+        raise IllegalStateError(f"{event.value}() cannot be called now: {self.state.value}")

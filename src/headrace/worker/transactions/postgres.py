@@ -37,7 +37,7 @@ class PostgresDatabase(Database):
             raise _missing("PostgresDatabase", "psycopg", "postgres", error) from error
         if "autocommit" in kwargs:
             raise QueueError(
-                "PostgresDatabase(autocommit=...) is not possible: the worker begins and commits"
+                "PostgresDatabase does not take autocommit: the worker begins and commits transactions"
             )
         parsed = psycopg.conninfo.conninfo_to_dict(conninfo, **kwargs_of_conninfo(kwargs))
         self._name = f"{parsed.get('host') or 'localhost'}/{parsed.get('dbname') or ''}"

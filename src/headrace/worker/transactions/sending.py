@@ -59,17 +59,13 @@ def store_steps(
     """What writes the record. `topic` is the one that the user has named. ValueError says what is wrong."""
     if unique is None:
         if for_ is not None:
-            raise ValueError(
-                f"for_={for_!r} is not possible without unique=: give the key that shall be unique"
-            )
+            raise ValueError(f"for_={for_!r} needs unique=: give the key that must be unique")
         return lambda: _write(record)
     if not isinstance(unique, str) or not 0 < len(unique) <= UNIQUE_MAX:
-        raise ValueError(f"unique={unique!r} is not possible: give a text of 1 to {UNIQUE_MAX} characters")
+        raise ValueError(f"unique must be a string of 1 to {UNIQUE_MAX} characters, got {unique!r}")
     seconds = for_.total_seconds() if isinstance(for_, timedelta) else for_
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= FOR_S_MAX:
-        raise ValueError(
-            f"for_={for_!r} is not possible with unique=: give seconds or a timedelta, above 0 and ten years at most"
-        )
+        raise ValueError(f"for_ must be seconds or a timedelta, > 0 and at most ten years, got {for_!r}")
     until_ms = now_ms + round(seconds * 1000)
     return lambda: write_unique(record, topic, unique, now_ms, until_ms)
 
@@ -85,7 +81,7 @@ def store(steps: Callable[[], Steps[bool]], transaction: Any, database: Database
     execute = _SYNC.get(_kind(transaction))
     if execute is None:
         hint = "use send_async" if _kind(transaction) in _ASYNC else _POSSIBLE
-        raise TypeError(f"transaction={transaction!r} is not possible with send: {hint}")
+        raise TypeError(f"send cannot use transaction={transaction!r}: {hint}")
     _require_transaction(transaction)
     return run_steps(lambda statement: execute(transaction, statement), steps())
 
@@ -100,7 +96,7 @@ async def store_async(steps: Callable[[], Steps[bool]], transaction: Any, databa
         return store(steps, transaction, database)
     execute = _ASYNC.get(kind)
     if execute is None:
-        raise TypeError(f"transaction={transaction!r} is not possible: {_POSSIBLE}")
+        raise TypeError(f"transaction={transaction!r} cannot be used: {_POSSIBLE}")
     _require_transaction(transaction)
     return await run_steps_async(lambda statement: execute(transaction, statement), steps())
 

@@ -34,12 +34,11 @@ class SqlAlchemyDatabase(Database):
             ) from error
         if not isinstance(engine, Engine | AsyncEngine):
             raise QueueError(
-                f"SqlAlchemyDatabase({engine!r}) is not possible: give what create_engine or create_async_engine "
-                "returns"
+                f"SqlAlchemyDatabase needs an engine from create_engine or create_async_engine, got {engine!r}"
             )
         if engine.dialect.name not in DIALECTS:
             raise QueueError(
-                f"SqlAlchemyDatabase cannot use {engine.dialect.name}: PostgreSQL and SQLite are possible"
+                f"SqlAlchemyDatabase does not support {engine.dialect.name}: use PostgreSQL or SQLite"
             )
         self.is_async = isinstance(engine, AsyncEngine)
         self.dialect = engine.dialect.name

@@ -26,7 +26,7 @@ class TaskCursor(sqlite3.Cursor):
     def executescript(self, script: str, /) -> Any:
         if self.connection.in_transaction:  # else it is called by `on_connect`
             raise TaskTransactionError(
-                "executescript() commits before it runs, and the worker is to commit when the task returns: call "
+                "executescript() commits before it runs, but the worker commits when the task returns: call "
                 "execute() for each statement"
             )
         return super().executescript(script)
@@ -42,15 +42,15 @@ class TaskConnection(sqlite3.Connection):
         return TaskCursor(self).executescript(script)
 
     def commit(self) -> None:
-        raise TaskTransactionError("the worker commits when the task returns: leave commit() out")
+        raise TaskTransactionError("a task must not call commit(): the worker commits when the task returns")
 
     def rollback(self) -> None:
         raise TaskTransactionError(
-            "to undo what the task has done, raise an exception instead of calling rollback()"
+            "a task must not call rollback(): raise an exception, and the worker rolls back"
         )
 
     def close(self) -> None:
-        raise TaskTransactionError("the connection is the worker's: leave close() out")
+        raise TaskTransactionError("a task must not call close(): the worker uses the connection again")
 
     def __exit__(self, *_: Any) -> Any:
         return False  # `with connection:` ends a block here, not the transaction
@@ -80,11 +80,9 @@ class SqliteDatabase(Database):
         on_connect: Callable[[sqlite3.Connection], object] | None = None,
     ) -> None:
         if not str(path) or str(path) == ":memory:":
-            raise QueueError(
-                f"SqliteDatabase({str(path)!r}) is not possible: several connections need a file"
-            )
+            raise QueueError(f"SqliteDatabase needs a file, got {str(path)!r}: it opens several connections")
         if not timeout > 0:
-            raise QueueError(f"SqliteDatabase(timeout={timeout}) is not possible: give seconds above 0")
+            raise QueueError(f"SqliteDatabase: timeout must be > 0 seconds, got {timeout}")
         if sqlite3.sqlite_version_info < VERSION_MIN:
             raise QueueError(f"SQLite {sqlite3.sqlite_version} is too old: 3.35 or newer is needed")
         self._path = str(path)

@@ -150,7 +150,7 @@ def alter(wire: WireClient, name: str, value: str, *, validate_only: bool = Fals
     [
         (f"{PREFIX}.plain.sasl.jaas.config", "geheim", "not a JAAS line"),
         (f"{PREFIX}.sasl.enabled.mechanisms", "PLAIN,OAUTHBEARER", "jwks.endpoint.url is missing"),
-        (f"{PREFIX}.sasl.enabled.mechanisms", "GSSAPI", "no mechanism that is offered here"),
+        (f"{PREFIX}.sasl.enabled.mechanisms", "GSSAPI", "no mechanism that this broker supports"),
     ],
 )
 def test_a_change_that_would_lock_everybody_out_is_refused(

@@ -59,7 +59,7 @@ def test_what_names_no_provider_stays_as_it_is() -> None:
         ({"config.providers": "vault"}, "config.providers.vault.class is missing"),
         (
             {"config.providers": "v", "config.providers.v.class": "com.example.Vault"},
-            "com.example.Vault is not offered",
+            "com.example.Vault is not supported",
         ),
     ],
 )

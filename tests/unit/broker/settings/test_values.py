@@ -58,7 +58,7 @@ def test_a_name_like_no_other_is_a_warning_without_a_suggestion() -> None:
 def test_a_setting_of_kafka_that_means_nothing_here_says_why() -> None:
     assert Settings({"num.io.threads": 8, "listener.name.a.ssl.provider": "x"}).warnings == [
         "num.io.threads has no effect: one event loop does this work in another way",
-        "listener.name.a.ssl.provider has no effect: OpenSSL does this in its own way",
+        "listener.name.a.ssl.provider has no effect: OpenSSL decides this",
     ]
 
 

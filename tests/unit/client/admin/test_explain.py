@@ -79,15 +79,18 @@ def test_what_is_written_down_does_not_know_locks() -> None:
         found = said(offset, WRITTEN, members=0)
         assert found.state == "unknown"
         assert (
-            "only the broker knows locks. The group starts at 10. The group has no members now." in found.text
+            "Only the broker knows locks. The group starts at 10. The group has no members now." in found.text
         )
 
 
 def test_a_group_of_which_nothing_is_written_may_hold_records_all_the_same() -> None:
     view = replace(WRITTEN, start_offset=None, next_offset=None, runs=())
     assert said(3, view).state == "undecided"
-    assert "no member has fetched yet, or members hold records and have not settled one" in said(3, view).text
-    assert "has not begun" in said(3, replace(view, is_live=True)).text
+    assert (
+        "no member has fetched yet, or members hold records and have not acknowledged one"
+        in said(3, view).text
+    )
+    assert "has no start offset here yet" in said(3, replace(view, is_live=True)).text
 
 
 def test_a_full_window_says_what_holds_it_up_and_others_say_nothing() -> None:

@@ -118,8 +118,8 @@ def check_logins(settings: Settings, listener: BrokerListener) -> None:
     refused = [name for name in names if name == "GSSAPI"] if isinstance(names, tuple) else []
     if refused or not names:
         raise InvalidSettings(
-            f"sasl.enabled.mechanisms: listener {listener.name} has no mechanism that is offered here (Kafka's "
-            f"default, GSSAPI, is not); set {prefix}.sasl.enabled.mechanisms=SCRAM-SHA-512"
+            f"sasl.enabled.mechanisms: listener {listener.name} has no mechanism that this broker supports (Kafka's "
+            f"default, GSSAPI, is not supported); set {prefix}.sasl.enabled.mechanisms=SCRAM-SHA-512"
         )
     for mechanism in mechanisms_of(settings, listener.name):
         if mechanism is SaslMechanism.OAUTHBEARER:
