@@ -1,8 +1,9 @@
-"""ARCHITECTURE.md names files, classes and functions that exist."""
+"""ARCHITECTURE.md names files, classes and functions that exist, where it says that they are."""
 
 import ast
 import re
 from functools import cache
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,9 @@ CODE = re.compile(r"`([^`\n]+)`")
 DRAWING = re.compile(r"```.*?```", re.DOTALL)
 NAME = re.compile(r"(?!__)((?:\w+\.)*\w+)(?:\([^)]*\))?")
 """A name in the code, perhaps with dots and a call. Names that start with two underscores are internal topics."""
+
+PLACED = re.compile(r"`((?:\w+\.)*\w+)(?:\([^)`]*\))?` \(`([\w/]+\.py)`")
+"""A name with its file behind it: `Class.method` (`path.py`)."""
 
 FILE = re.compile(r"[\w./*-]*(?:\.(?:py|toml|txt|md)|/)")
 
@@ -58,8 +62,42 @@ def unknown_names(text: str) -> list[str]:
     return unknown
 
 
+def misplaced_names(text: str) -> list[str]:
+    """Names that the file behind them does not define."""
+    found = []
+    for name, file in PLACED.findall(text):
+        paths = [path for path in modules("src") if path.as_posix().endswith(f"/{file}")]
+        if not any(set(name.split(".")) <= defined_in(path) for path in paths):
+            found.append(f"{name} ({file})")
+    return found
+
+
+def defined_in(path: Path) -> set[str]:
+    kinds = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+    return {node.name for node in ast.walk(parsed(path)) if isinstance(node, kinds)}
+
+
 def test_every_name_in_the_architecture_exists() -> None:
     assert unknown_names(PAGE.read_text()) == []
+
+
+def test_every_name_is_in_the_file_behind_it() -> None:
+    assert misplaced_names(PAGE.read_text()) == []
+    assert len(PLACED.findall(PAGE.read_text())) > 10
+
+
+def test_a_name_in_another_file_is_found() -> None:
+    assert misplaced_names("`PartitionLog.append` (`log/partition_log.py`)") == []
+    assert misplaced_names("`PartitionLog.append` (`log/segment.py`)") != []
+    assert misplaced_names("`Segment.no_such_method` (`log/segment.py`)") != []
+
+
+def test_every_walk_is_a_numbered_list() -> None:
+    walks = re.findall(
+        r"^## ([^\n]*, step by step)\n(.*?)(?=^## )", PAGE.read_text(), re.MULTILINE | re.DOTALL
+    )
+    assert len(walks) >= 5
+    assert [title for title, text in walks if "\n1. " not in text] == []
 
 
 @pytest.mark.parametrize(
