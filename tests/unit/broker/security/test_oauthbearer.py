@@ -1,17 +1,20 @@
 """OAUTHBEARER: which tokens let a client in, and that a login ends with its token."""
 
 import json
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import jwt
 import pytest
-from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from jwt.algorithms import RSAAlgorithm
 
 from headrace import Broker
+from headrace.broker.security.sasl.jwks import _fetch
 from headrace.broker.settings import InvalidSettings
 from tests.conformance.security.test_logins import is_closed, shake_hands
 from tests.conformance.wire_client import WireClient
@@ -29,7 +32,15 @@ def key() -> rsa.RSAPrivateKey:
 def broker(tmp_path: Path, key: rsa.RSAPrivateKey) -> Iterator[Broker]:
     public = json.loads(RSAAlgorithm.to_jwk(key.public_key())) | {"kid": "one", "use": "sig"}
     secret = {"kty": "oct", "k": "c2VjcmV0", "kid": "shared"}
-    (tmp_path / "keys.json").write_text(json.dumps({"keys": [public, secret]}))
+    of_one_algorithm = public | {"kid": "only RS256", "alg": "RS256"}
+    unusable = [
+        public | {"kid": "encrypts", "alg": "RSA-OAEP"},
+        public | {"kid": "hashes", "alg": "HS256"},
+        {"kty": "EC", "crv": "P-999", "x": "AA", "y": "AA", "kid": "new"},
+        {"kty": "RSA", "kid": "empty"},
+    ]
+    keys = [*unusable, public, of_one_algorithm, secret]
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": keys}))
     settings = {
         **LISTENER,
         "sasl.oauthbearer.jwks.endpoint.url": (tmp_path / "keys.json").as_uri(),
@@ -64,6 +75,15 @@ def test_a_good_token_lets_a_client_in_until_it_ends(broker: Broker, key: rsa.RS
         assert is_closed(wire)
 
 
+@pytest.mark.parametrize("algorithm", ["RS384", "PS256"])
+def test_a_key_that_names_no_algorithm_is_good_for_all_of_its_type(
+    broker: Broker, key: rsa.RSAPrivateKey, algorithm: str
+) -> None:
+    with WireClient(broker.bootstrap_servers) as wire:
+        assert present(wire, token(key, algorithm=algorithm)).auth_bytes == b""
+    assert_refused(broker, token(key, algorithm=algorithm, kid="only RS256"))
+
+
 @pytest.mark.parametrize(
     "claims",
     [
@@ -90,6 +110,7 @@ def test_a_token_of_another_key_without_a_signature_or_with_a_shared_secret_does
     assert_refused(broker, token(None, algorithm="none"))
     assert_refused(broker, token("secret" * 8, algorithm="HS256"))
     assert_refused(broker, token("secret" * 8, algorithm="HS256", kid="shared"))
+    assert_refused(broker, token(ec.generate_private_key(ec.SECP256R1()), algorithm="ES256"))
     assert_refused(broker, "opaque")
 
 
@@ -113,3 +134,20 @@ def test_what_is_no_message_of_it_is_refused(broker: Broker, message: bytes) -> 
 def test_keys_do_not_come_from_anywhere(url: str) -> None:
     with pytest.raises(InvalidSettings, match=r"sasl\.oauthbearer\.jwks\.endpoint\.url"):
         Broker(settings={**LISTENER, "sasl.oauthbearer.jwks.endpoint.url": url})
+
+
+def test_a_redirect_does_not_lead_to_where_keys_may_not_come_from() -> None:
+    class Elsewhere(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(302)
+            self.send_header("Location", "http://issuer.example/keys")
+            self.end_headers()
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        serving = threading.Thread(target=server.handle_request)
+        serving.start()
+        with pytest.raises(ValueError, match=r"redirects to http://issuer\.example/keys"):
+            _fetch(f"http://127.0.0.1:{server.server_port}/keys")
+        serving.join()

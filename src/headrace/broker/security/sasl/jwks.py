@@ -13,7 +13,7 @@ import urllib.parse
 import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.broker.settings import InvalidSettings
 
@@ -26,6 +26,14 @@ DOCUMENT_BYTES_MAX = 1 << 20
 KEYS_MAX = 100
 _URL = re.compile(r"https://|file:/|http://(localhost|127\.0\.0\.1|\[::1\])[:/]")
 ASYMMETRIC = ("RSA", "EC", "OKP")
+OF_RSA = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512")
+ALGORITHMS = frozenset({*OF_RSA, "ES256", "ES384", "ES512", "EdDSA"})
+
+
+class TokenKey(NamedTuple):
+    public: Any
+    algorithms: tuple[str, ...]
+    """What a token may be signed with by this key."""
 
 
 def check_url(url: str) -> None:
@@ -49,13 +57,13 @@ class JwksKeys:
     def __init__(self, url: str, *, refresh_s: float) -> None:
         self.url = url
         self._refresh_s = refresh_s
-        self._keys: Mapping[str | None, Any] = {}
+        self._keys: Mapping[str | None, TokenKey] = {}
         self._is_wanted = threading.Event()
         self._is_over = threading.Event()
         self._loaded = threading.Event()
         threading.Thread(target=self._run, name="headrace-jwks", daemon=True).start()
 
-    def get(self, key_id: str | None) -> Any:
+    def get(self, key_id: str | None) -> TokenKey | None:
         """The key of this id; None where there is none yet. Without an id, the only key there is."""
         keys = self._keys
         if key_id is None and len(keys) == 1:
@@ -85,23 +93,48 @@ class JwksKeys:
             self._is_wanted.clear()
 
 
+class _Redirects(urllib.request.HTTPRedirectHandler):
+    """A redirect must not lead to where keys may not come from: who can change keys on their way makes tokens."""
+
+    def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
+        if not _URL.match(newurl) or newurl.startswith("file:"):
+            raise ValueError(f"it redirects to {newurl}, which is not https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _fetch(url: str) -> bytes:
     if url.startswith("file:"):
         path = Path(urllib.request.url2pathname(urllib.parse.urlparse(url).path))
         with path.open("rb") as file:
             return file.read(DOCUMENT_BYTES_MAX)
-    with urllib.request.urlopen(url, timeout=FETCH_S) as response:
+    with urllib.request.build_opener(_Redirects).open(url, timeout=FETCH_S) as response:
         data: bytes = response.read(DOCUMENT_BYTES_MAX)
         return data
 
 
-def parse_keys(document: bytes) -> dict[str | None, Any]:
-    """Keys by their ids. Only public ones: with a shared secret, whoever can check a token could also make one."""
+def parse_keys(document: bytes) -> dict[str | None, TokenKey]:
+    """Keys by their ids. Only public ones: with a shared secret, whoever can check a token could also make one.
+
+    A key that cannot be used does not keep the others from being used.
+    """
+    keys = {}
+    for entry in json.loads(document)["keys"][:KEYS_MAX]:
+        if entry.get("kty") not in ASYMMETRIC or entry.get("use", "sig") != "sig":
+            continue
+        try:
+            keys[entry.get("kid")] = _parse_key(entry)
+        except Exception as error:
+            logger.warning("key %.100r of tokens cannot be used: %.200s", entry.get("kid"), error)
+    return keys
+
+
+def _parse_key(entry: Mapping[str, Any]) -> TokenKey:
+    """Without an `alg`, a key of RSA is good for all algorithms of RSA, and another for the one of its curve."""
     from jwt import PyJWK
 
-    found = json.loads(document)["keys"]
-    return {
-        entry.get("kid"): PyJWK(entry)
-        for entry in found[:KEYS_MAX]
-        if entry.get("kty") in ASYMMETRIC and entry.get("use", "sig") == "sig"
-    }
+    key = PyJWK(dict(entry))
+    if entry["kty"] == "RSA" and "alg" not in entry:
+        return TokenKey(key.key, OF_RSA)
+    if key.algorithm_name not in ALGORITHMS:
+        raise ValueError(f"{key.algorithm_name} is not accepted")
+    return TokenKey(key.key, (key.algorithm_name,))

@@ -10,7 +10,6 @@ from headrace.broker.security.sasl.jwks import JwksKeys
 
 logger = logging.getLogger("headrace.broker")
 
-ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA"]
 INVALID = '{"status":"invalid_token"}'
 NAME_MAX = 1024
 EXPIRES_MS_MAX = 2**63 - 1
@@ -39,8 +38,8 @@ class TokenRules:
                 raise ValueError("the token is signed with an unknown key")
             claims: dict[str, Any] = jwt.decode(
                 token,
-                key,
-                algorithms=ALGORITHMS,
+                key.public,
+                algorithms=key.algorithms,
                 audience=self.audience or None,
                 issuer=self.issuer,
                 leeway=self.skew_s,
