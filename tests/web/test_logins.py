@@ -269,6 +269,24 @@ def test_a_session_ends_when_it_is_not_used() -> None:
     assert asyncio.run(sessions.find(secret)) is None
 
 
+@pytest.mark.parametrize("path", ["/live/topics", "/tail?topic=orders", "/api/v1/charts"])
+def test_a_page_that_updates_itself_does_not_keep_its_user_logged_in(open_world: NewWorld, path: str) -> None:
+    world = open_world(viewers=frozenset({"bob"}), session_s=1.0)
+    world.broker.call(lambda: world.broker.core.users.add_missing(both_mechanisms(USERS)))
+    new_topic(world.wire, "orders")
+    log_in(world, "bob")
+    while (answer := _watch(world, path)) == 200:
+        pass
+    assert answer == 401
+
+
+def _watch(world: World, path: str) -> int:
+    """The status of a page that is watched until it ends."""
+    with world.http.stream("GET", path) as watched:
+        watched.read()
+        return watched.status_code
+
+
 async def _right(name: str, password: str) -> IsValid:
     return always
 

@@ -41,6 +41,8 @@ AUDITED_CHARACTERS = 200
 COOKIE_AGE_S = 30 * 86_400
 OPEN = ("/healthz", "/readyz", "/login", "/logout")
 SAFE = ("GET", "HEAD", "OPTIONS")
+BY_THEMSELVES = ("/live/", "/tail", "/api/v1/charts")
+"""What open pages ask for again and again, whether or not somebody looks at them."""
 _HOST = re.compile(r"(\[[^\]]*\]|[^:]*)(?::\d*)?")
 HEADERS = {
     "content-security-policy": (
@@ -157,7 +159,8 @@ class Guard:
         if token is not None and same(_bearer(request), token):
             return Visitor("token", Role.OPERATOR)
         if self._options.has_logins:
-            return await self._sessions.find(request.cookies.get(COOKIE))
+            is_use = not request.scope["path"].startswith(BY_THEMSELVES)
+            return await self._sessions.find(request.cookies.get(COOKIE), is_use=is_use)
         if token is not None:
             return Visitor("token", Role.OPERATOR) if self._has_token(request) else None
         return Visitor("local", Role.OPERATOR)

@@ -1,13 +1,15 @@
 """Who is logged in to the dashboard: users with passwords that the cluster knows, roles, sessions that end.
 
 A session is a random cookie. It ends when it was not used for `session_s`, when the user logs out, when the user is
-deleted or gets another password, and when the dashboard stops. Passwords are checked by the embedded broker (its SCRAM
+deleted or gets another password, and when the dashboard stops. What an open page asks for by itself is no use: a screen
+that nobody sits at logs out, too. Passwords are checked by the embedded broker (its SCRAM
 credentials), which also knows when they change. Without it, they are checked by logging in to the cluster with them,
 again every `CHECKED_S` while the session is used; for that, the session keeps the password in memory.
 """
 
 import asyncio
 import ipaddress
+import math
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -56,14 +58,15 @@ class Visitor:
 
     name: str
     role: Role
-    expires_at: float = 0.0
+    expires_at: float = math.inf
     is_valid: IsValid = always
+    now: Callable[[], float] = time.monotonic
     is_over: bool = False
-    """Logged out, deleted or with another password: what is being streamed to it ends."""
+    """Logged out, deleted or with another password, or not there for too long: what is being streamed to it ends."""
 
     async def check(self) -> bool:
         """Whether the session goes on."""
-        if not self.is_over and not await self.is_valid():
+        if not self.is_over and (self.expires_at <= self.now() or not await self.is_valid()):
             self.is_over = True
         return not self.is_over
 
@@ -86,17 +89,20 @@ class Sessions:
         while len(self._visitors) >= SESSIONS_MAX:
             self.close(next(iter(self._visitors)))
         secret = secrets.token_urlsafe(32)
-        self._visitors[secret] = Visitor(name, role, self._now() + self._options.session_s, is_valid)
+        expires_at = self._now() + self._options.session_s
+        self._visitors[secret] = Visitor(name, role, expires_at, is_valid, self._now)
         return secret
 
-    async def find(self, secret: str | None) -> Visitor | None:
+    async def find(self, secret: str | None, *, is_use: bool = True) -> Visitor | None:
+        """The session of this cookie. If that is a use of it, it ends later."""
         visitor = self._visitors.get(secret or "")
-        if visitor is None or visitor.expires_at <= self._now() or not await visitor.check():
+        if visitor is None or not await visitor.check():
             self.close(secret)
             return None
         if self._visitors.pop(secret or "", None) is not visitor:  # logged out while it was checked
             return None
-        visitor.expires_at = self._now() + self._options.session_s
+        if is_use:
+            visitor.expires_at = self._now() + self._options.session_s
         self._visitors[secret or ""] = visitor
         return visitor
 

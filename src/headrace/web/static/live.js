@@ -34,7 +34,10 @@ export function startLive() {
     });
     events.addEventListener("tick", () => document.dispatchEvent(new CustomEvent("headrace:tick")));
     events.addEventListener("trouble", (event) => trouble(JSON.parse(event.data).error));
-    events.onerror = () => say("reconnecting…", "away");
+    events.onerror = () => {
+      const isOver = events.readyState === EventSource.CLOSED; // it was refused: logged out, or too many watch
+      say(isOver ? "stopped: reload the page" : "reconnecting…", "away");
+    };
   }
 
   function close() {

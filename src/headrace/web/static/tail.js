@@ -30,7 +30,10 @@ export function startTail() {
       say(passedOver ? `Too fast to show all: ${passedOver} records passed over.` : "Newest first.");
     });
     events.addEventListener("trouble", (event) => say(JSON.parse(event.data).error));
-    events.onerror = () => say("The connection was lost; trying again…");
+    events.onerror = () => {
+      const isOver = events.readyState === EventSource.CLOSED; // it was refused: logged out, or too many watch
+      say(isOver ? "The tail has ended: reload the page." : "The connection was lost; trying again…");
+    };
   }
 
   button.addEventListener("click", () => {
