@@ -112,9 +112,6 @@ _NAMES_BY_REASON: dict[str, str] = {
         sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms
         sasl.oauthbearer.jwks.endpoint.retry.backoff.ms
     """,
-    "tokens are always validated by their signature": """
-        sasl.oauthbearer.jwt.validator.class
-    """,
     "there is no separate controller": """
         controller.performance.always.log.threshold.ms
         controller.performance.sample.period.ms controller.quorum.append.linger.ms
@@ -181,7 +178,11 @@ FOREIGN: dict[str, str] = {
     name: reason for reason, names in _NAMES_BY_REASON.items() for name in names.split()
 }
 
-REFUSED = ("alter.config.policy.class.name", "create.topic.policy.class.name")
+REFUSED = (
+    "alter.config.policy.class.name",
+    "client.quota.callback.class",
+    "create.topic.policy.class.name",
+)
 """What limits clients in Kafka. A broker that ignored it would allow more than its settings say."""
 
 # Name, type and default in Kafka 4.3 ("-" for none, nothing for an empty one).

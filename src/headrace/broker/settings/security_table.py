@@ -17,6 +17,11 @@ MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
 PROTOCOL_MAP = "PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL,SSL:SSL"
 PRINCIPAL_BUILDER = "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder"
 OAUTH_VALIDATOR = "OAuthBearerValidatorCallbackHandler"
+JWT_VALIDATORS = tuple(
+    f"org.apache.kafka.common.security.oauthbearer.{name}"
+    for name in ("DefaultJwtValidator", "BrokerJwtValidator")
+)
+OWN_CLASSES = "Apache Kafka's own class"
 STORE_TYPES = ("PEM", "PKCS12", "JKS")
 TLS_VERSIONS = ("TLSv1.2", "TLSv1.3")
 NAMES_MAX = 1024
@@ -79,7 +84,7 @@ _LISTENERS = (
     _row(
         "principal.builder.class", ConfigType.CLASS, PRINCIPAL_BUILDER,
         "How a principal is built from a login. Only Kafka's default is supported.", is_dynamic=True, is_internal=True,
-        check=_only(PRINCIPAL_BUILDER),
+        check=_only(PRINCIPAL_BUILDER), allowed_text=OWN_CLASSES,
     ),
 )  # fmt: skip
 
@@ -136,7 +141,7 @@ _TLS = (
     ),
     _row(
         "ssl.engine.factory.class", ConfigType.CLASS, None, "Custom classes are not loaded.",
-        is_dynamic=True, is_internal=True, check=_only(),
+        is_dynamic=True, is_internal=True, check=_only(), allowed_text="none",
     ),
 )  # fmt: skip
 
@@ -155,7 +160,12 @@ _SASL = (
     _row(
         "sasl.server.callback.handler.class", ConfigType.CLASS, None,
         "For OAUTHBEARER, Kafka's OAuthBearerValidatorCallbackHandler. Custom classes are not loaded.",
-        is_internal=True, check=_only(OAUTH_VALIDATOR),
+        is_internal=True, check=_only(OAUTH_VALIDATOR), allowed_text=OWN_CLASSES,
+    ),
+    _row(
+        "sasl.oauthbearer.jwt.validator.class", ConfigType.CLASS, JWT_VALIDATORS[0],
+        "How tokens are checked. Only Kafka's default is supported.", is_internal=True,
+        check=_only(*JWT_VALIDATORS), allowed_text=OWN_CLASSES,
     ),
     _row(
         "sasl.server.max.receive.size", ConfigType.INT, 512 << 10,
@@ -190,6 +200,7 @@ _WITHOUT_EFFECT = frozenset(
     {
         "principal.builder.class",
         "sasl.server.callback.handler.class",
+        "sasl.oauthbearer.jwt.validator.class",
         "sasl.oauthbearer.scope.claim.name",
         "ssl.engine.factory.class",
         "ssl.keystore.type",

@@ -50,6 +50,8 @@ def test_a_listeners_setting_is_altered_on_the_running_broker_and_kept() -> None
         ("principal.builder.class", "com.example.Mine"),
         ("ssl.engine.factory.class", "com.example.Mine"),
         ("listener.name.a.plain.sasl.server.callback.handler.class", "com.example.Mine"),
+        ("sasl.oauthbearer.jwt.validator.class", "com.example.Mine"),
+        ("listener.name.a.oauthbearer.sasl.oauthbearer.jwt.validator.class", "com.example.Mine"),
         ("ssl.enabled.protocols", "TLSv1.1"),
         ("ssl.keystore.type", "BCFKS"),
     ],

@@ -242,7 +242,10 @@ def test_a_reserve_that_would_fill_the_disk_is_refused() -> None:
         Settings({"headrace.disk.reserve.bytes": 100 << 40})
 
 
-@pytest.mark.parametrize("name", ["create.topic.policy.class.name", "alter.config.policy.class.name"])
+@pytest.mark.parametrize(
+    "name",
+    ["create.topic.policy.class.name", "alter.config.policy.class.name", "client.quota.callback.class"],
+)
 def test_a_policy_that_cannot_be_loaded_is_refused(name: str) -> None:
     with pytest.raises(InvalidSettings, match=f"{name}=com.example.Policy: .*remove the setting"):
         Settings({name: "com.example.Policy"})
