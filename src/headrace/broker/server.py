@@ -11,7 +11,7 @@ from headrace.broker.connection import Connection
 from headrace.broker.core import BrokerCore
 from headrace.broker.group_commit import SYNCS_MAX
 from headrace.broker.security.limits import RATE, ConnectionLimits, connections_beside_files
-from headrace.broker.security.listeners import BrokerListener
+from headrace.broker.security.listeners import BrokerListener, check_protocol
 from headrace.broker.security.sasl.connection import SaslConnection
 from headrace.broker.security.sasl.logins import ListenerLogins, check_logins
 from headrace.broker.security.tls import ListenerTls, make_context
@@ -108,6 +108,7 @@ class Server:
 
     def _check_security(self) -> None:
         for listener in self.listeners:
+            check_protocol(self.core.settings, listener)
             check_logins(self.core.settings, listener)
             if listener.protocol.has_tls:
                 make_context(self.core.settings, listener)

@@ -53,7 +53,7 @@ def plain_listener(host: str, port: int, advertised: Address | None = None) -> B
 
 def read_listeners(settings: Settings) -> list[BrokerListener]:
     """The listeners of a broker with these settings; raises InvalidSettings."""
-    protocols = _protocols(settings)
+    protocols = protocols_of(settings)
     controllers = {name.upper() for name in settings.get_list("controller.listener.names")}
     advertised = _named_addresses("advertised.listeners", settings)
     found: list[BrokerListener] = []
@@ -102,7 +102,13 @@ def _named_addresses(setting: str, settings: Settings) -> dict[str, Address]:
     return found
 
 
-def _protocols(settings: Settings) -> dict[str, SecurityProtocol]:
+def check_protocol(settings: Settings, listener: BrokerListener) -> None:
+    """Raises InvalidSettings, with Kafka's text, where an open listener would be secured in another way."""
+    if protocols_of(settings).get(listener.name) is not listener.protocol:
+        raise InvalidSettings(f"Security protocol cannot be updated for existing listener {listener.name}")
+
+
+def protocols_of(settings: Settings) -> dict[str, SecurityProtocol]:
     mapped = {protocol.value: protocol for protocol in SecurityProtocol}
     mapped.update(parse_protocol_map(settings.get_str("listener.security.protocol.map").split(",")))
     return mapped

@@ -64,8 +64,8 @@ _row = partial(row, Scope.BROKER)
 _LISTENERS = (
     _row(
         "listener.security.protocol.map", ConfigType.STRING, PROTOCOL_MAP,
-        "How each listener is secured: NAME:PROTOCOL pairs. The four protocols are names of listeners, too. A change "
-        "takes effect at the next start.",
+        "How each listener is secured: NAME:PROTOCOL pairs. The four protocols are names of listeners, too. As in "
+        "Kafka, it cannot be changed for listeners that are open, so an altered value has no effect here.",
         is_dynamic=True,
     ),
     _row(

@@ -151,9 +151,10 @@ def alter(wire: WireClient, name: str, value: str, *, validate_only: bool = Fals
         (f"{PREFIX}.plain.sasl.jaas.config", "geheim", "not a JAAS line"),
         (f"{PREFIX}.sasl.enabled.mechanisms", "PLAIN,OAUTHBEARER", "jwks.endpoint.url is missing"),
         (f"{PREFIX}.sasl.enabled.mechanisms", "GSSAPI", "no mechanism that this broker supports"),
+        ("listener.security.protocol.map", "SASL_PLAINTEXT:PLAINTEXT", "existing listener SASL_PLAINTEXT"),
     ],
 )
-def test_a_change_that_would_lock_everybody_out_is_refused(
+def test_a_change_that_would_lock_everybody_out_or_let_everybody_in_is_refused(
     broker: Broker, name: str, value: str, message: str, validate_only: bool
 ) -> None:
     with WireClient(broker.bootstrap_servers) as wire:
