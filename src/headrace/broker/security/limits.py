@@ -2,10 +2,10 @@
 
 import resource
 from collections import Counter
-from functools import lru_cache
 
 from headrace.base.settings import INT_MAX
 from headrace.broker.settings import Settings
+from headrace.broker.settings.security_table import parse_overrides
 
 RATE = "max.connection.creation.rate"
 BURST_S = 1.0
@@ -97,15 +97,3 @@ class ConnectionLimits:
         for limit, rate in limits:
             limit.take(now_s, rate)
         return max(waits, default=0.0)
-
-
-@lru_cache(8)
-def parse_overrides(text: str) -> dict[str, int]:
-    """ADDRESS:NUMBER pairs with commas; ValueError for anything else."""
-    found = {}
-    for pair in filter(None, (each.strip() for each in text.split(","))):
-        address, _, number = pair.rpartition(":")
-        if not address or not number.isdigit():
-            raise ValueError(f"{pair!r} is not ADDRESS:NUMBER")
-        found[address.strip("[]")] = int(number)
-    return found

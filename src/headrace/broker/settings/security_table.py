@@ -5,6 +5,7 @@ lower case, and those of SASL for one mechanism of a listener, as `listener.name
 can do and this broker cannot is refused by name, not ignored: a broker must not be less secure than its settings say.
 """
 
+import socket
 from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache, partial
@@ -42,11 +43,30 @@ def _refuse_tls_versions(value: Value) -> str | None:
     return None
 
 
+@lru_cache(8)
+def parse_overrides(text: str) -> dict[str, int]:
+    """Limits by address of HOST:NUMBER pairs with commas; ValueError for anything else.
+
+    A name stands for the addresses that it has when the setting is read, as in Kafka.
+    """
+    found = {}
+    for pair in filter(None, (each.strip() for each in text.split(","))):
+        host, _, number = pair.rpartition(":")
+        if not host or not number.isdigit():
+            raise ValueError(f"{pair!r} is not HOST:NUMBER")
+        try:
+            addresses = socket.getaddrinfo(host.strip("[]"), None, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise ValueError(f"{host!r} has no address: {error}") from None
+        found.update({str(address[0]): int(number) for *_, address in addresses})
+    return found
+
+
 def _refuse_overrides(value: Value) -> str | None:
-    for pair in filter(None, str(value).split(",")):
-        address, _, number = pair.strip().rpartition(":")
-        if not address or not number.isdigit():
-            return f"{pair} is not ADDRESS:NUMBER"
+    try:
+        parse_overrides(str(value))
+    except ValueError as error:
+        return str(error)
     return None
 
 
@@ -74,8 +94,8 @@ _LISTENERS = (
     ),
     _row(
         "max.connections.per.ip.overrides", ConfigType.STRING, "",
-        "Limits in place of max.connections.per.ip for single addresses: ADDRESS:NUMBER pairs with commas.",
-        is_dynamic=True, check=_refuse_overrides,
+        "Limits in place of max.connections.per.ip for single hosts: HOST:NUMBER pairs with commas.",
+        is_dynamic=True, check=_refuse_overrides, allowed_text="HOST:NUMBER pairs with commas",
     ),
     _row(
         "connection.failed.authentication.delay.ms", ConfigType.INT, 100,

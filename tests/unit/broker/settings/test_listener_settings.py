@@ -3,6 +3,7 @@
 import pytest
 
 from headrace.broker.settings import InvalidSettings, Settings
+from headrace.broker.settings.security_table import parse_overrides
 from headrace.broker.settings.table import broker_setting
 from headrace.log.metadata import MetadataStore
 
@@ -54,6 +55,8 @@ def test_a_listeners_setting_is_altered_on_the_running_broker_and_kept() -> None
         ("listener.name.a.oauthbearer.sasl.oauthbearer.jwt.validator.class", "com.example.Mine"),
         ("ssl.enabled.protocols", "TLSv1.1"),
         ("ssl.keystore.type", "BCFKS"),
+        ("max.connections.per.ip.overrides", "127.0.0.1:many"),
+        ("max.connections.per.ip.overrides", "no..such.host:5"),
     ],
 )
 def test_what_cannot_be_honored_is_refused_by_name(name: str, value: str) -> None:
@@ -65,3 +68,12 @@ def test_a_secret_is_not_in_the_text_of_a_refusal() -> None:
     with pytest.raises(InvalidSettings) as refused:
         Settings({"ssl.key.password": "geheim", "num.partitions": "none"})
     assert "geheim" not in str(refused.value)
+
+
+def test_limits_of_single_hosts_are_found_by_address_however_the_host_is_written() -> None:
+    limits = parse_overrides("localhost:5, [0:0:0:0:0:0:0:2]:7,10.0.0.1:9")
+    assert {each: limits[each] for each in ("127.0.0.1", "::2", "10.0.0.1")} == {
+        "127.0.0.1": 5,
+        "::2": 7,
+        "10.0.0.1": 9,
+    }
