@@ -17,6 +17,8 @@ GROWTH_MIN = 10
 """A rise of fewer records than this is noise."""
 GROWTH_SHARE = 0.05
 """So is a rise by less than this share of the lag."""
+GROWTH_WORK_S = 2.0
+"""And one by fewer records than the group settles in this time: the lag of a busy group goes up and down."""
 
 
 class Level(IntEnum):
@@ -139,7 +141,8 @@ def _trend(facts: GroupFigures, slope: float | None) -> Trend:
     if slope is None:
         return Trend.UNKNOWN
     change = slope * (facts.lags[-1][0] - facts.lags[0][0])
-    if abs(change) < max(GROWTH_MIN, GROWTH_SHARE * (facts.lag or 0)):
+    noise = max(GROWTH_MIN, GROWTH_SHARE * (facts.lag or 0), GROWTH_WORK_S * (facts.rate_done or 0))
+    if abs(change) < noise:
         return Trend.STEADY
     return Trend.GROWING if change > 0 else Trend.FALLING
 

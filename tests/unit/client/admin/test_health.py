@@ -93,6 +93,11 @@ def test_a_small_rise_of_a_large_lag_is_no_growth() -> None:
     assert assess(GroupFigures(members=1, lag=10_100, lags=line(10_000, 10_100))).trend is Trend.STEADY
 
 
+def test_a_rise_by_what_a_busy_group_settles_in_a_second_is_no_growth() -> None:
+    assert assess(GroupFigures(members=1, lag=20, lags=line(0, 20), rate_done=50.0)).level is Level.OK
+    assert assess(GroupFigures(members=1, lag=20, lags=line(0, 20), rate_done=1.0)).trend is Trend.GROWING
+
+
 def test_groups_are_ranked_by_level_and_then_by_all_their_findings() -> None:
     facts = {
         "fine": GroupFigures(members=1, lag=0),
