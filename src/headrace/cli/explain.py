@@ -13,6 +13,7 @@ from headrace.cli.options import (
     client_settings,
     complete_group,
     find_share_group,
+    find_topic,
     open_admin,
 )
 from headrace.cli.render import plain, print_json
@@ -88,6 +89,7 @@ def _written(admin: "Admin", group_id: str, topic: str, partition: int, offset: 
     from headrace.client.admin.explain import member_name
 
     find_share_group(admin, group_id)
+    find_topic(admin, topic)
     view = admin.share_state(group_id, [(topic, partition)]).get((topic, partition))
     if view is None:
         raise Refused(f"group {group_id!r} has no state for {topic}-{partition}: it has not read it yet.")
@@ -99,6 +101,7 @@ def _written(admin: "Admin", group_id: str, topic: str, partition: int, offset: 
         delivery_limit=int(limit.value) if limit is not None and limit.value else None,
         names={one.member_id: member_name(one.client_id, one.host) for one in members},
         members=len(members),
+        readers=sum((topic, partition) in one.assignment for one in members),
     )
     return {"group_id": group_id, "topic": topic, "partition": partition, "offset": offset} | {
         "state": why.state,

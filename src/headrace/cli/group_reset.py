@@ -1,7 +1,7 @@
 """`headrace group reset`: move where a group stands. It shows what it would do; --execute does it."""
 
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,6 +9,7 @@ import typer
 from headrace.cli.failures import Refused, say
 from headrace.cli.group_reset_plans import export as print_plan
 from headrace.cli.group_reset_plans import offsets_of_group, read_plan
+from headrace.cli.moments import parse_moment
 from headrace.cli.options import (
     CommandConfig,
     GroupName,
@@ -51,7 +52,7 @@ def reset(
         typer.Option(
             "--to-datetime",
             metavar="TIME",
-            help="To the first record at or after this time, for example 2026-11-15T12:30 (UTC).",
+            help="To the first record at or after this time, for example 2026-11-15T12:30 (UTC) or -15m.",
         ),
     ] = None,
     to_offset: Annotated[
@@ -102,7 +103,7 @@ def reset(
         raise typer.BadParameter("--from-file names the topics; leave out --topic")
     if to_offset is not None and not topics:
         raise typer.BadParameter("--to-offset needs --topic TOPIC[:PARTITIONS]")
-    moment = None if to_datetime is None else parse_datetime(to_datetime, "--to-datetime")
+    moment = None if to_datetime is None else parse_moment(to_datetime, "--to-datetime")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
     kept = None if from_file is None else read_plan(from_file, group)
     given = client_settings(server, settings, command_config)
@@ -159,18 +160,6 @@ def parse_topic(text: str) -> list[str | TopicAndPartition]:
         return [(topic, int(number)) for number in numbers.split(",")]
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not TOPIC or TOPIC:0,1", param_hint="--topic") from None
-
-
-def parse_datetime(text: str, option: str) -> datetime:
-    """ISO 8601; without a zone it is UTC, as for Apache's tools."""
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"{text!r} is not a time; write 2026-11-15T12:30:00 (UTC) or 2026-11-15T12:30:00+01:00",
-            param_hint=option,
-        ) from None
-    return moment if moment.tzinfo else moment.replace(tzinfo=UTC)
 
 
 def _is_consumer_group(admin: "Admin", group: str) -> bool:

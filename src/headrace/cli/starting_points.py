@@ -1,14 +1,11 @@
 """Where reading starts: `17`, `-10`, `@2026-11-15T12:30`, `@-15m`, `beginning`, `end`. Text in, a point out."""
 
-import re
-import time
 from dataclasses import dataclass
-from datetime import UTC, datetime
 
 import typer
 
-AGO = re.compile(r"-(\d+)(s|m|h|d)")
-SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+from headrace.cli.moments import EPOCH, MS, parse_moment
+
 CURE = "write an offset, -N for the last N records, @TIME, beginning or end"
 
 
@@ -40,25 +37,9 @@ def parse_start(text: str) -> StartingPoint:
         case "end" | "latest":
             return NEWEST
     if text.startswith("@"):
-        return StartingPoint(time_ms=_time_ms(text[1:]))
+        return StartingPoint(time_ms=(parse_moment(text[1:], "--offset") - EPOCH) // MS)
     try:
         number = int(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not an offset; {CURE}", param_hint="--offset") from None
     return StartingPoint(last=-number) if text.startswith("-") else StartingPoint(offset=number)
-
-
-def _time_ms(text: str) -> int:
-    ago = AGO.fullmatch(text)
-    if ago is not None:
-        return int((time.time() - int(ago[1]) * SECONDS[ago[2]]) * 1000)
-    if text.isdigit() and len(text) > 8:  # 20261115 is a date
-        return int(text)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise typer.BadParameter(
-            f"@{text} is not a time; write @2026-11-15T12:30 (UTC), milliseconds since 1970, or @-15m",
-            param_hint="--offset",
-        ) from None
-    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)

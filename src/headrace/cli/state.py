@@ -2,11 +2,13 @@
 
 import json as json_module
 import shutil
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from headrace.cli.failures import say
+from headrace.cli.moments import parse_moment
 from headrace.cli.options import (
     CommandConfig,
     GroupName,
@@ -69,7 +71,7 @@ def state(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="The state at this time, such as 2026-11-15T12:30:00 (UTC).",
+            help="The state at this time, such as 2026-11-15T12:30 (UTC) or -5m.",
         ),
     ] = None,
     runs: Annotated[
@@ -91,15 +93,17 @@ def state(
     headrace state mailers --topic emails:0 --runs 100
     headrace state mailers --http localhost:8080
     headrace state mailers --raw
-    headrace state mailers --at 2026-11-15T12:30:00
+    headrace state mailers --at -5m
     """
-    from headrace.cli.group_reset import parse_datetime, parse_topic
+    from headrace.cli.group_reset import parse_topic
 
     if raw and http:
         raise typer.BadParameter("--raw is what is written down; leave out --http")
     if at and (raw or http):
         raise typer.BadParameter("--at shows the written state; omit --raw and --http")
-    moment = None if at is None else parse_datetime(at, "--at")
+    moment = None if at is None else parse_moment(at, "--at")
+    if moment is not None and moment > datetime.now(UTC):
+        raise typer.BadParameter(f"{moment.isoformat()} is in the future", param_hint="--at")
     wanted = [place for text in topics or () for place in parse_topic(text)] or None
     with open_admin(client_settings(server, settings, command_config)) as admin:
         listing = find_share_group(admin, group)
@@ -122,7 +126,7 @@ def state(
     if moment is None:
         typer.echo(f"Share group {group}: {listing.state}, {count(members, 'member')}")
     else:
-        typer.echo(f"Share group {group} at {moment.isoformat()}")
+        typer.echo(f"Share group {group} at {moment.isoformat(timespec='seconds')}")
         if not states:
             say(
                 "No state of the group is known for that time: `__share_group_state` does not go back that far."

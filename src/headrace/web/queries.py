@@ -228,12 +228,20 @@ async def microscope(site: Site, choice: RecordChoice) -> RecordPage:
     view = views.get((choice.topic, choice.partition))
     if view is None:
         raise NotThere(f"group {choice.group!r} has no state for {choice.topic}-{choice.partition}")
-    configs, names = await asyncio.gather(
-        site.source.admin.group_config(choice.group), member_names(site, choice.group)
+    configs, members = await asyncio.gather(
+        site.source.admin.group_config(choice.group), share_members(site, choice.group)
     )
+    names = {one.member_id: member_name(one.client_id, one.host) for one in members}
     limit = _number(configs, "share.delivery.count.limit")
     run = run_at(view, choice.offset)
-    why = explain(view, choice.offset, delivery_limit=limit, names=names, members=len(names))
+    why = explain(
+        view,
+        choice.offset,
+        delivery_limit=limit,
+        names=names,
+        members=len(members),
+        readers=sum((choice.topic, choice.partition) in one.assignment for one in members),
+    )
     return replace(
         alone,
         group_id=choice.group,
@@ -254,14 +262,11 @@ async def microscope(site: Site, choice: RecordChoice) -> RecordPage:
     )
 
 
-async def member_names(site: Site, group_id: str) -> dict[str, str]:
-    """Client id and host of the group's members, by member id."""
+async def share_members(site: Site, group_id: str) -> tuple[GroupMember, ...]:
+    async def ask() -> tuple[GroupMember, ...]:
+        return (await site.source.admin.describe_share_group(group_id)).members
 
-    async def ask() -> dict[str, str]:
-        group = await site.source.admin.describe_share_group(group_id)
-        return {one.member_id: member_name(one.client_id, one.host) for one in group.members}
-
-    return await site.cached(("names", group_id), GROUP_S, ask)
+    return await site.cached(("members", group_id), GROUP_S, ask)
 
 
 async def topic_page(site: Site, name: str) -> TopicPage:

@@ -1,11 +1,9 @@
-"""Topics and times of a reset are read as Apache's tool reads them."""
-
-from datetime import UTC, datetime, timedelta, timezone
+"""Topics and plans of a reset are read as Apache's tool reads them."""
 
 import pytest
 import typer
 
-from headrace.cli.group_reset import parse_datetime, parse_topic
+from headrace.cli.group_reset import parse_topic
 from headrace.cli.group_reset_plans import parse_plan
 
 
@@ -18,22 +16,6 @@ def test_a_topic_may_name_partitions() -> None:
 def test_what_is_no_topic_is_named(wrong: str) -> None:
     with pytest.raises(typer.BadParameter, match=wrong):
         parse_topic(wrong)
-
-
-def test_a_time_without_a_zone_is_utc() -> None:
-    assert parse_datetime("2026-11-15T12:30:00.500", "--at") == datetime(
-        2026, 11, 15, 12, 30, 0, 500_000, UTC
-    )
-    hour_ahead = timezone(timedelta(hours=1))
-    assert parse_datetime("2026-11-15T12:30+01:00", "--at") == datetime(
-        2026, 11, 15, 12, 30, tzinfo=hour_ahead
-    )
-
-
-def test_what_is_no_time_is_named_with_an_example() -> None:
-    with pytest.raises(typer.BadParameter, match="'tomorrow' is not a time; write 2026-") as refused:
-        parse_datetime("tomorrow", "--at")
-    assert refused.value.param_hint == "--at"
 
 
 def test_a_plan_may_name_its_group() -> None:

@@ -35,6 +35,7 @@ class _Question:
     delivery_limit: int | None
     names: Mapping[str, str]
     members: int | None
+    readers: int | None
 
     @property
     def of_limit(self) -> str:
@@ -42,7 +43,9 @@ class _Question:
 
     @property
     def nobody(self) -> str:
-        return " The group has no members now." if self.members == 0 else ""
+        if self.members == 0:
+            return " The group has no members now."
+        return " No member of the group reads this partition now." if self.readers == 0 else ""
 
 
 def explain(
@@ -52,10 +55,18 @@ def explain(
     delivery_limit: int | None = None,
     names: Mapping[str, str] | None = None,
     members: int | None = None,
+    readers: int | None = None,
 ) -> Explanation:
-    """`names` has the client id and host of members by their ids; `members` is how many there are."""
+    """`names` has the client id and host of members by their ids; `members` is how many there are, and `readers` how
+    many of them have this partition.
+    """
     ask = _Question(
-        view=view, offset=offset, delivery_limit=delivery_limit, names=names or {}, members=members
+        view=view,
+        offset=offset,
+        delivery_limit=delivery_limit,
+        names=names or {},
+        members=members,
+        readers=readers,
     )
     if offset >= view.log_end_offset:
         return Explanation(
@@ -82,7 +93,12 @@ def why_full(
     if not view.is_live or view.window_max is None or view.in_flight < view.window_max:
         return None
     ask = _Question(
-        view=view, offset=view.next_offset or 0, delivery_limit=None, names=names or {}, members=members
+        view=view,
+        offset=view.next_offset or 0,
+        delivery_limit=None,
+        names=names or {},
+        members=members,
+        readers=None,
     )
     return f"The window {_full_window(ask)[0]}"
 

@@ -53,6 +53,14 @@ def test_a_record_behind_a_full_window_names_the_record_that_blocks_it() -> None
     )
 
 
+def test_a_group_whose_members_read_other_partitions_does_not_get_the_record() -> None:
+    for offset in (10, 21):
+        text = explain(VIEW, offset, members=2, readers=0).text
+        assert text.endswith(" No member of the group reads this partition now.")
+        assert "No member of" not in explain(VIEW, offset, members=2, readers=1).text
+    assert explain(VIEW, 21, members=0, readers=0).text.endswith("The group has no members now.")
+
+
 def test_a_record_that_nobody_fetched_says_how_many_come_before() -> None:
     assert said(25).text == "No member has fetched this far yet; 5 records come before it."
     assert said(20).text == "No member has fetched this far yet; it is the next one."
