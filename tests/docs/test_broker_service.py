@@ -52,6 +52,27 @@ def test_settings_in_properties_files_exist(place: str) -> None:
     assert unknown_settings(given) == []
 
 
+def test_the_service_does_not_open_the_broker_to_the_network() -> None:
+    given = read_properties(DEPLOY / "systemd" / "server.properties")
+    assert given["listeners"] == "PLAINTEXT://localhost:9092"
+    assert "advertised.listeners" not in given
+
+
+@pytest.mark.parametrize(
+    ("file", "kind", "name"),
+    [
+        ("broker.yaml", "StatefulSet", "headrace-broker"),
+        ("dashboard.yaml", "Deployment", "headrace-web"),
+    ],
+)
+def test_prometheus_has_a_token_of_its_own_in_kubernetes(file: str, kind: str, name: str) -> None:
+    (token,) = (
+        one for one in container(named(file, kind, name))["env"] if one["name"] == "HEADRACE_METRICS_TOKEN"
+    )
+    secret = token["valueFrom"]["secretKeyRef"]
+    assert f"--from-literal={secret['key']}=" in (DEPLOY / "kubernetes" / file).read_text()
+
+
 def free_ports(text: str) -> str:
     """The properties with ports that are free on this machine."""
     ports: dict[str, str] = {}

@@ -76,8 +76,6 @@ BROKER: tuple[MetricName, ...] = (
     MetricName("share-group-count", "group-coordinator-metrics", "Share groups, by state."),
     MetricName("share-group-rebalance-count", "group-coordinator-metrics", "New assignments in share groups."),
     MetricName("write-total", "share-coordinator-metrics", "Writes to the share state topic."),
-    MetricName("failed-authentication-total", "socket-server-metrics", "Failed SASL log-ins, by listener."),
-    MetricName("successful-authentication-total", "socket-server-metrics", "SASL log-ins, by listener."),
 )  # fmt: skip
 
 OURS: dict[str, str] = {

@@ -7,6 +7,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from headrace.broker.metrics import MetricsRegistry
 from headrace.web.exposition import NAMES, broker_text
+from headrace.web.metric_names import BROKER as TABLE
 
 BROKER = Path(__file__).resolve().parents[3] / "src" / "headrace" / "broker"
 COUNTED = re.compile(r"metrics\.(?:count|counter|gauge|observe|histogram)\(\s*\"([^\"]+)\"")
@@ -18,6 +19,10 @@ def test_every_name_the_broker_uses_is_explained() -> None:
     assert len(used) > 20
     assert used - set(NAMES) == set()
     assert set(NAMES) - used == set()
+
+
+def test_no_metric_is_explained_twice() -> None:
+    assert len(TABLE) == len(NAMES)
 
 
 def test_names_are_those_that_the_usual_exporter_makes_of_kafkas() -> None:
