@@ -21,6 +21,7 @@ from headrace.web.model import (
     ReaderRow,
     RecordChoice,
     RecordPage,
+    RecordRow,
     ScaleChoice,
     TopicPage,
 )
@@ -205,21 +206,7 @@ async def group_scale(site: Site, choice: ScaleChoice) -> GroupScale:
 
 async def microscope(site: Site, choice: RecordChoice) -> RecordPage:
     record = await one_record(site, choice.topic, choice.partition, choice.offset)
-    alone = RecordPage(
-        group_id=None,
-        topic=choice.topic,
-        partition=choice.partition,
-        offset=choice.offset,
-        state="in the log" if record else "not there",
-        explanation="" if record else "The log has no record at this offset.",
-        delivery_count=None,
-        delivery_limit=None,
-        holder=None,
-        lock_ms_left=None,
-        is_live=False,
-        may_release=False,
-        record=record,
-    )
+    alone = _without_group(choice, record)
     if choice.group is None:
         return alone
     views, error = await share_views(site, choice.group)
@@ -259,6 +246,24 @@ async def microscope(site: Site, choice: RecordChoice) -> RecordPage:
         may_release=why.state == "acquired"
         and site.source.detail is not None
         and not site.options.is_read_only,
+    )
+
+
+def _without_group(choice: RecordChoice, record: RecordRow | None) -> RecordPage:
+    return RecordPage(
+        group_id=None,
+        topic=choice.topic,
+        partition=choice.partition,
+        offset=choice.offset,
+        state="in the log" if record else "not there",
+        explanation="" if record else "The log has no record at this offset.",
+        delivery_count=None,
+        delivery_limit=None,
+        holder=None,
+        lock_ms_left=None,
+        is_live=False,
+        may_release=False,
+        record=record,
     )
 
 
