@@ -152,7 +152,12 @@ class Compaction:
         while self._outputs:
             old, new, swap = self._outputs[0]
             if not log.replace_segments(old, new, f"{log.directory}/{swap}"):
-                log.aborted = aborted
+                stays_from = old[0].base_offset
+                log.aborted = [
+                    entry
+                    for entry in aborted
+                    if entry.last_offset >= stays_from or entry.last_offset not in self._dropped_markers
+                ]
                 return False
             self._outputs.pop(0)
         return True

@@ -228,3 +228,48 @@ def test_a_log_stays_as_it_is_while_the_disk_refuses_to_rename(
     again = open_manager(disk)
     assert values_of(again.open_log("orders", 0, config, TOPIC_ID)) == values[2:]
     again.close()
+
+
+def test_a_marker_that_is_compacted_away_is_forgotten_though_the_disk_refuses_the_rest(
+    disk: SmallDisk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader who is told of an aborted transaction passes over its producer's records up to the marker."""
+    rename, granted = disk.rename, [1_000]
+
+    def rename_if_there_is_room(source: str, target: str) -> None:
+        if source.startswith("orders-0/0"):
+            granted[0] -= 1
+            if granted[0] < 0:
+                raise FULL
+        rename(source, target)
+
+    monkeypatch.setattr(disk, "rename", rename_if_there_is_room)
+    manager = open_manager(disk)
+    config = LogConfig(
+        cleanup_policy=frozenset({"compact"}), min_cleanable_dirty_ratio=0.0, segment_bytes=300,
+        delete_retention_ms=1_000,
+    )  # fmt: skip
+    log = manager.open_log("orders", 0, config, TOPIC_ID)
+    for number, commit in enumerate((False, False, True)):
+        log.append(
+            batch(f"{number}" * 80, keys=[f"{number}"], producer=(7, 0, number), transactional=True),
+            now_ms=NOW,
+        )
+        log.append_marker(producer_id=7, producer_epoch=0, commit=commit, coordinator_epoch=0, now_ms=NOW)
+        log.append(batch("k" * 80, keys=[f"k{number}"]), now_ms=NOW)
+        log.roll(NOW)
+    for _ in range(2):
+        manager.run_background_work(NOW)
+    assert log.aborted_between(0, log.end_offset) == [(7, 0), (7, 3)]
+    works = list(manager.background_work(NOW + 1_000))
+    for work in works:
+        work.run()
+    granted[0] = 2  # those of the first segment
+    for work in works:
+        work.finish()
+    assert log.aborted_between(0, log.end_offset) == [(7, 3)]
+    granted[0] = 1_000
+    manager.run_background_work(NOW + 1_000)
+    assert log.aborted_between(0, log.end_offset) == []
+    assert values_of(log, committed=True) == ["k" * 80, "k" * 80, "2" * 80, "k" * 80]
+    manager.close()
