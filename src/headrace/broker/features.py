@@ -4,6 +4,7 @@ UpdateFeatures (`kafka-features upgrade`) changes the level of `share.version`: 
 groups as in Kafka 4.2, 2 adds dead-letter queues (KIP-1191). The levels of the others cannot change.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from headrace.log.metadata import MetadataStore
@@ -38,6 +39,7 @@ KIND, RESOURCE = "feature", ""
 class FinalizedFeatures:
     def __init__(self, metadata: MetadataStore) -> None:
         self._metadata = metadata
+        self.on_changed: list[Callable[[], None]] = []
         changed = metadata.configs(KIND).get(RESOURCE, {})
         self.by_name = {
             name: feature._replace(level=int(changed.get(name, feature.level)))
@@ -52,6 +54,8 @@ class FinalizedFeatures:
         }
         self._metadata.set_configs(KIND, RESOURCE, changed)
         self.by_name = by_name
+        for told in self.on_changed:
+            told()
 
     @property
     def has_dead_letter_queues(self) -> bool:

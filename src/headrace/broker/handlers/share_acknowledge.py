@@ -39,6 +39,7 @@ def handle(
 ) -> ShareAcknowledgeResponse | Later[ShareAcknowledgeResponse]:
     leader = core.share_leader
     leader.acknowledgements.value += 1
+    core.features.require_share_groups()
     group_id, member_id = identify(request.group_id, request.member_id)
     try:
         session = leader.sessions.acknowledge(group_id, member_id, request.share_session_epoch)

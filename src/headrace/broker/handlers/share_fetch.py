@@ -42,6 +42,7 @@ def handle(
     core: "BrokerCore", request: ShareFetchRequest, call: Call
 ) -> ShareFetchResponse | Later[ShareFetchResponse]:
     core.share_leader.fetches.value += 1
+    core.features.require_share_groups()
     group_id, member_id = identify(request.group_id, request.member_id)
     _check(request)
     acks = acks_of(request)

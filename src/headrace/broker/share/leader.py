@@ -48,6 +48,7 @@ class ShareLeader:
         self._histograms: dict[str, tuple[Histogram, Histogram]] = {}
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
+        core.features.on_changed.append(self._note_features)
         core.settings.on_changed.append(lambda: self._wake(list(self._loaded.values())))
         core.settings.on_group_changed.append(lambda group_id: self._wake(self.loaded(group_id)))
         self.fetches = core.metrics.counter("TotalShareFetchRequestsPerSec")
@@ -170,6 +171,11 @@ class ShareLeader:
             )
         histograms[0].observe(percent)
         histograms[1].observe(spent_ms)
+
+    def _note_features(self) -> None:
+        """Whether there are dead letters depends on them."""
+        for loaded in self._loaded.values():
+            loaded.forget_limits()
 
     def note_unwritten(self, loaded: LoadedPartition, error: Exception) -> None:
         logger.warning("%s: locks ended but their record was not written: %s", loaded.key, error)

@@ -141,6 +141,10 @@ class LoadedPartition:
                 batches=(),
             )
 
+    def forget_limits(self) -> None:
+        """What they depend on has changed, and it is no setting."""
+        self._revision = -1
+
     def limits(self) -> Limits:
         settings, group_id = self._core.settings, self.key.group_id
         if self._revision != settings.revision:

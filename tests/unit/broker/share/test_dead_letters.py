@@ -290,6 +290,19 @@ class TestWhereLettersMayGo:
         reject_all(office, 1)
         assert office.core.topics.get(QUEUE) is None
 
+    def test_they_begin_when_the_level_is_raised(self) -> None:
+        """Of share-partitions that are being served, too."""
+        office = Office()
+        office.core.features.finalize({"share.version": 1})
+        office.produce(office.orders, 2, per_batch=1)
+        member = Member(office, "a")
+        assert member.take(office.orders, records_max=1, mode=1) == [(0, 0, 1)]
+        member.settle(office.orders, (0, 0, REJECT))
+        office.core.features.finalize({"share.version": 2})
+        assert member.take(office.orders) == [(1, 1, 1)]
+        member.settle(office.orders, (1, 1, REJECT))
+        assert office.offsets() == [1]
+
     def test_the_topic_may_change_between_two_letters(self) -> None:
         office = Office()
         office.produce(office.orders, 10, per_batch=5)

@@ -16,6 +16,8 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.messages.share_acknowledge_request import ShareAcknowledgeRequest
+from headrace.wire.messages.share_acknowledge_response import ShareAcknowledgeResponse
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from headrace.wire.records import NewRecord, build_batch
 from headrace.wire.share_state import ShareKey
@@ -47,6 +49,20 @@ def test_two_members_share_a_partition_without_overlap(bench: Bench) -> None:
     assert acquired(response) == [(0, 4, 1), (5, 9, 1)]
     assert values(response) == [b"v%d" % offset for offset in range(10)]
     assert second.take(topic, records_max=100) == [(10, 19, 1)]
+
+
+def test_where_share_groups_are_turned_off_nothing_is_fetched_or_acknowledged(bench: Bench) -> None:
+    topic = bench.topic()
+    bench.produce(topic, 20)
+    member = Member(bench, "a")
+    assert member.take(topic) == [(0, 19, 1)]
+    bench.core.features.finalize({"share.version": 0})
+    refused = bench.core.handle(
+        ShareAcknowledgeRequest(group_id=GROUP, member_id="a", share_session_epoch=1), Call(api_version=2)
+    )
+    assert isinstance(refused, ShareAcknowledgeResponse)
+    assert refused.error_code == ErrorCode.UNSUPPORTED_VERSION
+    assert member.fetch(topic, epoch=1).error_code == ErrorCode.UNSUPPORTED_VERSION
 
 
 def test_a_member_that_wants_no_records_gets_the_ranges_and_their_size(bench: Bench) -> None:
