@@ -231,7 +231,7 @@ class LoadedPartition:
             raise engine_error(error) from error
         self._journal(changes)
         if allows_renew:
-            self.holds.note_renewals(changes, self._taken_at)
+            self.holds.note_renewals(changes, self._taken_at, start_offset=self.engine.start_offset)
         self._apply(changes)
         for change in changes:
             kind = ACKNOWLEDGED_AS.get(change.cause)
