@@ -156,7 +156,7 @@ class Permits:
                 trouble = ""
                 is_settled = self.ledger.capacity or had == self.ledger.capacity
                 wait_s = min(self._interval_s, wait_s * 2 if is_settled else FIRST_S)
-            except (KafkaError, OSError, TimeoutError) as error:
+            except Exception as error:  # whatever it is: without heartbeats all permits are lost
                 wait_s = AGAIN_S
                 if str(error) != trouble:
                     trouble = str(error)
@@ -165,7 +165,7 @@ class Permits:
     async def _beat(self) -> None:
         ledger, sent_s = self.ledger, self._loop.time()
         response = await self._send(ledger.epoch, ledger.report(self._in_use()))
-        if response.error_code in FENCED:
+        if response.error_code in FENCED and ledger.epoch > JOIN_EPOCH:
             self._expire()
             self._soon.set()
             return
@@ -185,7 +185,9 @@ class Permits:
             self._soon.set()
 
     async def _send(self, epoch: int, owned: Collection[int]) -> ConsumerGroupHeartbeatResponse:
-        return await self._heartbeats.send(epoch, {(self._topic_id, permit) for permit in owned})
+        """A response that does not come is given up early enough to try again before the permits are lost."""
+        places = {(self._topic_id, permit) for permit in owned}
+        return await self._heartbeats.send(epoch, places, timeout_ms=max(1.0, self._lease_s * 1000 / 3))
 
     def _assigned(self, response: ConsumerGroupHeartbeatResponse) -> list[int] | None:
         places = assigned_places(response)

@@ -1,9 +1,21 @@
 """Permits: whatever the order of heartbeats, runs and losses, all workers together have no more than there are."""
 
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.worker.permits import PermitLedger
+from headrace.client.errors import error_for
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.consumer_group_heartbeat_response import (
+    Assignment,
+    ConsumerGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from headrace.worker.permits import PermitLedger, Permits
+from tests.virtual_time import run_in_virtual_time
 
 
 def test_what_is_granted_may_be_used():
@@ -114,3 +126,72 @@ def test_no_more_runs_than_permits_whatever_happens_and_none_is_lost(total, step
         for each in workers:
             coordinator.heartbeat(each)
     assert sum(each.ledger.capacity for each in workers) == total
+
+
+class HeartbeatAnswers:
+    """In the place of the heartbeats. `fail` may raise, or return a code; those in `hangs` get no response."""
+
+    def __init__(self) -> None:
+        self.sent: list[float] = []
+        self.fail: Callable[[int], int] = lambda number: 0
+        self.hangs: set[int] = set()
+
+    async def send(
+        self, epoch: int, owned: Any, *, timeout_ms: float = 30_000
+    ) -> ConsumerGroupHeartbeatResponse:
+        number = len(self.sent)
+        self.sent.append(asyncio.get_running_loop().time())
+        if number in self.hangs:
+            await asyncio.sleep(timeout_ms / 1000)
+            raise error_for(ErrorCode.REQUEST_TIMED_OUT)
+        code = self.fail(number)
+        granted = [TopicPartitions(topic_id=b"", partitions=[0, 1])]
+        return ConsumerGroupHeartbeatResponse(
+            error_code=code,
+            member_epoch=epoch + 1 if epoch == 0 else epoch,
+            heartbeat_interval_ms=5_000,
+            assignment=None if code else Assignment(topic_partitions=granted),
+        )
+
+
+def capacities(coordinator: HeartbeatAnswers, seconds: float) -> list[int]:
+    """What a worker's capacity was in turn."""
+
+    async def story() -> list[int]:
+        seen: list[int] = []
+        permits = Permits(
+            {"bootstrap.servers": "localhost:1"}, "g.t.limit", 2,
+            in_use=lambda: 0, changed=seen.append, lost=lambda: None,
+        )  # fmt: skip
+        permits._heartbeats = coordinator  # type: ignore[assignment]
+        permits._beating = asyncio.create_task(permits._keep())
+        await asyncio.sleep(seconds)
+        permits._beating.cancel()
+        return seen
+
+    return run_in_virtual_time(story())
+
+
+def test_a_heartbeat_without_an_answer_costs_no_permits():
+    coordinator = HeartbeatAnswers()
+    coordinator.hangs = {10}
+    assert capacities(coordinator, 120) == [2]
+
+
+def test_a_coordinator_that_refuses_to_let_a_worker_join_is_not_asked_in_a_loop():
+    coordinator = HeartbeatAnswers()
+    coordinator.fail = lambda number: ErrorCode.FENCED_MEMBER_EPOCH if 10 <= number < 20 else 0
+    assert capacities(coordinator, 120) == [2, 0, 2]
+    refused = coordinator.sent[11:20]
+    assert refused[-1] - refused[0] >= 8, "one second between two tries"
+
+
+def test_heartbeats_go_on_after_an_error_that_nobody_has_thought_of():
+    def fail(number: int) -> int:
+        if number == 10:
+            raise ValueError("a fault of ours")
+        return 0
+
+    coordinator = HeartbeatAnswers()
+    coordinator.fail = fail
+    assert capacities(coordinator, 120) == [2]

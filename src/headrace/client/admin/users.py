@@ -24,6 +24,8 @@ from headrace.wire.security import SaslMechanism
 _NUMBERS = {SaslMechanism.SCRAM_SHA_256: 1, SaslMechanism.SCRAM_SHA_512: 2}
 _HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 SALT_BYTES = 26
+ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384
+"""Kafka's bounds."""
 
 
 async def list_users(call: AdminCall, names: list[str] | None) -> list[ScramUser]:
@@ -50,6 +52,8 @@ async def set_password(call: AdminCall, name: str, password: str, *, mechanism: 
     kind = _scram(mechanism)
     if not password:
         raise ConfigError(f"the password of user {name!r} must not be empty")
+    if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
+        raise ConfigError(f"iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}, got {iterations}")
     salt = secrets.token_bytes(SALT_BYTES)
     salted = hashlib.pbkdf2_hmac(_HASHES[kind], password.encode(), salt, iterations)
     upsertion = ScramCredentialUpsertion(
