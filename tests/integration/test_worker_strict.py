@@ -494,6 +494,34 @@ def test_a_group_that_starts_at_the_latest_offset_stays_there():
         thread.join()
 
 
+def test_a_topic_that_does_not_exist_is_said_and_waited_for(caplog):
+    seen = []
+    settings = {**HEARTBEATS, "auto.create.topics.enable": False}
+    with Broker(settings=settings) as broker, Queue(broker.bootstrap_servers, group_id="strict") as queue:
+
+        @queue.task("numbres", key_order="strict")
+        async def work(number: int) -> None:
+            seen.append(number)
+
+        with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+            admin.create_topic("numbers", 1)
+            with caplog.at_level("WARNING", "headrace.client"):
+                thread = threading.Thread(target=lambda: asyncio.run(queue.run_async()))
+                thread.start()
+                said = wait_for(
+                    lambda: [one.getMessage() for one in caplog.records if "numbres'" in one.getMessage()]
+                )
+            assert said == [
+                "Topic 'numbres', to which group 'strict.numbres.strict' is subscribed, does not exist; the nearest "
+                "name is 'numbers'. The consumer waits for it: create it, or subscribe to another one."
+            ]
+            admin.create_topic("numbres", 1)
+        queue.send("numbres", 1, key="k")
+        wait_for(lambda: seen == [1])
+        queue.stop()
+        thread.join()
+
+
 def test_aborted_records_are_not_run_and_do_not_hold_the_offset(queue):
     seen = []
 

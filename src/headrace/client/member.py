@@ -36,7 +36,6 @@ from typing import Any, Self
 from uuid import uuid4
 
 from headrace.base.backoff import Jitter
-from headrace.base.names import nearest
 from headrace.client.cluster import Cluster
 from headrace.client.connection import BrokerConnection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
@@ -55,6 +54,7 @@ from headrace.client.core.ranges import AcquiredRange
 from headrace.client.delivery import AcknowledgeType, TopicPartition
 from headrace.client.errors import error_for
 from headrace.client.metrics import Metrics
+from headrace.client.missing_topics import warn_of_missing_topics
 from headrace.client.settings import ShareSettings
 from headrace.wire.apis import prepare
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -477,7 +477,8 @@ class AsyncShareMember:
             else:
                 self.run_soon(self._refresh(commands.refresh))
         if commands.check_topics:
-            self.run_soon(self._check_topics(commands.check_topics))
+            group = f"share group {self.settings.group_id!r}"
+            self.run_soon(warn_of_missing_topics(self._cluster, commands.check_topics, group))
 
     def _set_timer(self, wait_ms: int) -> None:
         """One timer, for the next thing that is due. One that goes off too early does no harm."""
@@ -663,24 +664,6 @@ class AsyncShareMember:
         with self.lock:
             self.core.learn(views, now_ms=now_ms())
 
-    async def _check_topics(self, topics: Collection[str]) -> None:
-        """Says so when a subscribed topic does not exist: often its name is misspelled."""
-        with contextlib.suppress(KafkaError):
-            await self._cluster.refresh(topics)
-            unknown = [
-                topic
-                for topic in topics
-                if self._cluster.topic_errors.get(topic) == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-            ]
-            if unknown:
-                existing = await self._cluster.topic_names()
-                for topic in sorted(unknown):
-                    logger.warning(
-                        "Topic %r, to which share group %r is subscribed, does not exist%s. The consumer waits for it: "
-                        "create it, or subscribe to another one.",
-                        topic, self.settings.group_id, _nearest(topic, existing),
-                    )  # fmt: skip
-
     def _take_hints(self, hints: Sequence[LeaderHint]) -> None:
         if [hint for hint in hints if self._cluster.learn_leader(*hint)]:
             self._learn()
@@ -716,11 +699,6 @@ class AsyncShareMember:
 
 def results_of(commit: Commit) -> dict[TopicPartition, KafkaError | None]:
     return {TopicPartition(*partition): error for partition, error in commit.results.items()}
-
-
-def _nearest(topic: str, existing: Collection[str]) -> str:
-    found = nearest(topic, existing)
-    return f"; the nearest name is {found!r}" if found else ""
 
 
 def now_ms() -> int:

@@ -34,6 +34,7 @@ from headrace.client.errors import (
     WakeupError,
     error_for,
 )
+from headrace.client.missing_topics import warn_of_missing_topics
 from headrace.client.plain_fetch import list_offsets
 from headrace.client.settings import ShareSettings
 from headrace.client.tailing import Tail, TailPartition
@@ -185,6 +186,8 @@ class StrictConsumer:
         async with AsyncAdmin(self._settings) as admin:
             session_ms = await session_timeout_ms(admin, self._group_id)
         await self._cluster.start([self._topic])
+        if self._cluster.topic(self._topic) is None:
+            await warn_of_missing_topics(self._cluster, [self._topic], f"group {self._group_id!r}")
         self._tail = Tail(self._cluster, self._settings, arrived=self._arrive)
         await self._member.start(session_ms)
         self._committer = self._loop.create_task(self._commit_often())
