@@ -34,6 +34,17 @@ INT_MAX = 2**31 - 1
 _BITS = {ConfigType.SHORT: 16, ConfigType.INT: 32, ConfigType.LONG: 64}
 
 
+def bounded_int(digits: str) -> int | None:
+    """A number without a sign; None for anything but ASCII digits, and for more than any setting can be.
+
+    `int` raises ValueError for some thousand digits, which a client may send.
+    """
+    if not (digits.isascii() and digits.isdigit()):
+        return None
+    digits = digits.lstrip("0") or "0"
+    return int(digits) if len(digits) <= len(str(LONG_MAX)) else None
+
+
 class SettingError(ValueError):
     """A value that a setting cannot take. The text names the setting, the value and what is allowed."""
 
@@ -141,10 +152,13 @@ class Setting:
     def _read_number(self, text: object, trimmed: str) -> int:
         limit = 1 << (_BITS[self.type] - 1)
         # Java reads an optional sign and digits, nothing else: no underscores, no spaces inside.
-        digits = trimmed[1:] if trimmed[:1] in ("+", "-") else trimmed
-        if not (digits.isascii() and digits.isdigit()) or not -limit <= int(trimmed) < limit:
+        sign, digits = (trimmed[0], trimmed[1:]) if trimmed[:1] in ("+", "-") else ("", trimmed)
+        number = bounded_int(digits)
+        if number is not None and sign == "-":
+            number = -number
+        if number is None or not -limit <= number < limit:
             raise SettingError(self, text, f"Not a number of type {self.type.name}")
-        return int(trimmed)
+        return number
 
     def _read_double(self, text: object, trimmed: str) -> float:
         try:

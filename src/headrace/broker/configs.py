@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import dropwhile
 from typing import TYPE_CHECKING
 
-from headrace.base.settings import ConfigType
+from headrace.base.settings import ConfigType, bounded_int
 from headrace.broker import client_metrics, loggers
 from headrace.broker.settings import (
     BY_NAME,
@@ -429,9 +429,10 @@ def _check_bounds(settings: Settings, name: str, value: int, bounds: tuple[str, 
 
 
 def require_logger_node(core: "BrokerCore", name: str) -> None:
-    if not name.isdigit():
+    node_id = bounded_int(name)
+    if node_id is None:
         raise KafkaError(ErrorCode.INVALID_REQUEST, f"Node id must be an integer, but it is: {name}")
-    if int(name) != core.node_id:
+    if node_id != core.node_id:
         raise KafkaError(
             ErrorCode.INVALID_REQUEST, f"Unexpected node id. Expected {core.node_id}, but received {name}"
         )

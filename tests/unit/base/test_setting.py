@@ -28,6 +28,11 @@ def setting(kind: ConfigType, **rest: object) -> Setting:
         ),
         ("retention.ms", "", "Invalid value  for configuration retention.ms: Not a number of type LONG"),
         (
+            "retention.ms",
+            "-" + "9" * 5000,
+            f"Invalid value -{'9' * 5000} for configuration retention.ms: Not a number of type LONG",
+        ),
+        (
             "segment.bytes",
             "3000000000",
             "Invalid value 3000000000 for configuration segment.bytes: Not a number of type INT",
@@ -95,6 +100,7 @@ def test_a_bad_value_is_refused_with_kafkas_text(name: str, text: str, message: 
     [
         ("retention.ms", " 5 ", 5),
         ("retention.ms", "+5", 5),
+        ("retention.ms", "-" + "0" * 5000 + "1", -1),
         ("preallocate", "TRUE", True),
         ("cleanup.policy", "", ()),
         ("cleanup.policy", "delete,delete", ("delete",)),

@@ -2,7 +2,7 @@
 
 import re
 
-from headrace.base.settings import LONG_MAX
+from headrace.base.settings import LONG_MAX, bounded_int
 
 _NUMBER = r"([-+]?[0-9]+)"
 _PATTERN = re.compile(
@@ -20,6 +20,8 @@ def duration_ms(text: str) -> int | None:
     sign, days, times, hours, minutes, seconds, fraction = match.groups()
     parts = (days, hours, minutes, seconds)
     if times in ("T", "t") or all(part is None for part in parts):
+        return None
+    if any(bounded_int(part.lstrip("+-")) is None for part in parts if part):
         return None
     nanos = int((fraction or "").ljust(9, "0"))
     total = sum(int(part) * unit for part, unit in zip(parts, _SECONDS, strict=True) if part) * 10**9

@@ -329,6 +329,11 @@ def test_a_logger_takes_a_level_and_gives_it_back(admin):
             ErrorCode.INVALID_REQUEST,
             "Unexpected node id. Expected 1, but received 2",
         ),
+        (
+            resource(LOGGER, "²", (SET, "root", "INFO")),
+            ErrorCode.INVALID_REQUEST,
+            "Node id must be an integer, but it is: ²",
+        ),
         (resource(99, "x"), ErrorCode.INVALID_REQUEST, "Unknown resource type 99"),
     ],
 )
