@@ -1,0 +1,45 @@
+"""The share client's core is closed: nothing outside `client/core` sets a field of one of its objects."""
+
+import ast
+from collections.abc import Iterator
+
+from tests.tidy.tree import REPOSITORY, modules, name_of, parsed
+
+CORE = REPOSITORY / "src" / "headrace" / "client" / "core"
+USERS = (CORE.parent, REPOSITORY / "src" / "headrace" / "spark")
+NAMES = {"core", "_core", "holdings"}
+"""What its users call the core, and the owner of the acquired ranges inside it."""
+
+
+def set_in_the_core(tree: ast.Module) -> Iterator[str]:
+    """Fields that are set on the core, or on what is reached through it."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Attribute(value=target, attr=name, ctx=ast.Store() | ast.Del()):
+                pass
+            case ast.Call(func=ast.Name(id="setattr"), args=[target, ast.Constant(value=str(name)), *_]):
+                pass
+            case _:
+                continue
+        reached = ast.unparse(target)
+        if set(reached.split(".")) & NAMES:
+            yield f"{reached}.{name}"
+
+
+def test_nothing_outside_the_core_sets_its_fields() -> None:
+    users = [path for path in modules("src") if path.parent in USERS]
+    assert len(users) > 40
+    found = {name_of(path): [*set_in_the_core(parsed(path))] for path in users}
+    assert {name: fields for name, fields in found.items() if fields} == {}
+
+
+def test_a_field_that_is_set_from_outside_is_found() -> None:
+    text = (
+        "self._member.core.is_paused = True; member.core.holdings.lock_ms += 1; setattr(core, 'capacity', 7)"
+    )
+    assert sorted(set_in_the_core(ast.parse(text))) == [
+        "core.capacity",
+        "member.core.holdings.lock_ms",
+        "self._member.core.is_paused",
+    ]
+    assert [*set_in_the_core(ast.parse("member.core.configure(capacity=7); self._core = core"))] == []
