@@ -367,6 +367,19 @@ def test_a_cluster_that_is_gone_ends_no_session() -> None:
     assert asyncio.run(look())
 
 
+def test_a_login_while_the_cluster_is_gone_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    with ExitStack() as closing:
+        with Broker(settings=SASL, users=USERS) as broker:
+            web = WebServer(client_settings(broker), WebOptions(viewers=frozenset({"*"})))
+            closing.enter_context(web)
+        http = closing.enter_context(httpx.Client(base_url=web.url, timeout=30))
+        answer = http.post("/login", data={"name": "bob", "password": USERS["bob"]})
+        assert answer.status_code == 503
+        assert "The password cannot be checked" in answer.text
+        assert "no broker could be reached" in answer.text
+    assert not [line for line in caplog.records if line.exc_info]
+
+
 @pytest.fixture
 def remote() -> Iterator[httpx.Client]:
     """A dashboard that only reaches the cluster as a client does."""

@@ -331,7 +331,13 @@ async def _log_in(
     if logins.must_wait(address):
         audit(request, printable(name), 429)
         return problem_page(request, "Too many wrong passwords; try again in a minute.", 429)
-    checked = await logins.check(name, form.get("password", ""), address)
+    try:
+        checked = await logins.check(name, form.get("password", ""), address)
+    except EXPECTED as error:
+        audit(request, printable(name), status_of(error))
+        return problem_page(
+            request, f"The password cannot be checked: {sentence_of(error)}", status_of(error)
+        )
     if checked is None:
         audit(request, printable(name), 403)
         return HTMLResponse(render("login.html", {**context, "is_wrong": True}), 403)
