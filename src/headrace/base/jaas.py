@@ -10,6 +10,10 @@ _OPTION = re.compile(
     r"\s*([\w.\-]+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|([^\s;\"']+))", re.DOTALL
 )
 
+_ESCAPED = re.compile(r"\\([0-3][0-7]{2}|[0-7]{1,2}|.)", re.DOTALL)
+_SIGNS = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+"""What Java's StreamTokenizer reads for a letter behind a backslash; other characters stand for themselves."""
+
 
 class JaasLogin(NamedTuple):
     module: str
@@ -28,6 +32,11 @@ def parse_jaas(text: str) -> JaasLogin:
         if option is None:
             raise ValueError(f"not a JAAS line: an option is wrong after {position} characters")
         name, double, single, bare = option.groups()
-        options[name] = bare or re.sub(r"\\(.)", r"\1", double or single or "")
+        options[name] = bare or _ESCAPED.sub(_meant, double or single or "")
         position = option.end()
     return JaasLogin(found[1].rpartition(".")[2], options)
+
+
+def _meant(found: re.Match[str]) -> str:
+    text = found[1]
+    return chr(int(text, 8)) if text[0] in "01234567" else _SIGNS.get(text, text)

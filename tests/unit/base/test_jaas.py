@@ -18,6 +18,11 @@ def test_options_may_be_missing_or_on_lines_of_their_own() -> None:
     assert parse_jaas('a.B required\n  c="d"\n  e="f";\n') == ("B", {"c": "d", "e": "f"})
 
 
+def test_a_backslash_means_what_it_means_to_java() -> None:
+    written = r'a.B required c="\t\n\101\18\400\z\\t";'
+    assert parse_jaas(written).options == {"c": "\t\nA\x018\x200z\\t"}
+
+
 @pytest.mark.parametrize(
     "line", ["", "geheim", "a.B required", "a.B required geheim;", 'a.B required c="geheim;']
 )
