@@ -85,7 +85,7 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients of the first listener are told."""
+        """The address that clients of the first listener use."""
         return self.address_of(self._running().listeners[0].name)
 
     @property
@@ -94,7 +94,7 @@ class Broker:
         return [*self._running().listeners]
 
     def address_of(self, listener: str) -> str:
-        """The address that clients of this listener are told, as HOST:PORT."""
+        """The address that clients of this listener use, as HOST:PORT."""
         host, port = self._running().core.address_of(listener.upper())
         return f"{host}:{port}"
 

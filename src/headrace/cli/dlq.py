@@ -226,7 +226,7 @@ def discard(
     command_config: CommandConfig = None,
     json: Json = False,
 ) -> None:
-    """Mark dead letters as dealt with: they do not wait any more. Nothing is deleted.
+    """Mark dead letters as discarded: they no longer wait. Nothing is deleted.
 
     \b
     headrace dlq discard mailers --cause 3f2a91c4 --execute

@@ -56,7 +56,7 @@ def explain(
 ) -> None:
     """Say why a record is, or is not, being delivered to a share group.
 
-    Without --http the answer comes from what the group has written down. Only
+    Without --http, this uses the written state of the group. Only
     the broker itself knows which member holds a record, and since when.
 
     \b

@@ -28,7 +28,7 @@ def scale(
     group: GroupName,
     drain: Annotated[
         float,
-        typer.Option("--drain", metavar="SECONDS", help="In how many seconds the lag is to be finished."),
+        typer.Option("--drain", metavar="SECONDS", help="The time in which to finish the lag."),
     ] = 60.0,
     least: Annotated[int, typer.Option("--min", metavar="N", help="Never fewer members.")] = 0,
     most: Annotated[int, typer.Option("--max", metavar="N", help="Never more members.")] = 100,
@@ -48,7 +48,7 @@ def scale(
     """Show how many members a share group needs to finish its lag in time.
 
     The rate of a member is the rate of the group divided by its members. The
-    dashboard answers the same at /api/v1/group/scale, for autoscalers.
+    dashboard has the same number at /api/v1/group/scale, for autoscalers.
 
     \b
     headrace group scale mailers --drain 60

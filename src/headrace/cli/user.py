@@ -21,7 +21,7 @@ def add(
         str, typer.Option("--mechanism", "-m", help="SCRAM-SHA-256 or SCRAM-SHA-512.")
     ] = "SCRAM-SHA-512",
     iterations: Annotated[
-        int, typer.Option(min=4096, max=16_384, help="How often the password is hashed.")
+        int, typer.Option(min=4096, max=16_384, help="The number of iterations of the password's hash.")
     ] = 4096,
     server: Server = None,
     settings: Settings = None,

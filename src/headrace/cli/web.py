@@ -61,7 +61,7 @@ Viewers = Annotated[
     typer.Option(
         "--viewer",
         metavar="NAME",
-        help="A user who may log in and look; * stands for every user of the cluster. Can be repeated.",
+        help="A user who may log in and view the dashboard; * stands for every user of the cluster. Can be repeated.",
         rich_help_panel=_ACCESS,
     ),
 ]
@@ -70,7 +70,7 @@ Operators = Annotated[
     typer.Option(
         "--operator",
         metavar="NAME",
-        help="A user who may log in and change things. Can be repeated.",
+        help="A user who may log in and make changes. Can be repeated.",
         rich_help_panel=_ACCESS,
     ),
 ]

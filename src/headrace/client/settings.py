@@ -172,7 +172,7 @@ class ClientSettings:
     ssl_key_password: str = setting("", "Password of the private key.", is_secret=True)
     ssl_endpoint_identification_algorithm: str = setting(
         "https",
-        "`https` holds the broker's certificate to the host name it was reached by; empty does not.",
+        "`https` checks that the broker's certificate is for its host name; empty does not check.",
     )
     enable_ssl_certificate_verification: bool = setting(
         True, "`false` trusts any certificate. Only for trying things out: anybody can then be the broker."
@@ -184,7 +184,7 @@ class ClientSettings:
     sasl_password: str = setting("", "The password to log in with.", is_secret=True)
     sasl_jaas_config: str = setting(
         "",
-        "Java's way to give name and password: "
+        "User name and password as for Java clients: "
         '`…ScramLoginModule required username="alice" password="secret";`',
         is_secret=True,
     )
@@ -195,7 +195,7 @@ class ClientSettings:
     )
     sasl_oauthbearer_token_endpoint_url: str = setting(
         "",
-        "With OAUTHBEARER: where to get a token. `https://…` is asked by client credentials; `file:///…` is a file "
+        "With OAUTHBEARER: where to get a token. `https://…` uses the client credentials grant; `file:///…` is a file "
         "with the token.",
     )
     sasl_oauthbearer_client_credentials_client_id: str = setting(
@@ -209,7 +209,7 @@ class ClientSettings:
     )
     sasl_oauthbearer_scope: str = setting("", "The scope to ask the token endpoint for.")
     sasl_oauthbearer_extensions: str = setting(
-        "", "With OAUTHBEARER: more for the broker, `name=value` with commas between them."
+        "", "With OAUTHBEARER: SASL extensions, `name=value` with commas between them."
     )
 
     @classmethod

@@ -1,4 +1,4 @@
-"""`Queue`: tasks on Kafka topics, sent from anywhere and worked off by as many workers as you start.
+"""`Queue`: tasks on Kafka topics, sent from anywhere and run by as many workers as you start.
 
     queue = Queue("localhost:9092", group_id="mailers")
 
@@ -66,14 +66,15 @@ __all__ = ["Queue", "Sent"]
 class Queue:
     """Declares tasks, sends records, runs workers.
 
-    `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`), those of
-    the producer behind `send` too (`compression_type=`, `delivery_timeout_ms=`).
-    `content_type` ("json" or "msgpack") is how bodies are written, and read where a record does not say.
-    `drain_timeout`: how many seconds functions may go on after SIGTERM before their records are released.
-    `start_from`: where a group that has no start of its own begins, "earliest" or "latest"; None leaves it to the
-    broker, whose default skips all that was sent before the group's first worker came.
-    `hold_max`: for so many seconds a record that waits for a retry keeps its lock; for longer waits it is scheduled.
-    `database`: where `send(transaction=...)` and `send(unique=...)` write. Its workers relay what is there.
+    `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`), including
+    those of the producer behind `send` (`compression_type=`, `delivery_timeout_ms=`).
+    `content_type` ("json" or "msgpack"): how bodies are encoded, and decoded if a record does not name its type.
+    `drain_timeout`: how many seconds functions may continue after SIGTERM before their records are released.
+    `start_from`: where a group without start offsets begins, "earliest" or "latest". None leaves it to the broker,
+    whose default skips all records that were sent before the first worker of the group joined.
+    `hold_max`: a record that waits up to this many seconds for a retry keeps its lock; for longer waits, it is
+    scheduled.
+    `database`: where `send(transaction=...)` and `send(unique=...)` write. The workers send what is stored there.
     """
 
     def __init__(
@@ -185,23 +186,25 @@ class Queue:
     ) -> Callable[[Callable[..., Any]], Task[Any, Any, Any]]:
         """Makes a function `(body: Type)` or `(body: Type, delivery: Delivery)` the task of a topic.
 
-        At most `concurrency` runs at a time in one worker; `waiting` more records may be held while they wait for
-        another try (or, with `key_order`, for their turn). Returning accepts the record; an exception or `Retry`
-        tries it again as `retries` says (None: never); `Reject`, an unreadable body or the last failed attempt sends
-        it to `dead_letter`. Without a `dead_letter`, a record that keeps failing or cannot be read is held and tried
-        again; nothing is dropped. `breaker` pauses the task when everything fails (None: never). `timeout` seconds
-        are the hard end of one run. `once` runs the function in a transaction of that database and passes it the
-        connection, so that its effects there happen exactly once. Async functions run on the event loop, others on
-        threads, or in processes with `pool="process"`.
+        Returning accepts the record. An exception or `Retry` runs it again as `retries` says (None: never). `Reject`,
+        a body that cannot be decoded and the last failed attempt send it to the topic `dead_letter`. Without a
+        `dead_letter`, such a record is held and tried again; nothing is dropped.
 
-        With `batch`, the function gets several records in one call, `(bodies: list[Type])` or `(bodies: list[Type],
+        `concurrency`: the maximum number of runs at a time in one worker. `waiting` more records may be held while they
+        wait for a retry or, with `key_order`, for their turn.
+        `timeout`: a run is stopped after this many seconds.
+        `breaker`: pauses the task when everything fails (None: never).
+        `pool`: async functions run on the event loop, other functions on threads, or in processes with "process".
+        `once`: runs the function in a transaction of this database and passes it the connection, so that its effects
+        there happen exactly once.
+        `batch`: the function gets several records in one call, as `(bodies: list[Type])` or `(bodies: list[Type],
         deliveries: list[Delivery])`, and returns an outcome for each, or None if all are done; see `Batch`.
-        With `type`, a topic has several tasks: each gets the records with its type in the header `headrace.type`, which
-        `Task.send` sets, and a task without a `type` gets all others.
-        With `key_order`, records of one key run one after another: with True in one worker, with "strict" in the whole
+        `type`: a topic can have several tasks. Each gets the records with its type in the header `headrace.type`, which
+        `Task.send` sets, and a task without a `type` gets all other records.
+        `key_order`: records of one key run one after another, with True in one worker, with "strict" in the whole
         group, whose workers are then members of the consumer group GROUP.TOPIC.strict.
-        `limit` runs at a time in all workers of the group together; `rate` ("100/s") runs start in one worker, and
-        `group_rate` in all of them.
+        `limit`: the maximum number of runs at a time in all workers of the group together.
+        `rate` ("100/s"): how many runs may start in one worker; `group_rate`: in all of them.
         """
 
         def declare(function: Callable[..., Any]) -> Task[Any, Any, Any]:
@@ -254,20 +257,20 @@ class Queue:
             self.tasks[topic] = task if kind is None else TypedTasks(self, task)
 
     def use(self, middleware: Middleware) -> None:
-        """Adds middleware around every `send` and every run of this queue; see headrace.worker.hooks."""
+        """Adds middleware around every `send` and every run of this queue; see `headrace.worker.hooks`."""
         self.middleware.append(middleware)
 
     def on_error(
         self, function: Callable[[TaskRun, BaseException], R]
     ) -> Callable[[TaskRun, BaseException], R]:
-        """Calls `function(run, error)` for every run that fails, where it ran; not for Retry and Reject."""
+        """Calls `function(run, error)` for every run that fails, but not for Retry and Reject."""
         self.use(ErrorHook(function))
         return function
 
     def lifespan(self, function: Lifespan) -> Lifespan:
-        """A generator, async or not, around a worker's life: what it yields is `queue.state` meanwhile.
+        """Declares a generator, async or not, that runs around the life of a worker. It yields `queue.state`.
 
-        It runs on the event loop before the first task and after the last, and in each process of a pool, too.
+        It runs on the event loop before the first task and after the last one, and in each process of a pool.
         """
         self.lifespan_function = function
         return function
@@ -286,17 +289,17 @@ class Queue:
         unique: str | None = None,
         for_: float | timedelta | None = None,
     ) -> Sent:
-        """Sends a record and returns when the broker has it for sure; from any thread, without asyncio.
+        """Sends a record and returns when the broker has stored it. Can be called on any thread.
 
-        With `delay` (seconds or a timedelta) or `at` (a datetime with a time zone) the record comes to its topic then,
-        and what is returned is its place among the scheduled ones; `schedule` returns its id.
+        With `delay` (seconds or a timedelta) or `at` (a datetime with a time zone), the record is sent to its topic at
+        that time. The result is then its position among the scheduled records; `schedule` returns an ID.
 
-        SendError after `timeout` seconds (None: `delivery.timeout.ms`); the record may still be written then. A
-        coroutine uses `send_async`: this blocks its event loop, and warns of it.
+        Raises SendError after `timeout` seconds (None: `delivery.timeout.ms`). The record may still be written later.
+        Use `send_async` in coroutines: `send` blocks the event loop, and warns about it.
 
         With `transaction`, a connection or session of yours, the record is written to the outbox of that database with
-        your data, and is sent if you commit. With `unique`, it is not written if there was one of the same text in the
-        last `for_` seconds. Both return a `Stored`.
+        your data, and is sent if you commit. With `unique`, it is not written if a record with the same text was
+        written in the last `for_` seconds. Both return a `Stored`.
         """
         value, encoded, raw_key = self.encode(body, key, headers)
         if transaction is not None or unique is not None or for_ is not None:
@@ -335,7 +338,7 @@ class Queue:
         unique: str | None = None,
         for_: float | timedelta | None = None,
     ) -> Sent:
-        """`send` for coroutines, on any event loop."""
+        """Like `send`, for coroutines on any event loop."""
         value, encoded, raw_key = self.encode(body, key, headers)
         if delay is not None or at is not None:
             begun_s = time.monotonic()
@@ -370,7 +373,7 @@ class Queue:
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Scheduled:
-        """`send` with `delay` or `at` that returns what `cancel` needs."""
+        """Like `send` with `delay` or `at`, but returns what `cancel` needs."""
         value, encoded, raw_key = self.encode(body, key, headers)
         _warn_in_a_loop("schedule")
         self._schedule.prepare()
@@ -391,7 +394,7 @@ class Queue:
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Scheduled:
-        """`schedule` for coroutines."""
+        """Like `schedule`, for coroutines."""
         value, encoded, raw_key = self.encode(body, key, headers)
         await self._schedule.prepare_async()
         with self._sending(topic, value, raw_key, encoded) as encoded:
@@ -402,11 +405,11 @@ class Queue:
         return replace(place.scheduled, key=raw_key, value=value, headers=encoded)
 
     def scheduled(self, most: int = 1_000) -> list[Scheduled]:
-        """The scheduled records of this group that are due next, at most so many."""
+        """The scheduled records of this group that are due next, at most `most`."""
         return self._schedule.upcoming(most)
 
     def cancel(self, scheduled: Scheduled | str) -> bool:
-        """Takes a record (or its id) out of the schedule. False when its time is over: it may have been sent."""
+        """Cancels a scheduled record, by itself or its ID. Returns False if its time is over: it may have been sent."""
         return self._schedule.cancel(scheduled if isinstance(scheduled, str) else scheduled.id)
 
     def every(
@@ -417,7 +420,7 @@ class Queue:
         timezone: tzinfo | str = UTC,
         **options: Any,
     ) -> Callable[[Callable[Concatenate[Firing, P], R]], Task[Firing, P, R]]:
-        """Makes a function `(firing: Firing)` a task that is sent by the clock, once a period for the whole group.
+        """Makes a function `(firing: Firing)` a periodic task, which is sent once per period for the whole group.
 
         `when` is a cron expression (minute, hour, day of month, month, day of week) of a time zone, or an interval.
         `topic` is GROUP.NAME unless given, and is created; `options` are those of `task`.
@@ -442,11 +445,11 @@ class Queue:
         delay: float | timedelta | None = None,
         at: datetime | None = None,
     ) -> list[Sent]:
-        """Sends a record for each body, many at a time, and returns when the broker has all of them for sure.
+        """Sends a record for each body, many at a time, and returns when the broker has stored all of them.
 
-        `key` is called with each body; `headers` go with each record. Bodies are taken as they are needed, so they may
-        come from a generator. `delay` and `at` are as of `send`, for all of them. Where some were not acknowledged,
-        `SomeTasksNotSentError.sent` says which were.
+        `key` is called with each body; `headers` are added to each record. Bodies are read as they are needed, so they
+        may come from a generator. `delay` and `at` apply to all of them, as for `send`. If some were not acknowledged,
+        `SomeTasksNotSentError.sent` says which ones were.
         """
         records = self._encode_many(topic, bodies, key, headers)
         _warn_in_a_loop("send_many")
@@ -466,7 +469,7 @@ class Queue:
         delay: float | timedelta | None = None,
         at: datetime | None = None,
     ) -> list[Sent]:
-        """`send_many` for asyncio."""
+        """Like `send_many`, for coroutines."""
         records = self._encode_many(topic, bodies, key, headers)
         if delay is None and at is None:
             return await self._outbox.send_many_async(topic, records)
@@ -475,15 +478,15 @@ class Queue:
         return await self._outbox.send_many_async(later_topic(self.group_id), later)
 
     def run(self, *, on_started: Callable[[], None] | None = None) -> None:
-        """Works until SIGTERM, SIGINT or `stop`, then drains. A second signal does not wait for running functions."""
+        """Runs tasks until SIGTERM, SIGINT or `stop`, then drains. A second signal does not wait for functions."""
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             runner.run(self._run_with_signals(on_started))
 
     async def run_async(self, *, on_started: Callable[[], None] | None = None) -> None:
-        """The same on a loop of yours, and without signal handlers: call `stop`.
+        """Like `run`, on your event loop and without signal handlers: call `stop`.
 
-        Coroutines of tasks run on your loop. The consumers have a thread of their own, so that a coroutine that blocks
-        the loop loses no locks.
+        Coroutines of tasks run on your loop. The consumers have a thread of their own, so a coroutine that blocks the
+        loop does not lose its locks.
         """
         if self._crew is not None:
             raise QueueError("the queue is running already")
@@ -518,7 +521,7 @@ class Queue:
             await close_databases(databases_of(list(self.tasks.values()), self.database))
 
     async def relay_outbox(self, *, seconds: float | None = None) -> int:
-        """Sends what `send(transaction=...)` has stored in the queue's database, as its workers do, until canceled.
+        """Sends what `send(transaction=...)` has stored in the queue's database, like a worker, until it is canceled.
 
         With `seconds`, until the outbox is empty, or for so long. Returns how many records are left.
         """
@@ -536,19 +539,19 @@ class Queue:
             await close_databases([self.database])
 
     def stop(self, *, now: bool = False) -> None:
-        """Ends `run` and `run_async`, from any thread; `now` does not wait for functions that run."""
+        """Ends `run` and `run_async`, from any thread. With `now`, running functions are not waited for."""
         crew = self._crew
         if crew is not None:
             with contextlib.suppress(RuntimeError):  # its loop has just ended
                 crew.loop.call_soon_threadsafe(crew.stop, now)
 
     def metrics(self) -> dict[str, TaskMetrics]:
-        """Each task's numbers by its name; after a run those at its end."""
+        """The metrics of each task, by its name; after a run, those at its end."""
         crew = self._crew
         return crew.metrics() if crew is not None else self._last_metrics
 
     def status(self) -> dict[str, Any]:
-        """The queue's group and, for each task, its topic, its state, its numbers and what it runs, ready for JSON."""
+        """The queue's group and the topic, state, metrics and current runs of each task, ready for JSON."""
         topics = {task.name: task.topic for task in self.tasks.values()}
         crew = self._crew
         runs = crew.runs() if crew is not None else {}
@@ -576,7 +579,7 @@ class Queue:
         self.close()
 
     async def __aenter__(self) -> Self:
-        """Starts a worker beside the program, on this event loop, and waits until it works; raises if it cannot.
+        """Starts a worker on this event loop and waits until it is ready; raises the error if it cannot start.
 
         async with queue: ...      # in the lifespan of FastAPI and friends
         """

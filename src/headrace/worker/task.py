@@ -185,9 +185,9 @@ class Task(Generic[B, P, R]):
         unique: str | None = None,
         for_: float | timedelta | None = None,
     ) -> "Sent":
-        """Sends a record to this task's topic; returns when the broker has it for sure.
+        """Sends a record to the topic of this task, and returns when the broker has stored it.
 
-        TypeError when the task could not read the body. The rest is as of `Queue.send`.
+        Raises TypeError if the task could not decode the body. The rest is as for `Queue.send`.
         """
         headers = self.headers_for(headers)
         self.check(body, headers)
@@ -217,7 +217,7 @@ class Task(Generic[B, P, R]):
         unique: str | None = None,
         for_: float | timedelta | None = None,
     ) -> "Sent":
-        """`send` for coroutines."""
+        """Like `send`, for coroutines."""
         headers = self.headers_for(headers)
         self.check(body, headers)
         return await self._queue.send_async(
@@ -242,13 +242,13 @@ class Task(Generic[B, P, R]):
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> "Scheduled":
-        """`send` with `delay` or `at` that returns what `Queue.cancel` needs."""
+        """Like `send` with `delay` or `at`, but returns what `Queue.cancel` needs."""
         headers = self.headers_for(headers)
         self.check(body, headers)
         return self._queue.schedule(self.topic, body, delay=delay, at=at, key=key, headers=headers)
 
     def check(self, body: B, headers: Mapping[str, str | bytes] | None = None) -> None:
-        """Raises TypeError when a worker could not read this body: it is written and read as it would be there."""
+        """Raises TypeError if a worker could not decode this body. It encodes and decodes the body to find out."""
         value, encoded, _ = self._queue.encode(body, b"", headers)
         try:
             self.codec.read(value, encoded)

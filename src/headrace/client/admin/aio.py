@@ -73,7 +73,7 @@ from headrace.wire.records import Record
 
 
 class AsyncAdmin:
-    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both.
+    """Takes Kafka's client settings: a mapping by name, keyword arguments with underscores, or both.
 
     async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
         print((await admin.describe_share_group("kitchen")).members)
@@ -92,7 +92,7 @@ class AsyncAdmin:
         self._is_closed = False
 
     async def start(self) -> Self:
-        """Connects. BrokerNotAvailableError names the addresses when none could be reached in time."""
+        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time."""
         if self._is_closed:
             raise IllegalStateError("this admin client is closed; make a new one")
         if self._cluster is None:
@@ -102,7 +102,7 @@ class AsyncAdmin:
         return self
 
     async def close(self) -> None:
-        """Closes its connections; does nothing the second time."""
+        """Closes the connections. A second call does nothing."""
         self._is_closed = True
         cluster, self._cluster = self._cluster, None
         if cluster is not None:
@@ -131,9 +131,9 @@ class AsyncAdmin:
         replication_factor: int = -1,
         configs: Mapping[str, Value] | None = None,
     ) -> TopicDescription:
-        """Makes a topic, and returns when all its partitions have leaders.
+        """Creates a topic, and returns when all its partitions have leaders.
 
-        A replication factor (or partition count) of -1 is the brokers' default.
+        A replication factor or partition count of -1 means the default of the brokers.
         """
         return await topics.create_topic(
             self._call(),
@@ -144,29 +144,29 @@ class AsyncAdmin:
         )
 
     async def create_partitions(self, topic: str, total: int) -> None:
-        """Grows a topic to `total` partitions. A topic never shrinks."""
+        """Adds partitions to a topic until it has `total`. Partitions cannot be removed."""
         await topics.create_partitions(self._call(), topic, total)
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Deletes topics with all their records, and what share groups know of them."""
+        """Deletes topics with all their records and the state that share groups have for them."""
         await topics.delete_topics(self._call(), _several(names))
 
     async def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
-        """All topics by name; Kafka's own ones only with `internal`."""
+        """All topics by name, with `internal` also Kafka's internal topics."""
         return await topics.list_topics(self._call(), internal=internal)
 
     async def describe_topics(
         self, names: Iterable[str], *, offsets: bool = False
     ) -> dict[str, TopicDescription]:
-        """Topics with leaders and replicas of their partitions; with `offsets` also where their logs begin and end."""
+        """Topics with the leaders and replicas of their partitions, with `offsets` also the log's start and end."""
         return await topics.describe_topics(self._call(), _several(names), offsets=offsets)
 
     async def topic_config(self, topic: str) -> dict[str, ConfigEntry]:
-        """Every config of a topic, whether it was set or not."""
+        """All configs of a topic, including those with default values."""
         return await configs.describe_config(self._call(), ConfigResourceType.TOPIC, topic)
 
     async def set_topic_config(self, topic: str, changes: Mapping[str, Value | None]) -> None:
-        """Sets configs, all or none of them; None puts one back to its default. Others stay as they are."""
+        """Sets configs, all or none of them. None resets a config to its default. Other configs do not change."""
         await configs.set_config(self._call(), ConfigResourceType.TOPIC, topic, changes)
 
     async def list_groups(
@@ -175,7 +175,7 @@ class AsyncAdmin:
         type: GroupType | str | Iterable[GroupType | str] | None = None,
         state: GroupState | str | Iterable[GroupState | str] | None = None,
     ) -> list[GroupListing]:
-        """Groups by id, of one type or state or of several: `list_groups(type="share", state="Empty")`."""
+        """Groups by ID, of one or more types or states: `list_groups(type="share", state="Empty")`."""
         return await groups.list_groups(
             self._call(),
             types=[parse_choice(GroupType, one) for one in _several(type)],
@@ -183,7 +183,7 @@ class AsyncAdmin:
         )
 
     async def record_time(self, topic: str, partition: int, offset: int) -> int | None:
-        """When the record at an offset, or the next one, came, in milliseconds since 1970.
+        """The timestamp of the record at an offset, or of the next record, in milliseconds.
 
         None if there is none, or if it cannot be read now.
         """
@@ -195,11 +195,11 @@ class AsyncAdmin:
             return None
 
     async def disk_usage(self) -> list[DiskUsage]:
-        """Free and used bytes of every log directory of every broker, and the size of each partition there."""
+        """Free and used bytes of every log directory of every broker, and the size of each partition in it."""
         return await disks.disk_usage(self._call())
 
     async def survey_groups(self, *, groups_max: int = GROUPS_MAX) -> tuple[list[GroupSurvey], int]:
-        """Members, offsets and lag of all groups, in few requests; and how many groups were left out."""
+        """Members, offsets and lag of all groups, in few requests, and the number of groups beyond `groups_max`."""
         return await survey.survey_groups(self._call(), groups_max=groups_max)
 
     async def find_group(self, group_id: str) -> GroupListing:
@@ -207,7 +207,7 @@ class AsyncAdmin:
         return await groups.find_group(self._call(), group_id)
 
     async def describe_share_group(self, group_id: str) -> ShareGroupDescription:
-        """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if it is none."""
+        """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if there is no such group."""
         return await groups.describe_share_group(self._call(), group_id)
 
     async def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
@@ -217,45 +217,45 @@ class AsyncAdmin:
     async def alter_consumer_group_offsets(
         self, group_id: str, offsets: Mapping[TopicAndPartition, int]
     ) -> None:
-        """Commits offsets for a consumer group that has no members: for each (topic, partition) the next to be read."""
+        """Commits the next offset to read for each (topic, partition) of a consumer group without members."""
         await groups.alter_consumer_group_offsets(self._call(), group_id, offsets)
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Deletes groups of any type, which must have no members, with their offsets and state."""
+        """Deletes groups of any type, with their offsets and state. They must have no members."""
         await groups.delete_groups(self._call(), _several(group_ids))
 
     async def group_config(self, group_id: str) -> dict[str, ConfigEntry]:
-        """Every config of a group, whether it was set or not; a group need not exist to have configs."""
+        """All configs of a group, including those with default values. The group need not exist."""
         return await configs.describe_config(self._call(), ConfigResourceType.GROUP, group_id)
 
     async def set_group_config(self, group_id: str, changes: Mapping[str, Value | None]) -> None:
-        """Sets configs, all or none of them; None puts one back to its default. Brokers act on it at once."""
+        """Sets configs, all or none of them. None resets a config to its default. Takes effect immediately."""
         await configs.set_config(self._call(), ConfigResourceType.GROUP, group_id, changes)
 
     async def share_group_offsets(
         self, group_id: str, topics: Topics | None = None
     ) -> dict[TopicAndPartition, ShareGroupOffset]:
-        """Where a share group stands, with its lag: in all its topics, or in those named.
+        """Start offsets and lag of a share group, in all its topics or in those named.
 
-        `topics` holds names, or (topic, partition) pairs for single partitions.
+        `topics` has names, or (topic, partition) pairs for single partitions.
         """
         return await share_offsets.share_group_offsets(self._call(), group_id, topics)
 
     async def alter_share_group_offsets(
         self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
     ) -> dict[TopicAndPartition, OffsetChange]:
-        """Moves the start offsets of a share group that has no members, and forgets what it had settled there.
+        """Moves the start offsets of a share group without members, and deletes its state of single records there.
 
-        `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a zone (the first record of that time or later), or
-        a mapping of (topic, partition) to an offset in its log. Without `topics` all topics of the group are moved.
-        A group that does not exist is made. `dry_run` checks and plans the same, and changes nothing.
+        `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a time zone (the first record of that time or later),
+        or a mapping of (topic, partition) to an offset in its log. Without `topics`, all topics of the group are
+        reset. A group that does not exist is created. `dry_run` makes the same checks and changes nothing.
         """
         return await share_offsets.alter_share_group_offsets(
             self._call(), group_id, to=to, topics=topics, dry_run=dry_run
         )
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Makes a share group that has no members forget topics; it would start there as a new group does."""
+        """Deletes the offsets of a share group without members for these topics, so that it starts there anew."""
         await share_offsets.delete_share_group_offsets(self._call(), group_id, topics)
 
     async def share_state(
@@ -263,48 +263,48 @@ class AsyncAdmin:
     ) -> dict[TopicAndPartition, SharePartitionState]:
         """The windows of a share group as last written to `__share_group_state`: runs of records by state.
 
-        With `at`, a datetime with a zone, as they were written then, as far back as that topic reaches: Headrace keeps
+        With `at`, a datetime with a time zone, the state at that time, as far back as the topic goes: Headrace keeps
         it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
 
-        Locks are never written: offsets in a window that no run covers have perhaps been acquired. The embedded
-        broker's own `Broker.share_state` knows. Needs READ on that topic.
+        Locks are never written, so offsets in a window that no run covers may be acquired. `Broker.share_state` of an
+        embedded broker includes locks. Needs READ on that topic.
         """
         return await share_state.share_state(self._call(), group_id, topics, at)
 
     async def share_state_records(
         self, group_id: str, topics: Topics | None = None
     ) -> list[ShareStateRecord]:
-        """The records in `__share_group_state` themselves: snapshots, updates, tombstones, oldest first."""
+        """The records of `__share_group_state`: snapshots, updates and tombstones, oldest first."""
         return await share_state.share_state_records(self._call(), group_id, topics)
 
     async def list_offsets(
         self, wanted: Mapping[TopicAndPartition, At], *, committed: bool = False
     ) -> dict[TopicAndPartition, ListedOffset]:
-        """The offset at a named place or time, for each partition.
+        """For each partition, the offset at a named position or at a time.
 
-        With `committed`, LATEST is the end of what is committed, before any open transaction.
+        With `committed`, LATEST is the last stable offset, which is before any open transaction.
         """
         return await offsets.list_offsets(self._call(), wanted, committed=committed)
 
     async def delete_records(self, before: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
-        """Deletes the records before an offset (OffsetSpec.LATEST: all of them); returns where the logs begin now."""
+        """Deletes the records before an offset (OffsetSpec.LATEST: all of them), and returns the new log starts."""
         return await offsets.delete_records(self._call(), before)
 
     async def dead_letter_topics(
         self, *, topics: Sequence[str] | None = None, groups: Sequence[str] | None = None
     ) -> list[str]:
-        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names.
+        """Topics with a dead-letter name, with dead-letter queues enabled, or that are the queue of a share group.
 
-        Who has listed the topics and the share groups already gives their names.
+        If you already have the names of all topics and share groups, pass them to save requests.
         """
         return await find_dead_letter_topics(self._call(), topics, groups)
 
     async def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
-        """The newest letters of a dead-letter topic, their causes, and what has become of them since."""
+        """The newest letters of a dead-letter topic, with their causes and status."""
         return await read_dead_letters(self._call().cluster, topic, letters_max=letters_max)
 
     async def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
-        """One letter with its content. OffsetOutOfRangeError if there is no record at that offset."""
+        """One letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
         return await read_dead_letter(self._call().cluster, topic, partition, offset)
 
     async def redrive(
@@ -319,9 +319,10 @@ class AsyncAdmin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Sends dead letters back to the partitions they came from: all that wait, of one group, of one cause, the
-        oldest `limit`. Each goes back once; `again` takes those too whose redrive was interrupted. Unless `dry_run` is
-        False it only says what it would do.
+        """Sends waiting dead letters back to the partitions that they came from.
+
+        Choose those of one group, of one cause, `letters`, or the oldest `limit`. Each is sent back once; `again`
+        includes those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
         """
         return await redrive(
             self._call().cluster,
@@ -345,8 +346,9 @@ class AsyncAdmin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Marks dead letters as looked at: they do not wait any more, and no redrive takes them. Nothing is deleted.
-        The choice is that of `redrive`; unless `dry_run` is False it only says what it would do.
+        """Marks dead letters as discarded: they no longer wait, and no redrive sends them. Nothing is deleted.
+
+        Choose them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
         """
         return await discard(
             self._call().cluster,
@@ -359,13 +361,13 @@ class AsyncAdmin:
         )
 
     async def list_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
-        """Users that log in with SCRAM: all, or these. ResourceNotFoundError for one that does not exist."""
+        """Users that log in with SCRAM: all, or these. Raises ResourceNotFoundError for an unknown user."""
         return await users.list_users(self._call(), None if names is None else [*names])
 
     async def set_user_password(
         self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
     ) -> None:
-        """Adds a user that logs in with SCRAM, or changes the password. It is sent salted and hashed."""
+        """Adds a user that logs in with SCRAM, or changes the password, which is sent salted and hashed."""
         await users.set_password(self._call(), name, password, mechanism=mechanism, iterations=iterations)
 
     async def delete_user(self, name: str, *, mechanism: str | None = None) -> None:
@@ -373,7 +375,7 @@ class AsyncAdmin:
         await users.delete_user(self._call(), name, mechanism)
 
     async def create_acls(self, entries: Iterable[Acl]) -> None:
-        """Adds entries to the access control lists. Entries that exist already are fine."""
+        """Adds entries to the access control lists. Adding an entry that exists has no effect."""
         await acls.create_acls(self._call(), entries)
 
     async def describe_acls(self, matching: AclFilter | None = None) -> list[Acl]:
@@ -393,7 +395,7 @@ class AsyncAdmin:
         return await cluster_info.describe_features(self._call())
 
     async def broker_config(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
-        """Every config of one broker; of the first one unless its id is given."""
+        """All configs of one broker: of the one with the lowest ID unless `node_id` is given."""
         call = self._call()
         nodes = {node.node_id for node in (await cluster_info.describe_cluster(call)).nodes}
         asked = min(nodes) if node_id is None else node_id

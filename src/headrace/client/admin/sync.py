@@ -114,36 +114,36 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, Value] | None = None,
     ) -> TopicDescription:
-        """Makes a topic, and returns when all its partitions have leaders.
+        """Creates a topic, and returns when all its partitions have leaders.
 
-        A replication factor (or partition count) of -1 is the brokers' default.
+        A replication factor or partition count of -1 means the default of the brokers.
         """
         return self._run(
             self._admin.create_topic(name, partitions, replication_factor=replication_factor, configs=configs)
         )
 
     def create_partitions(self, topic: str, total: int) -> None:
-        """Grows a topic to `total` partitions. A topic never shrinks."""
+        """Adds partitions to a topic until it has `total`. Partitions cannot be removed."""
         self._run(self._admin.create_partitions(topic, total))
 
     def delete_topics(self, names: Iterable[str]) -> None:
-        """Deletes topics with all their records, and what share groups know of them."""
+        """Deletes topics with all their records and the state that share groups have for them."""
         self._run(self._admin.delete_topics(names))
 
     def list_topics(self, *, internal: bool = False) -> list[TopicDescription]:
-        """All topics by name; Kafka's own ones only with `internal`."""
+        """All topics by name, with `internal` also Kafka's internal topics."""
         return self._run(self._admin.list_topics(internal=internal))
 
     def describe_topics(self, names: Iterable[str], *, offsets: bool = False) -> dict[str, TopicDescription]:
-        """Topics with leaders and replicas of their partitions; with `offsets` also where their logs begin and end."""
+        """Topics with the leaders and replicas of their partitions, with `offsets` also the log's start and end."""
         return self._run(self._admin.describe_topics(names, offsets=offsets))
 
     def topic_config(self, topic: str) -> dict[str, ConfigEntry]:
-        """Every config of a topic, whether it was set or not."""
+        """All configs of a topic, including those with default values."""
         return self._run(self._admin.topic_config(topic))
 
     def set_topic_config(self, topic: str, changes: Mapping[str, Value | None]) -> None:
-        """Sets configs, all or none of them; None puts one back to its default. Others stay as they are."""
+        """Sets configs, all or none of them. None resets a config to its default. Other configs do not change."""
         self._run(self._admin.set_topic_config(topic, changes))
 
     def list_groups(
@@ -152,22 +152,22 @@ class Admin:
         type: GroupType | str | Iterable[GroupType | str] | None = None,
         state: GroupState | str | Iterable[GroupState | str] | None = None,
     ) -> list[GroupListing]:
-        """Groups by id, of one type or state or of several: `list_groups(type="share", state="Empty")`."""
+        """Groups by ID, of one or more types or states: `list_groups(type="share", state="Empty")`."""
         return self._run(self._admin.list_groups(type=type, state=state))
 
     def record_time(self, topic: str, partition: int, offset: int) -> int | None:
-        """When the record at an offset, or the next one, came, in milliseconds since 1970.
+        """The timestamp of the record at an offset, or of the next record, in milliseconds.
 
         None if there is none, or if it cannot be read now.
         """
         return self._run(self._admin.record_time(topic, partition, offset))
 
     def disk_usage(self) -> list[DiskUsage]:
-        """Free and used bytes of every log directory of every broker, and the size of each partition there."""
+        """Free and used bytes of every log directory of every broker, and the size of each partition in it."""
         return self._run(self._admin.disk_usage())
 
     def survey_groups(self, *, groups_max: int = GROUPS_MAX) -> tuple[list[GroupSurvey], int]:
-        """Members, offsets and lag of all groups, in few requests; and how many groups were left out."""
+        """Members, offsets and lag of all groups, in few requests, and the number of groups beyond `groups_max`."""
         return self._run(self._admin.survey_groups(groups_max=groups_max))
 
     def find_group(self, group_id: str) -> GroupListing:
@@ -175,7 +175,7 @@ class Admin:
         return self._run(self._admin.find_group(group_id))
 
     def describe_share_group(self, group_id: str) -> ShareGroupDescription:
-        """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if it is none."""
+        """Members, their assignment and the epochs of a share group; GroupIdNotFoundError if there is no such group."""
         return self._run(self._admin.describe_share_group(group_id))
 
     def describe_consumer_group(self, group_id: str) -> ConsumerGroupDescription:
@@ -183,45 +183,45 @@ class Admin:
         return self._run(self._admin.describe_consumer_group(group_id))
 
     def alter_consumer_group_offsets(self, group_id: str, offsets: Mapping[TopicAndPartition, int]) -> None:
-        """Commits offsets for a consumer group that has no members: for each (topic, partition) the next to be read."""
+        """Commits the next offset to read for each (topic, partition) of a consumer group without members."""
         self._run(self._admin.alter_consumer_group_offsets(group_id, offsets))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Deletes groups of any type, which must have no members, with their offsets and state."""
+        """Deletes groups of any type, with their offsets and state. They must have no members."""
         self._run(self._admin.delete_groups(group_ids))
 
     def group_config(self, group_id: str) -> dict[str, ConfigEntry]:
-        """Every config of a group, whether it was set or not; a group need not exist to have configs."""
+        """All configs of a group, including those with default values. The group need not exist."""
         return self._run(self._admin.group_config(group_id))
 
     def set_group_config(self, group_id: str, changes: Mapping[str, Value | None]) -> None:
-        """Sets configs, all or none of them; None puts one back to its default. Brokers act on it at once."""
+        """Sets configs, all or none of them. None resets a config to its default. Takes effect immediately."""
         self._run(self._admin.set_group_config(group_id, changes))
 
     def share_group_offsets(
         self, group_id: str, topics: Topics | None = None
     ) -> dict[TopicAndPartition, ShareGroupOffset]:
-        """Where a share group stands, with its lag: in all its topics, or in those named.
+        """Start offsets and lag of a share group, in all its topics or in those named.
 
-        `topics` holds names, or (topic, partition) pairs for single partitions.
+        `topics` has names, or (topic, partition) pairs for single partitions.
         """
         return self._run(self._admin.share_group_offsets(group_id, topics))
 
     def alter_share_group_offsets(
         self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
     ) -> dict[TopicAndPartition, OffsetChange]:
-        """Moves the start offsets of a share group that has no members, and forgets what it had settled there.
+        """Moves the start offsets of a share group without members, and deletes its state of single records there.
 
-        `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a zone (the first record of that time or later), or
-        a mapping of (topic, partition) to an offset in its log. Without `topics` all topics of the group are moved.
-        A group that does not exist is made. `dry_run` checks and plans the same, and changes nothing.
+        `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a time zone (the first record of that time or later),
+        or a mapping of (topic, partition) to an offset in its log. Without `topics`, all topics of the group are
+        reset. A group that does not exist is created. `dry_run` makes the same checks and changes nothing.
         """
         return self._run(
             self._admin.alter_share_group_offsets(group_id, to=to, topics=topics, dry_run=dry_run)
         )
 
     def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Makes a share group that has no members forget topics; it would start there as a new group does."""
+        """Deletes the offsets of a share group without members for these topics, so that it starts there anew."""
         self._run(self._admin.delete_share_group_offsets(group_id, topics))
 
     def share_state(
@@ -229,46 +229,46 @@ class Admin:
     ) -> dict[TopicAndPartition, SharePartitionState]:
         """The windows of a share group as last written to `__share_group_state`: runs of records by state.
 
-        With `at`, a datetime with a zone, as they were written then, as far back as that topic reaches: Headrace keeps
+        With `at`, a datetime with a time zone, the state at that time, as far back as the topic goes: Headrace keeps
         it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
 
-        Locks are never written: offsets in a window that no run covers have perhaps been acquired. The embedded
-        broker's own `Broker.share_state` knows. Needs READ on that topic.
+        Locks are never written, so offsets in a window that no run covers may be acquired. `Broker.share_state` of an
+        embedded broker includes locks. Needs READ on that topic.
         """
         return self._run(self._admin.share_state(group_id, topics, at=at))
 
     def share_state_records(self, group_id: str, topics: Topics | None = None) -> list[ShareStateRecord]:
-        """The records in `__share_group_state` themselves: snapshots, updates, tombstones, oldest first."""
+        """The records of `__share_group_state`: snapshots, updates and tombstones, oldest first."""
         return self._run(self._admin.share_state_records(group_id, topics))
 
     def list_offsets(
         self, wanted: Mapping[TopicAndPartition, At], *, committed: bool = False
     ) -> dict[TopicAndPartition, ListedOffset]:
-        """The offset at a named place or time, for each partition.
+        """For each partition, the offset at a named position or at a time.
 
-        With `committed`, LATEST is the end of what is committed, before any open transaction.
+        With `committed`, LATEST is the last stable offset, which is before any open transaction.
         """
         return self._run(self._admin.list_offsets(wanted, committed=committed))
 
     def delete_records(self, before: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
-        """Deletes the records before an offset (OffsetSpec.LATEST: all of them); returns where the logs begin now."""
+        """Deletes the records before an offset (OffsetSpec.LATEST: all of them), and returns the new log starts."""
         return self._run(self._admin.delete_records(before))
 
     def dead_letter_topics(
         self, *, topics: Sequence[str] | None = None, groups: Sequence[str] | None = None
     ) -> list[str]:
-        """Topics whose name looks like it, that groups may write dead letters to, or that a share group names.
+        """Topics with a dead-letter name, with dead-letter queues enabled, or that are the queue of a share group.
 
-        Who has listed the topics and the share groups already gives their names.
+        If you already have the names of all topics and share groups, pass them to save requests.
         """
         return self._run(self._admin.dead_letter_topics(topics=topics, groups=groups))
 
     def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
-        """The newest letters of a dead-letter topic, their causes, and what has become of them since."""
+        """The newest letters of a dead-letter topic, with their causes and status."""
         return self._run(self._admin.dead_letters(topic, letters_max=letters_max))
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
-        """One letter with its content. OffsetOutOfRangeError if there is no record at that offset."""
+        """One letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
         return self._run(self._admin.dead_letter(topic, partition, offset))
 
     def redrive(
@@ -283,9 +283,10 @@ class Admin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Sends dead letters back to the partitions they came from: all that wait, of one group, of one cause, the
-        oldest `limit`. Each goes back once; `again` takes those too whose redrive was interrupted. Unless `dry_run` is
-        False it only says what it would do.
+        """Sends waiting dead letters back to the partitions that they came from.
+
+        Choose those of one group, of one cause, `letters`, or the oldest `limit`. Each is sent back once; `again`
+        includes those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
         """
         return self._run(
             self._admin.redrive(
@@ -310,8 +311,9 @@ class Admin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Marks dead letters as looked at: they do not wait any more, and no redrive takes them. Nothing is deleted.
-        The choice is that of `redrive`; unless `dry_run` is False it only says what it would do.
+        """Marks dead letters as discarded: they no longer wait, and no redrive sends them. Nothing is deleted.
+
+        Choose them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
         """
         return self._run(
             self._admin.discard(
@@ -320,13 +322,13 @@ class Admin:
         )
 
     def list_users(self, names: Iterable[str] | None = None) -> list[ScramUser]:
-        """Users that log in with SCRAM: all, or these. ResourceNotFoundError for one that does not exist."""
+        """Users that log in with SCRAM: all, or these. Raises ResourceNotFoundError for an unknown user."""
         return self._run(self._admin.list_users(names))
 
     def set_user_password(
         self, name: str, password: str, *, mechanism: str = "SCRAM-SHA-512", iterations: int = 4096
     ) -> None:
-        """Adds a user that logs in with SCRAM, or changes the password. It is sent salted and hashed."""
+        """Adds a user that logs in with SCRAM, or changes the password, which is sent salted and hashed."""
         self._run(self._admin.set_user_password(name, password, mechanism=mechanism, iterations=iterations))
 
     def delete_user(self, name: str, *, mechanism: str | None = None) -> None:
@@ -334,7 +336,7 @@ class Admin:
         self._run(self._admin.delete_user(name, mechanism=mechanism))
 
     def create_acls(self, entries: Iterable[Acl]) -> None:
-        """Adds entries to the access control lists. Entries that exist already are fine."""
+        """Adds entries to the access control lists. Adding an entry that exists has no effect."""
         self._run(self._admin.create_acls(entries))
 
     def describe_acls(self, matching: AclFilter | None = None) -> list[Acl]:
@@ -354,5 +356,5 @@ class Admin:
         return self._run(self._admin.features())
 
     def broker_config(self, node_id: int | None = None) -> dict[str, ConfigEntry]:
-        """Every config of one broker; of the first one unless its id is given."""
+        """All configs of one broker: of the one with the lowest ID unless `node_id` is given."""
         return self._run(self._admin.broker_config(node_id))
