@@ -1,6 +1,9 @@
-"""Kafka's names for how a connection is secured, and what they mean."""
+"""Kafka's names for how a connection is secured, and what they mean; the salt of a SCRAM credential."""
 
 from enum import Enum
+
+SALT_BITS = 130
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class SecurityProtocol(Enum):
@@ -23,3 +26,13 @@ class SaslMechanism(Enum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+
+
+def salt_of(number: int) -> bytes:
+    """Salts of Kafka's tools are numbers in base 36. If ours were not, a login would show who is no real user."""
+    number %= 1 << SALT_BITS
+    digits = bytearray()
+    while number:
+        number, digit = divmod(number, len(_DIGITS))
+        digits.append(_DIGITS[digit])
+    return bytes(reversed(digits))

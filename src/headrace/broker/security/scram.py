@@ -10,7 +10,7 @@ import hmac
 import secrets
 from dataclasses import dataclass, field
 
-from headrace.wire.security import SaslMechanism
+from headrace.wire.security import SALT_BITS, SaslMechanism, salt_of
 
 ITERATIONS_MIN, ITERATIONS_MAX = 4096, 16_384
 """Kafka's bounds."""
@@ -18,7 +18,6 @@ ITERATIONS = 4096
 HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
 MECHANISM_NUMBERS = {SaslMechanism.SCRAM_SHA_256: 1, SaslMechanism.SCRAM_SHA_512: 2}
 """As requests name them."""
-SALT_BYTES = 26
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,7 @@ def parse_credential(text: str) -> ScramCredential:
 def credential_of_password(
     mechanism: SaslMechanism, password: str, *, iterations: int = ITERATIONS, salt: bytes = b""
 ) -> ScramCredential:
-    salt = salt or secrets.token_bytes(SALT_BYTES)
+    salt = salt or salt_of(secrets.randbits(SALT_BITS))
     salted = hashlib.pbkdf2_hmac(HASHES[mechanism], password.encode(), salt, iterations)
     return credential_of_salted(mechanism, salted, salt, iterations)
 

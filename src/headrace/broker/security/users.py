@@ -12,12 +12,11 @@ from headrace.broker.security.scram import (
     ITERATIONS,
     ITERATIONS_MAX,
     ITERATIONS_MIN,
-    SALT_BYTES,
     ScramCredential,
     credential_of_password,
     parse_credential,
 )
-from headrace.wire.security import SaslMechanism
+from headrace.wire.security import SaslMechanism, salt_of
 
 logger = logging.getLogger("headrace.broker")
 
@@ -83,13 +82,18 @@ class Users:
     def decoy(self, name: str, mechanism: SaslMechanism) -> ScramCredential:
         """For a user that does not exist, never right.
 
-        Its salt is the same each time, after a restart, too, so that a client cannot tell.
+        Its salt is the same each time, after a restart, too, and its iterations are those of some user, so that a
+        client cannot tell.
         """
-        salt = hmac.digest(self._secret, f"{mechanism.value} {name}".encode(), "sha512")
-        known = (each[mechanism].iterations for each in self._credentials.values() if mechanism in each)
+        chance = hmac.digest(self._secret, f"{mechanism.value} {name}".encode(), "sha512")
+        known = sorted(each[mechanism].iterations for each in self._credentials.values() if mechanism in each)
+        which = int.from_bytes(chance[:8])
         size = 32 if HASHES[mechanism] == "sha256" else 64
         return ScramCredential(
-            salt[:SALT_BYTES], secrets.token_bytes(size), secrets.token_bytes(size), next(known, ITERATIONS)
+            salt_of(int.from_bytes(chance[8:])),
+            secrets.token_bytes(size),
+            secrets.token_bytes(size),
+            known[which % len(known)] if known else ITERATIONS,
         )
 
     def add_missing(self, added: Iterable[NewScramUser]) -> None:

@@ -19,11 +19,10 @@ from headrace.wire.messages.describe_user_scram_credentials_request import (
 from headrace.wire.messages.describe_user_scram_credentials_response import (
     DescribeUserScramCredentialsResponse,
 )
-from headrace.wire.security import SaslMechanism
+from headrace.wire.security import SALT_BITS, SaslMechanism, salt_of
 
 _NUMBERS = {SaslMechanism.SCRAM_SHA_256: 1, SaslMechanism.SCRAM_SHA_512: 2}
 _HASHES = {SaslMechanism.SCRAM_SHA_256: "sha256", SaslMechanism.SCRAM_SHA_512: "sha512"}
-SALT_BYTES = 26
 ITERATIONS_MIN, ITERATIONS_MAX = 4_096, 16_384
 """Kafka's bounds."""
 
@@ -54,7 +53,7 @@ async def set_password(call: AdminCall, name: str, password: str, *, mechanism: 
         raise ConfigError(f"the password of user {name!r} must not be empty")
     if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
         raise ConfigError(f"iterations must be {ITERATIONS_MIN} to {ITERATIONS_MAX}, got {iterations}")
-    salt = secrets.token_bytes(SALT_BYTES)
+    salt = salt_of(secrets.randbits(SALT_BITS))
     salted = hashlib.pbkdf2_hmac(_HASHES[kind], password.encode(), salt, iterations)
     upsertion = ScramCredentialUpsertion(
         name=name, mechanism=_NUMBERS[kind], iterations=iterations, salt=salt, salted_password=salted

@@ -1,5 +1,6 @@
 """SCRAM users: kept over restarts, added once, and never shown with their secrets."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -46,7 +47,16 @@ def test_the_decoy_of_an_unknown_user_is_the_same_each_time_where_a_client_can_s
     first, second = users.decoy("nobody", SHA_512), users.decoy("nobody", SHA_512)
     assert (first.salt, first.iterations) == (second.salt, 8192)
     assert first.salt != users.decoy("someone", SHA_512).salt
-    assert len(first.salt) == len(users.credentials("alice")[SHA_512].salt)
+
+
+def test_neither_salt_nor_iterations_of_a_decoy_tell_it_from_a_user() -> None:
+    users = Users(MetadataStore())
+    users.add_missing([NewScramUser(SHA_512, str(count), "secret", count) for count in (4096, 8192)])
+    decoys = [users.decoy(f"nobody {number}", SHA_512) for number in range(60)]
+    real = users.credentials("8192")[SHA_512]
+    for one in (*decoys, real):
+        assert re.fullmatch(rb"[0-9a-z]{20,26}", one.salt), "as Kafka's tools make them"
+    assert {one.iterations for one in decoys} == {4096, 8192}
 
 
 def test_the_salt_of_a_decoy_is_the_same_after_a_restart(tmp_path: Path) -> None:
