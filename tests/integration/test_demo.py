@@ -99,6 +99,7 @@ def test_on_a_terminal_it_moves_fits_80_columns_and_stays_until_a_key_is_pressed
     os.close(ours)
     text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", seen.decode())
     assert text.count("accepted ") > 5, "the bar is drawn again and again"
+    assert "█ 300 of 300" in text, "the last bar is full"
     assert max(len(line.rstrip()) for line in re.split(r"[\r\n]+", text)) <= 80
     assert list(tmp_path.iterdir()) == []
 

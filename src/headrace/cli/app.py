@@ -131,7 +131,8 @@ def serve(
         typer.Option("--set", metavar="KEY=VALUE", help="A broker setting. Can be repeated."),
     ] = None,
     config: Annotated[
-        Path | None, typer.Option(help="A server.properties file. --set overrides it.", dir_okay=False)
+        Path | None,
+        typer.Option(metavar="FILE", help="A server.properties file. --set overrides it.", dir_okay=False),
     ] = None,
     add_scram: Annotated[
         list[str] | None,
@@ -245,6 +246,7 @@ def worker(
         Path | None,
         typer.Option(
             "--command-config",
+            metavar="FILE",
             help="A properties file with client settings. -X overrides it.",
             dir_okay=False,
         ),

@@ -30,7 +30,10 @@ def explain(
         str, typer.Argument(metavar="TOPIC/PARTITION/OFFSET", help="The record, such as orders/0/17.")
     ],
     group: Annotated[
-        str, typer.Option("--group", "-g", help="The share group.", autocompletion=complete_group)
+        str,
+        typer.Option(
+            "--group", "-g", metavar="GROUP", help="The share group.", autocompletion=complete_group
+        ),
     ],
     http: Annotated[
         str | None,
@@ -44,6 +47,7 @@ def explain(
         str | None,
         typer.Option(
             "--token",
+            metavar="TOKEN",
             envvar="HEADRACE_WEB_TOKEN",
             help="The token of the dashboard, if it requires one.",
             show_default=False,

@@ -27,7 +27,10 @@ def relay(
         typer.Option("--until-empty", help="Stop when the outbox is empty, instead of waiting for more."),
     ] = False,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0, help="With --until-empty: fail after this many seconds.")
+        float,
+        typer.Option(
+            "--timeout", metavar="SECONDS", min=0, help="With --until-empty: fail after this many seconds."
+        ),
     ] = 60.0,
     server: Server = None,
     settings: Settings = None,

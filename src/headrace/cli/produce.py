@@ -70,6 +70,7 @@ def produce(
         typer.Option(
             "--partition",
             "-p",
+            metavar="N",
             min=0,
             help="Send all records to this partition.",
             show_default="by key, otherwise random",
@@ -102,7 +103,8 @@ def produce(
         typer.Option("--perf", help=f"Send made-up records ({PERF_COUNT:,}, or --count) and print how fast."),
     ] = False,
     size: Annotated[
-        int, typer.Option("--size", min=0, help="The size of each value in bytes, with --perf.")
+        int,
+        typer.Option("--size", metavar="BYTES", min=0, help="The size of each value in bytes, with --perf."),
     ] = PERF_SIZE,
     create: Annotated[bool, typer.Option("--create", help="Create the topic if it does not exist.")] = False,
     server: Server = None,

@@ -30,7 +30,9 @@ Group = Annotated[
 @app.command("list")
 def list_scheduled(
     group: Group,
-    most: Annotated[int, typer.Option("--max", min=1, help="At most this many, the next due first.")] = 100,
+    most: Annotated[
+        int, typer.Option("--max", metavar="N", min=1, help="At most this many, the next due first.")
+    ] = 100,
     server: Server = None,
     settings: Settings = None,
     command_config: CommandConfig = None,

@@ -61,6 +61,7 @@ def state(
         str | None,
         typer.Option(
             "--token",
+            metavar="TOKEN",
             envvar="HEADRACE_WEB_TOKEN",
             help="The token of the dashboard, if it requires one.",
             show_default=False,
@@ -76,7 +77,12 @@ def state(
     ] = None,
     runs: Annotated[
         int,
-        typer.Option("--runs", min=1, help="The maximum number of offset ranges to list for each partition."),
+        typer.Option(
+            "--runs",
+            metavar="N",
+            min=1,
+            help="The maximum number of offset ranges to list for each partition.",
+        ),
     ] = 20,
     server: Server = None,
     settings: Settings = None,

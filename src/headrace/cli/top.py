@@ -46,7 +46,8 @@ Lags = dict[str, "deque[int]"]
 def top(
     once: Annotated[bool, typer.Option("--once", help="Print one snapshot and exit. For scripts.")] = False,
     interval: Annotated[
-        float, typer.Option("--interval", "-i", min=0.2, max=60, help="The refresh interval in seconds.")
+        float,
+        typer.Option("--interval", "-i", metavar="SECONDS", min=0.2, max=60, help="The refresh interval."),
     ] = 2.0,
     server: Server = None,
     settings: Settings = None,

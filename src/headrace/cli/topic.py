@@ -35,13 +35,14 @@ Configs = Annotated[
 def create(
     topics: TopicNames,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=1, help="The number of partitions.")
+        int, typer.Option("--partitions", "-p", metavar="N", min=1, help="The number of partitions.")
     ] = 1,
     replication_factor: Annotated[
         int | None,
         typer.Option(
             "--replication-factor",
             "-r",
+            metavar="N",
             min=1,
             help="The number of replicas of each partition.",
             show_default="the default of the brokers",
@@ -192,7 +193,9 @@ def alter(
     topic: TopicName,
     partitions: Annotated[
         int | None,
-        typer.Option("--partitions", "-p", min=1, help="The new number of partitions. It can only grow."),
+        typer.Option(
+            "--partitions", "-p", metavar="N", min=1, help="The new number of partitions. It can only grow."
+        ),
     ] = None,
     configs: Configs = None,
     unset: Annotated[

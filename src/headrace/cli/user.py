@@ -18,10 +18,13 @@ UserArgument = Annotated[str, typer.Argument(metavar="USER", help="The name of t
 def add(
     user: UserArgument,
     mechanism: Annotated[
-        str, typer.Option("--mechanism", "-m", help="SCRAM-SHA-256 or SCRAM-SHA-512.")
+        str, typer.Option("--mechanism", "-m", metavar="NAME", help="SCRAM-SHA-256 or SCRAM-SHA-512.")
     ] = "SCRAM-SHA-512",
     iterations: Annotated[
-        int, typer.Option(min=4096, max=16_384, help="The number of iterations of the password's hash.")
+        int,
+        typer.Option(
+            metavar="N", min=4096, max=16_384, help="The number of iterations of the hash of the password."
+        ),
     ] = 4096,
     server: Server = None,
     settings: Settings = None,
@@ -81,7 +84,9 @@ def delete(
     user: UserArgument,
     mechanism: Annotated[
         str | None,
-        typer.Option("--mechanism", "-m", help="Only this mechanism.", show_default="all of them"),
+        typer.Option(
+            "--mechanism", "-m", metavar="NAME", help="Only this mechanism.", show_default="all of them"
+        ),
     ] = None,
     yes: Yes = False,
     server: Server = None,

@@ -49,6 +49,13 @@ def test_choices_are_not_broken_in_the_middle_of_a_word(words: tuple[str, ...]) 
 
 
 @NAMES
+def test_every_option_says_what_its_value_is(words: tuple[str, ...]) -> None:
+    for option in COMMANDS[words].params:
+        if option.param_type_name == "option" and not option.is_flag:
+            assert option.metavar, f"{option.opts} would show the type of a Python parameter"
+
+
+@NAMES
 def test_nothing_in_a_help_text_is_taken_for_markup(words: tuple[str, ...]) -> None:
     for option in COMMANDS[words].params:
         text = getattr(option, "help", None) or ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from headrace.cli.failures import Refused
-from headrace.cli.options import CommandConfig, Server, Settings
+from headrace.cli.options import CONNECTION, SERVER_VARIABLE, CommandConfig, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -51,7 +51,18 @@ def demo(
         bool,
         typer.Option("--secure", help="Start the broker with TLS, users (SCRAM) and ACLs. Needs openssl."),
     ] = False,
-    server: Server = None,
+    server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            "-b",
+            metavar="HOST:PORT",
+            envvar=SERVER_VARIABLE,
+            help="Play on these brokers, with topics and groups of its own.",
+            show_default="a broker of its own",
+            rich_help_panel=CONNECTION,
+        ),
+    ] = None,
     settings: Settings = None,
     command_config: CommandConfig = None,
 ) -> None:

@@ -86,7 +86,7 @@ def play(world: World) -> list[Account]:
             lambda: has_come(ORDERS - len(seen.unknown)) and world.drained(group, topic),
             "the end of the orders",
         )
-    seen.settle()
+        seen.settle()
     if seen.again:
         world.say(
             f"   {len(seen.again)} of the dead consumer's records came to the other one, the first\n"
