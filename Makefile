@@ -20,7 +20,7 @@ AGAIN ?=
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test verify ready jvm-files unit conform compat crash simulate simulate-clients simulate-spark simulate-planted chaos spark suites bench dist docs generate kafka-jars kcat chromium postgres prometheus lint format pins clean
+.PHONY: help setup demo test verify ready jvm-files unit conform compat crash simulate simulate-clients simulate-jobs simulate-spark simulate-planted chaos spark suites bench dist docs generate kafka-jars kcat chromium postgres prometheus lint format pins clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -64,6 +64,9 @@ simulate: $(SET_UP) ## random lives of a broker on a simulated machine: make sim
 
 simulate-clients: $(SET_UP) ## the same with real clients and workers, on machines that stop, lose connections and die
 	$(BIN)/python -m tests.simulation --path client --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
+
+simulate-jobs: $(SET_UP) ## the same with schedules, tasks with once=, outboxes and a database, all of which are killed
+	$(BIN)/python -m tests.simulation --path jobs --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)
 
 simulate-spark: $(SET_UP_JVM) ## the same with Spark queries, which are stopped, killed, changed, copied and cut off from power (no JVM)
 	$(BIN)/python -m tests.simulation --path spark --seeds $(SEEDS) --steps $(STEPS) --first $(FIRST)

@@ -21,10 +21,12 @@ Glossary.
 - model: the promises about one part of the broker. violation: a broken one.
 - scenario: the settings and the mixture of steps of one life.
 
-Three worlds. `World` simulates the broker, with clients that speak its protocol (`actors/`). `PathWorld`
+Four worlds. `World` simulates the broker, with clients that speak its protocol (`actors/`). `PathWorld`
 (`path/`, `--path client`, `make simulate-clients`) is the same world with real clients and workers on machines of
-their own. `SparkWorld` (`spark/`, `--path spark`, `make simulate-spark`) has queries of the Spark source instead. What
-is said below of steps, models and faults holds for all.
+their own. `JobsWorld` (`jobs/`, `--path jobs`, `make simulate-jobs`) is that of task queues: schedules and their
+forwarders, tasks with `once=`, outboxes, and a database that is killed, too. `SparkWorld` (`spark/`, `--path spark`,
+`make simulate-spark`) has queries of the Spark source instead. What is said below of steps, models and faults holds
+for all.
 
 To replay: `python -m tests.simulation --replay SEED --steps STEPS [--only 3,7,20-25]` prints the trail.
 

@@ -59,6 +59,8 @@ def path_of(name: str) -> str:
     """Which simulation has to find it."""
     if name.startswith("spark-"):
         return "spark"
+    if name.startswith("jobs-"):
+        return "jobs"
     return "client" if name.startswith(("client-", "worker-")) else "broker"
 
 

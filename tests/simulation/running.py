@@ -15,9 +15,10 @@ from tests.simulation.path.world import PathWorld
 from tests.simulation.violation import Violation
 from tests.simulation.world import Stats, World
 
-BROKER, CLIENT, SPARK = "broker", "client", "spark"
-PATHS = (BROKER, CLIENT, SPARK)
-"""What is simulated: the broker, with clients that speak its protocol; real clients and workers; the Spark source."""
+BROKER, CLIENT, JOBS, SPARK = "broker", "client", "jobs", "spark"
+PATHS = (BROKER, CLIENT, JOBS, SPARK)
+"""What is simulated: the broker, with clients that speak its protocol; real clients and workers; task queues with
+schedules and a database; the Spark source."""
 TRAIL_LINES = 400
 """Of a failure's trail, the last so many are printed."""
 
@@ -41,6 +42,10 @@ def world_of(path: str) -> type[World]:
         from tests.simulation.spark.world import SparkWorld
 
         return SparkWorld
+    if path == JOBS:
+        from tests.simulation.jobs.world import JobsWorld
+
+        return JobsWorld
     return PathWorld if path == CLIENT else World
 
 

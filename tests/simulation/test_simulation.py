@@ -65,6 +65,28 @@ def test_the_same_seed_gives_the_same_trail_of_the_whole_path() -> None:
     assert digests[0] == digests[1]
 
 
+def test_the_same_seed_gives_the_same_trail_of_task_queues() -> None:
+    arguments = [
+        "--path",
+        "jobs",
+        "--seeds",
+        "3",
+        "--steps",
+        "60",
+        "--jobs",
+        "1",
+        "--digest",
+        "--shrink-s",
+        "0",
+    ]
+    digests = [
+        re.findall(r"^(\d+ [0-9a-f]{32})", simulate(*arguments, hash_seed=seed).stdout, re.MULTILINE)
+        for seed in ("1", "2")
+    ]
+    assert len(digests[0]) == 3
+    assert digests[0] == digests[1]
+
+
 def test_the_same_seed_gives_the_same_trail_of_the_spark_path() -> None:
     arguments = [
         "--path",
@@ -100,6 +122,7 @@ def parts_of(name: str, path: str, seeds: int) -> list[Any]:
     [
         *parts_of("seeds.txt", "broker", 10),
         *parts_of("seeds-client.txt", "client", 10),
+        *parts_of("seeds-jobs.txt", "jobs", 10),
         *parts_of("seeds-spark.txt", "spark", 2),
     ],
 )
@@ -131,6 +154,14 @@ def test_fresh_seeds_break_no_promise_of_the_whole_path() -> None:
     """The same with real clients and workers: `make simulate-clients FIRST=...` explores further."""
     first = fresh_seed()
     arguments = ["--path", "client", "--first", first, "--seeds", "4", "--steps", "120", "--jobs", "1"]
+    done = simulate(*arguments, "--shrink-s", "20")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+
+
+def test_fresh_seeds_break_no_promise_of_task_queues() -> None:
+    """With schedules, tasks with `once=` and their database: `make simulate-jobs FIRST=...` explores further."""
+    first = fresh_seed()
+    arguments = ["--path", "jobs", "--first", first, "--seeds", "6", "--steps", "120", "--jobs", "1"]
     done = simulate(*arguments, "--shrink-s", "20")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 

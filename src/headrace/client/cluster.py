@@ -146,14 +146,16 @@ class Cluster:
     async def close(self) -> None:
         """Closes every connection; does nothing the second time."""
         self._is_closed = True
-        tasks = [self._keeper, self._refreshing[0] if self._refreshing else None]
+        known = (self._keeper, self._refreshing[0] if self._refreshing else None)
+        tasks = [task for task in known if task is not None and task is not asyncio.current_task()]
         for task in tasks:
-            if task is not None and task is not asyncio.current_task():
-                task.cancel()
-                with contextlib.suppress(asyncio.CancelledError, KafkaError):
-                    await task
-        self._keeper = self._refreshing = None
-        await self._links.close()
+            task.cancel()
+        try:
+            if tasks:
+                await asyncio.wait(tasks)  # to await them would take our own cancellation for theirs
+        finally:
+            self._keeper = self._refreshing = None
+            await self._links.close()
 
     def abandon(self) -> None:
         """Ends every connection after the event loop has been closed."""

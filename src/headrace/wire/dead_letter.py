@@ -74,11 +74,11 @@ def own_headers(headers: Iterable[Header]) -> list[Header]:
 def without_value(letter: NewRecord) -> NewRecord | None:
     """For a topic that does not take so much: without value and the record's own headers, then without the key.
 
-    None: there is nothing more to leave out.
+    Its id stays: a relay may send it twice. None: there is nothing more to leave out.
     """
     if _NOT_COPIED not in letter.headers:
-        facts = [header for header in letter.headers if is_dead_letter_header(header[0])]
-        return letter._replace(value=None, headers=[*facts, _NOT_COPIED])
+        kept = [each for each in letter.headers if is_dead_letter_header(each[0]) or each[0] == MESSAGE_ID]
+        return letter._replace(value=None, headers=[*kept, _NOT_COPIED])
     return None if letter.key is None else letter._replace(key=None)
 
 

@@ -363,10 +363,12 @@ class Forwarder:
         sending: list[tuple[_Due | Periodic, asyncio.Future[Any]]] = []
         with contextlib.suppress(TransactionAbortableError):  # one of them has failed; its future says why
             for each in due:
-                sending.append((each, await self._send_on(producer, each, plan)))
+                sending.append((each, _watched(await self._send_on(producer, each, plan))))
             for periodic, moment_ms in plan.sent:
                 value, headers = periodic.write(moment_ms)
-                sending.append((periodic, await producer.send_soon(periodic.topic, value, headers=headers)))
+                sending.append(
+                    (periodic, _watched(await producer.send_soon(periodic.topic, value, headers=headers)))
+                )
             await self._note(producer, plan)
         return sending
 
@@ -395,12 +397,13 @@ class Forwarder:
     async def _note(self, producer: AsyncProducer, plan: _Round) -> None:
         """In the same transaction: how far we are, and what was sent by the clock."""
         for topic, moment_ms in plan.fired.items():
-            await producer.send_soon(
-                self._control_topic, write_moment(moment_ms), key=EVERY + topic.encode(), partition=0
-            )
+            await self._note_one(producer, EVERY + topic.encode(), write_moment(moment_ms))
         for id in plan.forgotten:
-            await producer.send_soon(self._control_topic, None, key=CANCEL + id.encode(), partition=0)
-        await producer.send_soon(self._control_topic, plan.noted.write(), key=POSITIONS, partition=0)
+            await self._note_one(producer, CANCEL + id.encode(), None)
+        await self._note_one(producer, POSITIONS, plan.noted.write())
+
+    async def _note_one(self, producer: AsyncProducer, key: bytes, value: bytes | None) -> None:
+        _watched(await producer.send_soon(self._control_topic, value, key=key, partition=0))
 
     def _refuse(
         self, refused: "Sequence[tuple[_Due | Periodic, BaseException]]", due: Sequence[_Due], plan: _Round
@@ -479,6 +482,12 @@ class Forwarder:
                 return True
         self._plan_firings(control.state.fired, plan)
         return bool(plan.sent)
+
+
+def _watched(sent: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
+    """Nobody may wait for it any more when it fails. The commit fails as well then, and says why."""
+    sent.add_done_callback(lambda done: done.cancelled() or done.exception())
+    return sent
 
 
 @contextlib.asynccontextmanager

@@ -1,6 +1,7 @@
 """An asyncio event loop without sockets and without a clock of its own: the scheduler turns it."""
 
 import asyncio
+import contextlib
 import heapq
 from collections.abc import Callable, Coroutine
 from itertools import count
@@ -101,3 +102,12 @@ class NodeLoop(asyncio.BaseEventLoop):
         self._scheduled.clear()
         self.set_exception_handler(lambda loop, context: None)
         self.close()
+
+    def close_tasks(self) -> None:
+        """What is left of them must not run when it is collected, in the middle of another life."""
+        asyncio._set_running_loop(self)
+        for task in list(self.tasks):
+            with contextlib.suppress(BaseException):
+                task.get_coro().close()  # type: ignore[union-attr]
+        asyncio._set_running_loop(None)
+        self.tasks.clear()

@@ -1,7 +1,6 @@
 """The processes of a Spark application: its driver, and its executors."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from contextvars import ContextVar, copy_context
 from typing import IO, TYPE_CHECKING, Any, cast
@@ -30,13 +29,6 @@ class SparkLoop(NodeLoop):
         context = named.get("context")
         task.owner = OWNER.get() if context is None else context.get(OWNER)  # type: ignore[attr-defined]
         return task
-
-    def close_tasks(self) -> None:
-        """What is left of them must not run when it is collected, in the middle of another life."""
-        for task in list(self.tasks):
-            with contextlib.suppress(BaseException):
-                task.get_coro().close()  # type: ignore[union-attr]
-        self.tasks.clear()
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, function: Callable[..., Any], *arguments: Any

@@ -565,6 +565,23 @@ def test_a_closed_cluster_refuses_and_closes_again(broker: Broker) -> None:
     run(scenario())
 
 
+def test_closing_does_not_take_its_own_cancellation_for_that_of_its_tasks(broker: Broker) -> None:
+    """Else whoever was told to end goes on for ever."""
+
+    async def scenario() -> None:
+        cluster = Cluster(settings_for(broker))
+        await cluster.start()
+        closing = asyncio.create_task(cluster.close())
+        await asyncio.sleep(0)  # it waits for its tasks
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(IllegalStateError, match="make a new one"):
+            await cluster.send(1, METADATA)
+
+    run(scenario())
+
+
 def test_a_node_that_is_not_in_the_cluster_is_named(broker: Broker) -> None:
     async def scenario() -> None:
         async with Cluster(settings_for(broker)) as cluster:

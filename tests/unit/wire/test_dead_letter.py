@@ -71,3 +71,10 @@ def test_a_letter_that_is_too_large_goes_without_value_then_without_key() -> Non
     second = without_value(first)
     assert second == first._replace(key=None)
     assert without_value(second) is None
+
+
+def test_a_letter_without_value_keeps_its_id() -> None:
+    """A relay may send it twice: its id says so to whoever reads it."""
+    small = without_value(LETTER._replace(headers=[("headrace.id", b"7"), *LETTER.headers]))
+    assert small is not None
+    assert small.headers == [("headrace.id", b"7"), *HEADERS, ("headrace.dlq.copied", b"false")]

@@ -1,0 +1,157 @@
+"""The promises of task queues to their users.
+
+1. A scheduled record whose sending was acknowledged comes to its topic, exactly once: no copy of it is ever committed
+   a second time, whatever is killed. A period of a periodic task is sent at most once.
+2. A record whose cancellation was acknowledged in time does not come.
+3. A task with `once=` has its effect at most once for each record, and for each message of an outbox. A record that
+   was replaced by a copy (a dead letter, another try later) has none.
+4. Such a record is accepted only when its effect, or its copy, is committed. With a dead-letter topic, so it is when it
+   is rejected.
+5. A record leaves the outbox only when brokers have it.
+
+Where the broker does not sync and power is lost, anything may be gone, or come again: then only 3 holds.
+"""
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from headrace.log.partition_log import Appended, PartitionLog
+from headrace.wire.ids import uuid_text
+from headrace.wire.records import read_records
+from headrace.worker.transactions.statements import message_id_of
+from tests.simulation.jobs.database import Transaction
+from tests.simulation.model import End
+from tests.simulation.models.logs import Entry, LogModel
+from tests.simulation.path.model import ACCEPT, REJECT, Acquisition, Path, PathLogs
+from tests.simulation.violation import Violation
+
+if TYPE_CHECKING:
+    from tests.simulation.jobs.world import JobsWorld
+
+DUE, TICKS = "due", "ticks"
+"""Where scheduled records go, and periodic ones."""
+ARRIVE_MS = 180_000
+"""When nothing fails any more, every scheduled record comes within this time."""
+Place = tuple[str, str, int, int]
+
+
+class JobsLogs(PathLogs):
+    """A forwarder writes a record again when its transaction was aborted, and deletes what it has moved."""
+
+    def _check_once(self, model: LogModel, entries: list[Entry]) -> None:
+        super()._check_once(model, [entry for entry in entries if not entry.is_transactional])
+
+    def _check_start(self, model: LogModel, log: PartitionLog) -> None:
+        if model.topic.endswith(".later"):
+            model.delete_asked = max(model.delete_asked, log.start_offset)
+        super()._check_start(model, log)
+
+
+class Jobs(Path):
+    world: "JobsWorld"
+
+    def __init__(self, world: "JobsWorld") -> None:
+        super().__init__(world)
+        self.is_void = False
+        """The broker has lost what it had acknowledged, as it may without syncs."""
+        self.scheduled: set[bytes] = set()
+        """Values whose sending was acknowledged."""
+        self.canceled: set[bytes] = set()
+        self.arrived: Counter[bytes] = Counter()
+        """Values that are committed, by how often."""
+        self.effects: set[Place] = set()
+        self.copied: set[Place] = set()
+        self.messages: set[str] = set()
+        """Message ids that have had their effect."""
+        self.sent_messages: set[str] = set()
+        """Message ids that a broker has appended."""
+        self.message_ids: dict[tuple[bytes, int, int], str] = {}
+        """By topic id, partition and offset."""
+        self.once_members: dict[str, bool] = {}
+        """Members that run tasks with `once=`, and whether they have a dead-letter topic."""
+
+    # Scheduled records
+
+    def decided(self, log: object, values: list[bytes | None], commit: bool) -> None:
+        if not commit or getattr(log, "topic", "") not in (DUE, TICKS):
+            return
+        for value in values:
+            assert value is not None
+            self.arrived[value] += 1
+            self.world.stats.events["forwarded" if log.topic == DUE else "periods"] += 1  # type: ignore[attr-defined]
+            if self.arrived[value] > 1 and not self.is_void:
+                raise Violation("jobs: sent twice", f"{value!r}")
+            if value in self.canceled and not self.is_void:
+                raise Violation("jobs: sent although it was canceled", f"{value!r}")
+
+    @property
+    def missing(self) -> set[bytes]:
+        return self.scheduled - self.canceled - self.arrived.keys()
+
+    # The database
+
+    def committed(self, transaction: Transaction) -> None:
+        """A transaction has just been committed."""
+        events = self.world.stats.events
+        for effect in transaction.effects:
+            place = effect[:4]
+            events["effects"] += 1
+            if place in self.effects or place in self.copied:
+                raise Violation("once: doubled", f"{effect}")
+            if effect.message_id is not None and effect.message_id in self.messages:
+                raise Violation("once: a message doubled", f"{effect}")
+            self.effects.add(place)
+            if effect.message_id is not None:
+                self.messages.add(effect.message_id)
+        if transaction.claimed is not None and transaction.copies and not transaction.effects:
+            events["copies"] += 1
+            if transaction.claimed in self.effects:
+                raise Violation("once: done and copied", f"{transaction.claimed}")
+            self.copied.add(transaction.claimed)
+        for message_id in transaction.forgotten:
+            events["relayed"] += 1
+            if message_id not in self.sent_messages:
+                raise Violation("outbox: forgotten before it was sent", message_id)
+
+    def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
+        super().appended(log, data, appended)
+        if log.topic.startswith("__"):
+            return
+        for number, record in enumerate(read_records(data)):
+            message_id = message_id_of(record.headers)
+            if message_id is not None:
+                self.message_ids[log.topic_id, log.partition, appended.base_offset + number] = message_id
+                self.sent_messages.add(message_id)
+
+    def took(self, one: Acquisition, effect: int) -> None:
+        super().took(one, effect)
+        has_letters = self.once_members.get(one.member)
+        if has_letters is None or effect not in (ACCEPT, REJECT) or (effect == REJECT and not has_letters):
+            return
+        place = (one.key.group_id, uuid_text(one.key.topic_id), one.key.partition, one.offset)
+        if place in self.effects or place in self.copied:
+            return
+        if self.message_ids.get((one.key.topic_id, one.key.partition, one.offset), "") in self.messages:
+            return  # it was sent twice
+        raise Violation("once: lost", f"{'accepted' if effect == ACCEPT else 'rejected'}: {one!r}")
+
+    # Times
+
+    def before_end(self, how: End) -> None:
+        super().before_end(how)
+        if how is End.POWER and not self.world.scenario.is_fsync:
+            self.is_void = True
+
+    def at_end(self) -> None:
+        world = self.world
+        for wire in world.wires:
+            if wire.is_hanging:
+                wire.cut()
+        for node in world.nodes:
+            node.go_on()
+            node.app.please_stop()
+        if self.scheduled and not self.is_void:
+            world.start_forwarder()
+            if not world.wait_for(lambda: not self.missing, ARRIVE_MS):
+                raise Violation("jobs: a scheduled record does not come", f"{sorted(self.missing)[:5]}")
+        super().at_end()
