@@ -12,6 +12,7 @@ it: variables, profiles, and the role of the machine, the pod or the service acc
 """
 
 import fnmatch
+import itertools
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
 S3, AZURE, GOOGLE = ("s3", "s3a"), ("abfs", "abfss"), ("gs",)
+_writes = itertools.count()
 S3_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 S3_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CONNECT_S, REQUEST_S, ATTEMPTS = 10, 30, 5
@@ -161,7 +163,8 @@ def write_durably(location: Location, text: str) -> None:
         location.write_whole(text)
         return
     location.parent.mkdir(parents=True, exist_ok=True)
-    temporary = location.parent / f".{location.stem}.{os.getpid()}.tmp"
+    # Unique also within a process: a reader that was replaced may write the same file late.
+    temporary = location.parent / f".{location.stem}.{os.getpid()}-{next(_writes)}.tmp"
     with temporary.open("w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
