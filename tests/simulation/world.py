@@ -325,8 +325,9 @@ class World(environment.AppendWatcher):
             runner=self.server,
             on_failure=self._on_failure,
         )
-        by_name = self.core.features.by_name
-        by_name[SHARE] = by_name[SHARE]._replace(level=self.scenario.share_version)
+        if "guard" not in self.scenario.crowd:  # who changes it, begins with the broker's own level
+            by_name = self.core.features.by_name
+            by_name[SHARE] = by_name[SHARE]._replace(level=self.scenario.share_version)
         self.loop.run_coroutine(self.server.listen(self.core, [plain_listener("127.0.0.1", 9092)]))
         self.is_starting = False
 

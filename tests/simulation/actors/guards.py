@@ -1,5 +1,8 @@
-"""The administrator of access: ACLs created and deleted, SCRAM credentials set, replaced and removed."""
+"""The administrator of access: ACLs created and deleted, SCRAM credentials set, replaced and removed. It also gives
+`share.version` another level.
+"""
 
+from headrace.broker.features import SHARE
 from headrace.wire.acls import Acl, AclOperation, AclPatternType, AclPermission, AclResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
@@ -10,6 +13,7 @@ from headrace.wire.messages.alter_user_scram_credentials_request import (
 )
 from headrace.wire.messages.create_acls_request import AclCreation, CreateAclsRequest
 from headrace.wire.messages.delete_acls_request import DeleteAclsFilter, DeleteAclsRequest
+from headrace.wire.messages.update_features_request import FeatureUpdateKey, UpdateFeaturesRequest
 from tests.simulation.actor import Actor, Ask, Life
 from tests.simulation.models.access import Access, Item, State
 from tests.simulation.network import Pending
@@ -23,6 +27,7 @@ ACLS = tuple(
 USERS = ("u0", "u1")
 MECHANISMS = (1, 2)
 ITERATIONS = 4096
+UNSAFE_DOWNGRADE = 3
 
 
 class Guard(Actor):
@@ -34,7 +39,9 @@ class Guard(Actor):
 
     def live(self) -> Life:
         while True:
-            match self.rng.choices(("nothing", "create", "delete", "credentials"), (4, 3, 2, 3))[0]:
+            match self.rng.choices(("nothing", "create", "delete", "credentials", "level"), (8, 6, 4, 6, 3))[
+                0
+            ]:
                 case "nothing":
                     yield None
                 case "create":
@@ -43,6 +50,13 @@ class Guard(Actor):
                     yield from self.delete(self.rng.choice(ACLS))
                 case "credentials":
                     yield from self.alter(self.rng.choice(USERS), self.rng.choice(MECHANISMS))
+
+                case "level":
+                    yield from self.give_level(self.rng.choice((1, 2)))
+
+    def give_level(self, level: int) -> Ask:
+        update = FeatureUpdateKey(feature=SHARE, max_version_level=level, upgrade_type=UNSAFE_DOWNGRADE)
+        yield from self.change(UpdateFeaturesRequest(feature_updates=[update]), 1, {SHARE: level})
 
     def create(self, acls: list[Acl]) -> Ask:
         creations = [
@@ -108,6 +122,8 @@ class Guard(Actor):
 
 def _is_done(response: Message) -> bool:
     """There is nothing to remove where nothing is: that is what was asked for, too."""
+    if getattr(response, "error_code", ErrorCode.NONE) != ErrorCode.NONE:
+        return False
     for results in ("results", "filter_results"):
         for result in getattr(response, results, ()):
             if result.error_code not in (ErrorCode.NONE, ErrorCode.RESOURCE_NOT_FOUND):

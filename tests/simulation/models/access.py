@@ -1,4 +1,4 @@
-"""The promise about users and ACLs: what an administrator was told is in force, and stays so over any end.
+"""The promise about users, ACLs and features: what an administrator was told is in force, and stays so over any end.
 
 Of each entry the model keeps the states in which it may be: the one that was told last, and those that were asked for
 since. A start finds one of them, and from then on it is that one.
@@ -7,6 +7,7 @@ since. A start finds one of them, and from then on it is that one.
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from headrace.broker.features import NEW, SHARE
 from headrace.broker.security.scram import MECHANISM_NUMBERS
 from headrace.wire.acls import Acl, AclFilter
 from tests.simulation.model import End, Model
@@ -15,10 +16,10 @@ from tests.simulation.violation import Violation
 if TYPE_CHECKING:
     from tests.simulation.world import World
 
-Item = Acl | tuple[str, int]
-"""An ACL, or a user's credential for a mechanism."""
-State = bool | bytes | None
-"""Whether the ACL is there; the credential's salt."""
+Item = Acl | tuple[str, int] | str
+"""An ACL, a user's credential for a mechanism, or a feature."""
+State = bool | bytes | int | None
+"""Whether the ACL is there; the credential's salt; the feature's level."""
 
 
 class Access(Model):
@@ -39,8 +40,7 @@ class Access(Model):
             self._possible[item] = {state}
 
     def after_step(self) -> None:
-        if self.core.access is not None:
-            self._check()
+        self._check()
 
     def after_start(self, how: End) -> None:
         if how is End.POWER:
@@ -52,27 +52,33 @@ class Access(Model):
 
     @staticmethod
     def _nothing(item: Item) -> State:
+        if isinstance(item, str):
+            return NEW[item].level
         return False if isinstance(item, Acl) else None
 
     def _check(self) -> dict[Item, State]:
+        if self.core.access is None:  # nobody changes any of this
+            return {}
         now = self._now()
         for item, possible in self._possible.items():
             found = now.get(item, self._nothing(item))
             if found not in possible:
                 raise Violation("access: forgotten", f"{item} is {found!r}, not one of {possible!r}")
-        for item in now:
-            if item not in self._possible:
+        for item, state in now.items():
+            if item not in self._possible and state != self._nothing(item):
                 raise Violation("access: from nowhere", str(item))
         return now
 
     def _now(self) -> dict[Item, State]:
         """As the broker acts on it, and as it is kept."""
         access, users = self.core.access, self.core.users
-        acls = set(access.matching(AclFilter())) if access is not None else set()
-        if access is not None and acls != set(self.core.metadata.acls()):
+        assert access is not None
+        acls = set(access.matching(AclFilter()))
+        if acls != set(self.core.metadata.acls()):
             raise Violation("access: not as kept", f"{acls} in force, {self.core.metadata.acls()} kept")
         kept = self.core.metadata.configs("scram")
-        found: dict[Item, State] = dict.fromkeys(acls, True)
+        found: dict[Item, State] = {SHARE: self.core.features.by_name[SHARE].level}
+        found |= dict.fromkeys(acls, True)
         for name in users.names():
             credentials = users.credentials(name)
             if {each.value: one.text() for each, one in credentials.items()} != kept.get(name):
