@@ -9,7 +9,8 @@ waits in a thread, a greenlet does (`threads.py`). Checkpoints are real files, w
 
 A query is stopped and killed at any point, comes back in another mode or with other topics, has one source or two,
 micro-batches without data, tasks that are lost, repeated or run twice, a function that takes longer than a lock and
-decides about single records, and a checkpoint that is copied or loses files of ours. The faults of network and broker
+decides about single records or always fails on some, and a checkpoint that is copied, or loses files of ours or the
+newest entries of the offset log. The faults of network and broker
 are those of the other simulations.
 
 The model (`model.py`) has the promises. In the end each query comes back in calm, does what is left, and each record is

@@ -7,27 +7,32 @@
 3. In the end every record is in the effect of exactly one committed micro-batch of a query, unless it was released
    (then again), the broker has given it up after its last delivery, or another member of the group has dealt with it.
    No query has one twice.
-4. What was rejected is in the dead-letter topic, where there is one.
+4. What was rejected is in the dead-letter topic, where there is one. So is a record that the function always fails on,
+   if the query isolates it, and no other record.
 5. A query that ends with an error has a reason: a broker that is away, or what somebody did to its checkpoint, its
    options or its outcomes. In the end, when nothing fails any more and somebody has done what the error says, it goes
    on.
 """
 
 import json
+import shutil
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.share.changes import AnyChange, Change
 from headrace.share.partition import SharePartition
 from headrace.share.states import Cause
+from headrace.spark.dividing import Division
 from headrace.spark.errors import CheckpointError, DataLossError, OutcomeError
 from headrace.spark.offset import AcquiredOffset
+from headrace.spark.runs import RunSet
 from tests.simulation.models.logs import LogModel, Logs
 from tests.simulation.path.model import ACCEPT, END_MS, GAP, NAMES, REJECT, Acquisition, Path, PathShare
-from tests.simulation.spark.log import COMMITS, OFFSETS, UnreadableError
+from tests.simulation.spark.log import COMMITS, OFFSETS, SparkLog, UnreadableError
 from tests.simulation.spark.query import (
     PASSING,
     RELEASE,
+    BadRecordError,
     Habits,
     Lineage,
     Row,
@@ -138,8 +143,10 @@ class Spark(Path):
             is_meant = is_rejected == (effect == REJECT)
             if is_meant and self._is_safe(lineage, number, spot):
                 return True
+        if self._is_forgiven(lineage, spot):
+            return True
         if effect != ACCEPT:
-            return False
+            return spot in lineage.isolated
         logged = lineage.logged.get(spot)
         is_handed_off = logged is not None and bool(logged[1]) and self._is_safe(lineage, logged[0], spot)
         return is_handed_off or self._is_ahead(lineage, spot)
@@ -167,7 +174,7 @@ class Spark(Path):
 
     def read(self, run: Run, offset: AcquiredOffset, rows: set[Row]) -> None:
         self.note_members()  # one that is stopped settles what it has read when it has no driver any more
-        wanted = _spots(offset)
+        wanted = self._given(run.lineage, offset)
         got = {row.spot: row for row in rows}
         missing = {spot for spot in wanted - got.keys() if self.value_of(spot) is not None}
         if missing or got.keys() - wanted or len(got) != len(rows):
@@ -175,6 +182,23 @@ class Spark(Path):
                 "spark: a task reads other records",
                 f"{run.lineage.name}: missing {missing}, too many {got.keys() - wanted}",
             )
+
+    def _given(self, lineage: Lineage, offset: AcquiredOffset) -> set[Spot]:
+        """Of a micro-batch that was divided, what a note says that is safe from a power cut."""
+        found = self.world.files.safe(lineage.notes / f"division-{offset.member}.json")
+        division = Division.from_json(json.loads(found)) if found else None
+        if division is None or not division.is_of(offset):
+            return _spots(offset)
+        self.world.stats.events["divided"] += division.given != offset.batch
+        for (topic, partition), run in division.rejected:
+            spot = topic, partition, run.first
+            value = self.value_of(spot)
+            if run.size > 1 or (
+                value is not None and not self.world.is_bad(value) and not self.world.is_calm
+            ):
+                raise Violation("spark: a good record is isolated", f"{lineage.name} {spot}")
+            lineage.isolated.add(spot)
+        return _spots_of(division.given)
 
     # 5. Ends
 
@@ -188,6 +212,8 @@ class Spark(Path):
     def _is_reasonable(self, run: Run, error: Exception) -> bool:
         lineage, text = run.lineage, str(error)
         match error:
+            case BadRecordError():
+                return True
             case UnreadableError():
                 self._mend(lineage, error)
                 return True
@@ -203,6 +229,9 @@ class Spark(Path):
                 if "is not there any more" in text:
                     lineage.has_lost_data = True
                     return lineage.is_note_lost
+                if "as committed, and Spark runs it" in text and lineage.removed:
+                    self._put_back(lineage)
+                    return True
                 if "as committed, and Spark runs it" in text:
                     log = run.log
                     newest, committed = log.newest(OFFSETS), log.newest(COMMITS)
@@ -238,8 +267,31 @@ class Spark(Path):
         """Kafka's log really does not hold a record that the query has logged."""
         return any(self.value_of(spot) is None for spot in lineage.logged)
 
+    def _put_back(self, lineage: Lineage) -> None:
+        for path, data in lineage.removed.items():
+            path.write_bytes(data)
+        lineage.removed.clear()
+        self.world.files.sync_all(lineage.folder)
+
+    def lose_offsets(self, lineage: Lineage) -> None:
+        """The newest entries of Spark's offset log, whose commits stay."""
+        log = SparkLog(lineage.folder)
+        newest = log.newest(OFFSETS)
+        if not newest or newest != log.newest(COMMITS) or lineage.removed:
+            return
+        count = self.world.chance.randint(1, min(3, newest))
+        for number in range(newest - count + 1, newest + 1):
+            entry = lineage.folder / OFFSETS / str(number)
+            for path in (entry, entry.with_name(f".{entry.name}.crc")):
+                if path.exists():
+                    lineage.removed[path] = path.read_bytes()
+                    path.unlink()
+
     def _mend(self, lineage: Lineage, error: UnreadableError) -> None:
         """Somebody removes what a power cut has left of the newest entry. With an older one that is of no use."""
+        if lineage.removed:
+            self._put_back(lineage)
+            return
         log = lineage.runs[-1].log
         path = error.path
         if path.exists() and log.newest(path.parent.name) == int(path.name):
@@ -258,6 +310,9 @@ class Spark(Path):
         if newest is not None:
             texts = (lineage.folder / OFFSETS / str(newest)).read_text().splitlines()[2:]
             is_ahead = any('"a":"ahead"' in text for text in texts)
+            if texts and all('"n":1' in text for text in texts) and self.world.chance.random() < 0.5:
+                self._lose_all_notes(lineage, texts)
+                return
         # Before the first offset, which names its member, a reader finds what it has taken ahead by its claim. One that
         # has lost it refuses the next micro-batch, and here there may be none.
         is_claim_needed = newest is None and any(lineage.notes.glob("ahead-*.json"))
@@ -271,6 +326,19 @@ class Spark(Path):
                 lineage.is_note_lost = True
                 lineage.forgiven |= _spots(AcquiredOffset.from_json(json.loads(path.read_bytes())))
                 path.unlink()
+
+    def _lose_all_notes(self, lineage: Lineage, texts: list[str]) -> None:
+        """The query refuses to go on, unless it was told to go on without data that is lost."""
+        self.world.trail.note(f"{lineage.name} loses its notes")
+        self._forgive_notes(lineage)
+        lineage.is_note_lost = True
+        for text in texts:
+            lineage.at_risk |= _spots(AcquiredOffset.from_json(json.loads(text)))
+        shutil.rmtree(lineage.notes)
+
+    @staticmethod
+    def _is_forgiven(lineage: Lineage, spot: Spot) -> bool:
+        return spot in lineage.forgiven or (lineage.has_lost_data and spot in lineage.at_risk)
 
     # 3 and 4. In the end
 
@@ -389,6 +457,8 @@ class Spark(Path):
             if not found:
                 self._check_missing(group, spot, value, lineages)
             for lineage, number in found:
+                if spot in lineage.isolated and not self._is_forgiven(lineage, spot):
+                    raise Violation("spark: isolated, and processed", f"{group} {spot}: {names}")
                 self._check_letter(group, spot, value, lineage, number)
 
     def _check_missing(self, group: str, spot: Spot, value: bytes, lineages: list[Lineage]) -> None:
@@ -401,8 +471,13 @@ class Spark(Path):
             or key in self.given_up
             or self._is_passed(group, spot)
             or is_exhausted
-            or any(spot in lineage.forgiven for lineage in lineages)
+            or any(self._is_forgiven(lineage, spot) for lineage in lineages)
+            or any(spot in lineage.isolated and lineage.is_retired for lineage in lineages)
         ):
+            return
+        if any(spot in lineage.isolated for lineage in lineages):
+            if (group, *spot) not in self.letters:
+                raise Violation("spark: isolated without a dead letter", f"{group} {spot}")
             return
         logged = [(lineage.name, lineage.logged.get(spot)) for lineage in lineages]
         raise Violation("spark: lost", f"{group} {spot}, answer {self.settled.get(key)}: {logged}")
@@ -411,6 +486,8 @@ class Spark(Path):
         batch = lineage.sink[number]
         outcome = batch.outcomes.get(value)
         if outcome is None or not batch.is_committed or (group, spot) in self.elsewhere:
+            return
+        if self._is_forgiven(lineage, spot):
             return
         if not lineage.always_letters and value not in batch.accepted:
             is_own = self.answerers.get((group, spot)) == [
@@ -424,8 +501,10 @@ class Spark(Path):
 
 
 def _spots(offset: AcquiredOffset) -> set[Spot]:
+    return _spots_of(offset.batch)
+
+
+def _spots_of(runs: RunSet) -> set[Spot]:
     return {
-        (topic, partition, at)
-        for (topic, partition), run in offset.batch
-        for at in range(run.first, run.last + 1)
+        (topic, partition, at) for (topic, partition), run in runs for at in range(run.first, run.last + 1)
     }

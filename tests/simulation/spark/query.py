@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from tests.simulation.spark.world import SparkWorld
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
+DOOMED_MS = 1_000_000_000
 TRIES_MAX = 4
 """Of a task."""
 DEFAULT, ONCE, AVAILABLE_NOW = "default", "once", "available now"
@@ -84,6 +85,16 @@ class Lineage:
     """Spark cannot read its checkpoint any more, or nobody wants it."""
     forgiven: set[Spot] = field(default_factory=set)
     """Records that were lost with a note that somebody has removed."""
+    at_risk: set[Spot] = field(default_factory=set)
+    """Records of the micro-batch that the notes were about when all of them were removed: it may go on without them
+    if it has said so."""
+    removed: dict[Path, bytes] = field(default_factory=dict)
+    """Entries of the offset log that somebody has removed, and puts back when the query refuses to go on."""
+    is_doomed: bool = False
+    """Its next life that commits a micro-batch with outcomes, or a part of one, is killed at that moment, and files of
+    its checkpoint are removed."""
+    isolated: set[Spot] = field(default_factory=set)
+    """Records that a micro-batch fails on by themselves: it goes on without them."""
     has_twin: bool = False
     """There is a copy of its checkpoint, so another reader may have the same member id."""
     is_note_lost: bool = False
@@ -125,6 +136,9 @@ class Lineage:
             sink,
             dict(self.logged),
             forgiven=set(self.forgiven),
+            at_risk=set(self.at_risk),
+            removed={folder / path.relative_to(self.folder): data for path, data in self.removed.items()},
+            isolated=set(self.isolated),
             has_twin=True,
             is_note_lost=self.is_note_lost,
             always_letters=self.always_letters,
@@ -165,9 +179,13 @@ class Run:
         self.error: Exception | None = None
         self.is_over = False
         self.is_stopping = False
+        self.is_doomed = False
+        """It is killed with the end of this step."""
         self.is_rash = False
         """The function has just returned an outcome that is to be refused."""
         self.batch = -1
+        self.is_part = False
+        """Of its micro-batch, less than the offset has was run."""
         self.idle = 0
         """How often it has found nothing to do."""
         self.readers: list[ShareStreamReader] = []
@@ -303,6 +321,7 @@ class Run:
     def _run_batch(self, batch: int, start: list[str] | None, end: list[str]) -> None:
         rows: dict[bytes, Row] = {}
         accepted: set[bytes] = set()
+        self.is_part = False
         for number, reader in enumerate(self.readers):
             begin = _text(reader.initialOffset()) if start is None else start[number]
             if begin == end[number] and (start is not None or self.rng.random() < 0.5):
@@ -312,6 +331,7 @@ class Run:
                 tasks = reader.partitions(json.loads(begin), json.loads(end[number]))
             found = self._read(reader, tasks)
             offset = AcquiredOffset.from_json(json.loads(end[number]))
+            self.is_part = self.is_part or len(found) < offset.batch.record_count
             self.world.spark.read(self, offset, found)
             if self.rng.random() < 0.1 and self._read(reader, tasks) != found:
                 raise Violation("spark: a second read brings others", f"{self.lineage.name} {batch}")
@@ -319,11 +339,20 @@ class Run:
             if offset.accepted:
                 accepted |= {row.value for row in found}
         self._work()
+        if any(map(self.world.is_bad, rows)):
+            self._fail(batch)
         last = self.lineage.sink.get(batch - 1)
         outcomes = self._decide(rows, last)
         self.lineage.sink[batch] = MicroBatch(rows, outcomes, accepted)
         self._record(batch, rows, outcomes, last)
         self.world.stats.events["rows"] += len(rows)
+
+    def _fail(self, batch: int) -> None:
+        """As `process` does it when the user's function fails, which has begun to replace what was in the sink."""
+        self.lineage.sink[batch] = MicroBatch({}, {}, set())
+        OutcomeRules(self.lineage.notes).fail(batch, "a bad record")
+        self.world.stats.events["failed on a record"] += 1
+        raise BadRecordError
 
     def _work(self) -> None:
         """The user's own work takes its time, at times longer than a lock."""
@@ -362,8 +391,13 @@ class Run:
 
     def _committed(self, batch: int) -> None:
         self.note(f"commits {batch}")
-        self.lineage.sink[batch].is_committed = True
+        done = self.lineage.sink[batch]
+        done.is_committed = True
         self.world.stats.events["micro-batches"] += 1
+        is_open = done.outcomes or self.is_part
+        if self.lineage.is_doomed and is_open and not self.world.is_calm and not self.is_stopping:
+            self.lineage.is_doomed, self.is_doomed = False, True
+            self.node.stop(DOOMED_MS, stands_still=False)
 
     def _sleep(self, seconds: float) -> None:
         thread = current()
@@ -429,6 +463,10 @@ class Run:
         if self.executor is None or self.executor.is_dead:
             self.executor = self.world.add_node("executor")
         return self.executor
+
+
+class BadRecordError(Exception):
+    """The user's function has failed on a record."""
 
 
 class TaskFailedError(Exception):

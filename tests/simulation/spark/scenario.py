@@ -98,6 +98,8 @@ class SparkScenario(broker.Scenario):
     moods: float = 0.5
     """How often a query decides about single records."""
     groups: tuple[str, ...] = broker.SHARE_GROUPS
+    doom: float = 0.0
+    """How often a query is killed just after a commit, and loses files of its checkpoint."""
 
 
 def scenario(rng: Random) -> SparkScenario:
@@ -130,6 +132,7 @@ def scenario(rng: Random) -> SparkScenario:
         rashness=rng.choice((0, 0, 0.5)),
         moods=rng.choice((0, 0.5, 1)),
         groups=rng.choice((broker.SHARE_GROUPS[:1], broker.SHARE_GROUPS)),
+        doom=0.3 if haste * emphasis["lose notes"] else 0,
     )
 
 

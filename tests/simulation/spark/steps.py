@@ -71,12 +71,29 @@ def copy_checkpoint(world: "SparkWorld") -> None:
 
 
 def lose_notes(world: "SparkWorld") -> None:
-    """Somebody removes files of the source while no query has them."""
+    """Somebody removes files of the source, or of Spark's offset log, while no query has them."""
     lineage = _some_lineage(world)
     if lineage is None or not lineage.notes.is_dir() or any(not run.is_over for run in lineage.runs):
         return
     world.stats.faults["notes lost"] += 1
-    world.spark.lose_notes(lineage)
+    _lose(world, lineage)
+
+
+def end_doomed(world: "SparkWorld") -> None:
+    for lineage in world.spark.lineages:
+        for run in lineage.runs:
+            if run.is_doomed and not run.is_over:
+                world.stats.faults["killed with its notes"] += 1
+                _kill(world, run)
+                if all(each.is_over for each in lineage.runs) and lineage.notes.is_dir():
+                    _lose(world, lineage)
+
+
+def _lose(world: "SparkWorld", lineage: "Lineage") -> None:
+    if world.chance.random() < 0.3:
+        world.spark.lose_offsets(lineage)
+    else:
+        world.spark.lose_notes(lineage)
 
 
 def stop_node(world: "SparkWorld") -> None:

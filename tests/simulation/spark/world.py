@@ -1,5 +1,6 @@
 """A life with Spark: queries on machines of their own, their checkpoints, and the broker, under one clock."""
 
+import zlib
 from collections.abc import Collection
 from random import Random
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from tests.simulation.spark.model import SOURCES, Spark
 from tests.simulation.spark.node import SparkNode
 from tests.simulation.spark.query import Habits, Lineage, Run
 from tests.simulation.spark.scenario import ACTORS, MODELS, SparkAdmin, SparkScenario, habits, scenario
-from tests.simulation.spark.steps import TABLE
+from tests.simulation.spark.steps import TABLE, end_doomed
 
 if TYPE_CHECKING:
     from tests.simulation.scenario import Scenario
@@ -29,6 +30,11 @@ class SparkWorld(PathWorld):
     def __init__(self, seed: int, *, is_recorded: bool = False) -> None:
         environment.install()
         self.files = Files()
+        self.chance = Random(f"notes and bad records {seed}")
+        """Of what was added later: so the lives of other seeds stay as they are."""
+        self.failures_max = self.chance.choice((0, 0, 1, 2))
+        """Option maxBatchFailures; 0 where there are no bad records."""
+        self.bad_every = self.chance.choice((5, 20, 60))
         super().__init__(seed, is_recorded=is_recorded)
         environment.begin(self)
         self.has_sharers = any(isinstance(actor, ShareMember) for actor in self.actors)
@@ -45,6 +51,10 @@ class SparkWorld(PathWorld):
 
     def make_scenario(self, rng: Random) -> "Scenario":
         return scenario(rng)
+
+    def step(self, number: int) -> None:
+        super().step(number)
+        end_doomed(self)
 
     def run(self, steps: int, kept: Collection[int] | None = None) -> None:
         try:
@@ -66,6 +76,10 @@ class SparkWorld(PathWorld):
     @property
     def has_reported(self) -> bool:
         return self._reported is not None
+
+    def is_bad(self, value: bytes) -> bool:
+        """Whether the user's function fails on a record. In the end somebody has mended it."""
+        return self.failures_max > 0 and not self.is_calm and zlib.crc32(value) % self.bad_every == 0
 
     def disk_ms(self) -> int | None:
         """How long an operation on a checkpoint's files takes; None when nothing comes before it."""
@@ -119,9 +133,11 @@ class SparkWorld(PathWorld):
             }
             if letters:
                 options["deadLetterTopic"] = DEAD_LETTERS
+                options["maxBatchFailures"] = str(self.failures_max)
             if lineage.has_lost_data:
                 options["failOnDataLoss"] = "false"
             given.append(options)
+        lineage.is_doomed = lineage.is_doomed or self.chance.random() < scenario.doom
         has_release = lineage.options["acknowledge"] == "commit" or rng.random() < scenario.rashness
         run_habits = habits(rng, scenario, has_release=has_release) if chosen is None else chosen
         self.trail.note(f"{lineage.name} starts {sorted(lineage.options.items())} {run_habits}")
