@@ -300,6 +300,46 @@ def test_with_failondataloss_false_notes_that_are_gone_stop_nothing(
     assert queue.lag() == 0
 
 
+def restored(backup: Path, folder: Path) -> None:
+    shutil.rmtree(folder)
+    shutil.copytree(backup, folder)
+
+
+def test_with_an_older_copy_of_its_checkpoint_new_records_come_under_a_number_that_the_sink_has_seen(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    folder, backup = tmp_path / "checkpoint", tmp_path / "backup"
+    queue.partitions = 1
+    queue.send(10)
+    driver = opened(checkpointLocation=folder)
+    first = one_micro_batch(driver, initial(queue), folder, 10)
+    driver.close()
+    shutil.copytree(folder, backup)
+    queue.send(10)
+    driver = opened(checkpointLocation=folder)
+    second = one_micro_batch(driver, first, folder, 10)
+    driver.close()
+    restored(backup, folder)
+    queue.send(10)
+    driver = opened(checkpointLocation=folder)
+    other = driver.latest(first, 10)
+    assert [each["seq"] for each in (first, second, other)] == [1, 2, 2]
+    assert [each["b"][queue.topic]["0"] for each in (second, other)] == [[[10, 19, 1]], [[20, 29, 1]]]
+
+
+def test_with_an_older_copy_of_its_checkpoint_what_was_accepted_ahead_is_processed_again(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    folder, backup = tmp_path / "checkpoint", tmp_path / "backup"
+    end = half_done(opened, queue, folder)
+    shutil.copytree(folder, backup)
+    for _ in range(2):
+        driver = opened(**AHEAD, checkpointLocation=folder, drain=True)
+        assert sum(map(records, drained(driver, end, checkpoint=folder))) == 50
+        driver.close()
+        restored(backup, folder)
+
+
 def test_an_outcome_counts_though_its_topic_is_not_subscribed_to_any_more(
     opened: Open, queue: Queue, tmp_path: Path
 ) -> None:
