@@ -129,7 +129,7 @@ def test_a_worker_whose_group_is_denied_later_says_so_and_goes_on_when_it_is_all
             cluster.send("worker", "a")
             assert wait_for(lambda: seen == [b"a"])
             cluster.deny("worker")
-            assert wait_for(lambda: "goes on trying" in caplog.text)
+            assert wait_for(lambda: "keeps trying" in caplog.text)
             cluster.allow("worker")
             cluster.send("worker", "b")
             assert wait_for(lambda: seen[-1] == b"b")

@@ -291,7 +291,7 @@ class BrokerCore:
         if self.failure is None:
             self.failure = error
             logger.critical(
-                "disk failure, stopping: %s. Nothing that was acknowledged is lost; free or mend the disk.",
+                "disk failure, stopping: %s. No acknowledged record is lost. Free space on the disk or repair it.",
                 error,
             )
             self._on_failure(error)
@@ -302,7 +302,7 @@ class BrokerCore:
         if error.code is ErrorCode.KAFKA_STORAGE_ERROR and now_ms >= self._loud_again_ms:
             self._loud_again_ms = now_ms + LOUD_INTERVAL_MS
             logger.error(
-                "writes are refused: %s %s; reading goes on.", error.message, cure_of(error.__cause__)
+                "writes are refused: %s %s; reads continue.", error.message, cure_of(error.__cause__)
             )
 
     def require_working(self) -> None:

@@ -344,6 +344,6 @@ def _require_metadata(disk: OsDisk, path: Path) -> None:
     )  # which is refused, too, with another cure
     if found and not is_backup:
         raise MetadataError(
-            f"{path} is missing, and nobody knows the topics of {len(found)} partitions beside it. "
-            "Bring it back from a backup, or use another directory"
+            f"{path} is missing, and with it the topics of {len(found)} partitions. "
+            "Restore it from a backup, or use another directory"
         )

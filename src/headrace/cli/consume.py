@@ -284,7 +284,7 @@ def _prepare(admin: "Admin", topics: list[str], group_id: str, from_beginning: b
         starts_at = None  # whoever may only read can do without the hint
     if from_beginning and not is_new:
         say(
-            f"Group {group_id!r} is not new and goes on where it stands; "
+            f"Group {group_id!r} exists already and continues where it is; "
             f"`headrace group reset {group_id} --to-earliest --execute` starts over."
         )
     elif is_new and starts_at == "latest":

@@ -297,7 +297,7 @@ def _print_listing(listing: "Listing", letters: bool) -> None:
     causes = listing.causes()
     typer.echo(f"{listing.topic}: {total}" + (f" of {count(len(causes), 'cause')}" if causes else ""))
     if listing.passed_over:
-        say(f"{listing.passed_over:,} older records were not looked at.")
+        say(f"{listing.passed_over:,} older records were not read.")
     if not causes:
         return
     if not letters:
@@ -373,7 +373,7 @@ def _print_result(result: "RedriveResult", topic: str) -> None:
     targets = ", ".join(f"{number:,} to {name}" for name, number in sorted(result.targets.items()))
     targets = f": {targets}" if targets else ""
     if result.passed_over:
-        say(f"{result.passed_over:,} older records were not looked at.")
+        say(f"{result.passed_over:,} older records were not read.")
     if result.is_dry_run:
         typer.echo(f"{count(result.chosen, 'dead letter')} of {topic} would go back{targets}")
         if result.chosen:

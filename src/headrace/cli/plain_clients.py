@@ -45,7 +45,7 @@ class Hush(logging.Handler):
         now = time.monotonic()
         if now - self._said_at >= QUIET_S:
             self._said_at = now
-            say(f"headrace: trouble with a broker, trying on: {record.getMessage()}")
+            say(f"headrace: a broker does not respond, still trying: {record.getMessage()}")
 
 
 @contextmanager

@@ -357,7 +357,7 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ErrorCode.NOT_LEADER_OR_FOLLOWER: (NotLeaderOrFollowerError, _LEADER),
     ErrorCode.REQUEST_TIMED_OUT: (
         RequestTimeoutError,
-        "Try again; when it goes on, raise request.timeout.ms or relieve the broker.",
+        "Try again. If it continues, raise request.timeout.ms or reduce the load of the broker.",
     ),
     ErrorCode.BROKER_NOT_AVAILABLE: (
         BrokerNotAvailableError,
@@ -453,7 +453,7 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ),
     ErrorCode.KAFKA_STORAGE_ERROR: (
         KafkaStorageError,
-        "The broker has trouble with its disk; see its log.",
+        "The broker has a disk problem; see its log.",
     ),
     ErrorCode.NON_EMPTY_GROUP: (
         NonEmptyGroupError,
@@ -503,11 +503,11 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ErrorCode.FEATURE_UPDATE_FAILED: (FeatureUpdateFailedError, "The controller's log says why."),
     ErrorCode.UNKNOWN_TOPIC_ID: (
         UnknownTopicIdError,
-        "The topic was deleted, or made anew under the same name: the client looks it up by itself; try again.",
+        "The topic was deleted, or created again with the same name: the client looks it up by itself; try again.",
     ),
     ErrorCode.INCONSISTENT_TOPIC_ID: (
         InconsistentTopicIdError,
-        "The topic was made anew under the same name: the client looks it up by itself; try again.",
+        "The topic was created again with the same name: the client looks it up by itself; try again.",
     ),
     ErrorCode.FENCED_MEMBER_EPOCH: (FencedMemberEpochError, _REJOIN),
     ErrorCode.UNSUPPORTED_ASSIGNOR: (
@@ -524,7 +524,7 @@ TABLE: dict[ErrorCode, tuple[type[BrokerError], str]] = {
     ErrorCode.INVALID_SHARE_SESSION_EPOCH: (InvalidShareSessionEpochError, _SESSION),
     ErrorCode.FENCED_STATE_EPOCH: (
         FencedStateEpochError,
-        "The group's offsets were changed meanwhile; try again.",
+        "The group's offsets have been changed; try again.",
     ),
     ErrorCode.RECORD_LIST_TOO_LARGE: (
         RecordTooLargeError,

@@ -92,7 +92,7 @@ class ClientSettings:
     )
     default_api_timeout_ms: int = setting(
         60_000,
-        "How long a call may take with all its retries, where it is given no time of its own.",
+        "How long a call may take, with all its retries, if it has no timeout of its own.",
         minimum=1,
         maximum=INT_MAX,
     )
@@ -114,7 +114,7 @@ class ClientSettings:
     )
     metadata_max_age_ms: int = setting(
         300_000,
-        "How old the picture of brokers and partition leaders may get before it is fetched anew.",
+        "The maximum age of the metadata of brokers and partition leaders before it is refreshed.",
         minimum=1,
         maximum=DAY_MS,
         aliases=("topic.metadata.refresh.interval.ms",),
@@ -406,7 +406,8 @@ class ProducerSettings(ClientSettings):
 
     acks: Acks = setting(  # noqa: RUF009
         Acks.ALL,
-        "Who must have a record before it counts as sent: `all` in-sync replicas, the leader (`1`), or nobody (`0`).",
+        "Which replicas must have a record before it counts as sent: `all` in-sync replicas, the leader (`1`), "
+        "or none (`0`).",
         aliases=("request.required.acks",),
     )
     enable_idempotence: bool = setting(

@@ -221,7 +221,7 @@ class _Check:
 
     def _check_metadata(self, names: set[str]) -> list[tuple[str, bytes, int]]:
         if METADATA not in names:
-            self._note(METADATA, "missing: nobody knows the topics", Cure.BACKUP)
+            self._note(METADATA, "missing: the topics are unknown", Cure.BACKUP)
             return []
         try:
             with self._metadata_copy(names) as path, closing(sqlite3.connect(path)) as database:

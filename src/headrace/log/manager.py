@@ -250,7 +250,7 @@ class LogManager:
                 log.start_offset = log.end_offset = max(start_offset, log.trust.saved)
                 if log.end_offset > start_offset:
                     logger.error(
-                        "%s: offsets %d to %d are gone; the disk or somebody has lost the directory",
+                        "%s: offsets %d to %d are gone: the disk lost the directory, or it was removed",
                         log.name,
                         start_offset,
                         log.end_offset - 1,

@@ -169,7 +169,7 @@ class _Recovery:
         log.start_offset = max(log.bases[0] if log.bases else log.end_offset, start_offset)
         if log.start_offset > start_offset:  # retention writes it down before it removes anything
             logger.error(
-                "%s: offsets %d to %d are gone; somebody has removed their segments",
+                "%s: offsets %d to %d are gone: their segments were removed",
                 log.name,
                 start_offset,
                 log.start_offset - 1,
@@ -189,7 +189,7 @@ class _Recovery:
         log = self.log
         if log.segments and log.bases[-1] < self.recovery_point:
             logger.error(
-                "%s: offsets from %d on had been synced and are gone; the disk or somebody has lost them",
+                "%s: offsets from %d on had been synced and are gone: the disk lost them, or they were removed",
                 log.name,
                 self.recovery_point,
             )

@@ -115,7 +115,7 @@ OPERATIONS: tuple[Operation, ...] = (
               model.HeldRecord, model.Done, actions.release_record),
     Operation("POST", "/dead-letters/redrive", "Sends dead letters back to where they came from.",
               model.Redrive, model.RedriveDone, actions.redrive),
-    Operation("POST", "/dead-letters/discard", "Marks dead letters as looked at, so that they do not wait any more.",
+    Operation("POST", "/dead-letters/discard", "Marks dead letters as discarded, so that they no longer wait.",
               model.Discard, model.RedriveDone, actions.discard),
 )  # fmt: skip
 

@@ -90,7 +90,7 @@ OURS: dict[str, str] = {
     "headrace_disk_free_bytes": "Free bytes on the volume of a broker's log directory.",
     "headrace_disk_total_bytes": "Size of the volume of a broker's log directory.",
     "headrace_brokers": "Brokers of the cluster.",
-    "headrace_last_sample_timestamp_seconds": "When the cluster was last looked at with success.",
+    "headrace_last_sample_timestamp_seconds": "When the cluster was last sampled successfully.",
     "headrace_build_info": "The version that runs, as a label; always 1.",
 }
 

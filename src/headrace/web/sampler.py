@@ -208,7 +208,7 @@ class Sampler:
                 raise
         except (KafkaError, OSError) as error:
             if self.overview.error is None:
-                logger.warning("the cluster could not be looked at: %s", error)
+                logger.warning("the cluster could not be sampled: %s", error)
             self.overview = replace(self.overview, error=str(error))
         except Exception as error:  # a fault of ours must not end the sampling for ever
             logger.exception("the sampler failed")

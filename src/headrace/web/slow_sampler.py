@@ -87,7 +87,7 @@ class SlowSampler:
         try:
             self.last = await self._find_out()
         except (KafkaError, OSError) as error:
-            logger.debug("sizes and ages could not be looked at: %s", error)
+            logger.debug("sizes and ages could not be sampled: %s", error)
         except Exception:  # a fault of ours must not end it for ever
             logger.exception("the slow sampler failed")
         finally:

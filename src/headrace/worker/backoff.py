@@ -23,13 +23,15 @@ class Backoff:
     tries: int | None = 60
 
     def __post_init__(self) -> None:
-        _require(math.isfinite(self.first) and self.first >= 0, "first", self.first, ">= 0 seconds")
-        _require(math.isfinite(self.factor) and self.factor >= 1, "factor", self.factor, ">= 1")
+        _require(
+            math.isfinite(self.first) and self.first >= 0, "first", self.first, "finite and >= 0 seconds"
+        )
+        _require(math.isfinite(self.factor) and self.factor >= 1, "factor", self.factor, "finite and >= 1")
         _require(
             math.isfinite(self.most) and self.most >= self.first,
             "most",
             self.most,
-            f">= first ({self.first})",
+            f"finite and >= first ({self.first})",
         )
         _require(0 <= self.jitter <= 1, "jitter", self.jitter, "between 0 and 1")
         _require(self.tries is None or self.tries >= 1, "tries", self.tries, ">= 1 or None")

@@ -26,10 +26,10 @@ class Breaker:
 
     def __post_init__(self) -> None:
         _require(self.failures >= 1, "failures", self.failures, ">= 1")
-        _require(math.isfinite(self.first) and self.first > 0, "first", self.first, "> 0 seconds")
+        _require(math.isfinite(self.first) and self.first > 0, "first", self.first, "finite and > 0 seconds")
         _require(
             math.isfinite(self.most) and self.most >= self.first,
-            "most", self.most, f">= first ({self.first})",
+            "most", self.most, f"finite and >= first ({self.first})",
         )  # fmt: skip
 
 

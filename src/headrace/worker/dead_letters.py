@@ -74,8 +74,10 @@ def describe(cause: GiveUpCause, outcome: TaskOutcome | None) -> str:
         case GiveUpCause.REJECTED:
             return f"Rejected by the task: {outcome.message if outcome else ''}"
         case GiveUpCause.UNREADABLE:
-            return f"Not readable as the task's body: {outcome.message if outcome else ''}"
+            return f"The value could not be decoded: {outcome.message if outcome else ''}"
         case GiveUpCause.EXHAUSTED:
-            return f"Failed as often as it may: {why}"
+            return f"Retries exhausted: {why}"
         case GiveUpCause.LAST_DELIVERY:
-            return "Delivered as often as it may, and never settled: its workers died or lost its lock."
+            return (
+                "Delivery limit reached without an acknowledgement: earlier workers crashed or lost the lock."
+            )

@@ -317,8 +317,8 @@ class TaskRunner:
             )
         if self._going:
             logger.warning(
-                "%s: %d runs go on, because they cannot be stopped; others get its partitions when the group's session "
-                "has timed out%s",
+                "%s: %d runs continue, because they cannot be stopped; others get its partitions when the group's "
+                "session has timed out%s",
                 self.task.name, len(self._going), _cure(self.task),
             )  # fmt: skip
         await consumer.close(leaves=not self._going)
@@ -395,7 +395,7 @@ class TaskRunner:
         now_ms = self._now_ms()
         if self._denied_ms is None or now_ms - self._denied_ms >= DENIED_LOG_MS:
             self._denied_ms = now_ms
-            logger.error("%s: %s The worker gets no records now, and goes on trying.", self.task.name, error)
+            logger.error("%s: %s The worker gets no records now and keeps trying.", self.task.name, error)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._stopping.wait(), DENIED_WAIT_S)
 
@@ -534,7 +534,7 @@ class TaskRunner:
         self._metrics.abandoned += 1
         self._metrics.note_run(self._loop.time() - run.began_s)
         logger.warning(
-            "%s: the run of %s goes on after its timeout, because it cannot be stopped; it keeps its slot until it "
+            "%s: the run of %s continues after its timeout, because it cannot be stopped; it keeps its slot until it "
             "ends%s",
             self.task.name, run, _cure(self.task),
         )  # fmt: skip
@@ -736,7 +736,7 @@ class TaskRunner:
             self._forget(held)
             if stopped is not None and not stopped.call.stop():
                 logger.warning(
-                    "%s: the run of %s goes on, because it cannot be stopped%s",
+                    "%s: the run of %s continues, because it cannot be stopped%s",
                     self.task.name, stopped, _cure(self.task),
                 )  # fmt: skip
         self._pump_soon()
@@ -860,7 +860,7 @@ class TaskRunner:
 
 def _outcome_of(future: "asyncio.Future[TaskOutcome]") -> TaskOutcome:
     if future.cancelled():
-        return TaskOutcome(TaskResult.FAILED, "it was cancelled", "CancelledError")
+        return TaskOutcome(TaskResult.FAILED, "it was canceled", "CancelledError")
     return future.result()
 
 

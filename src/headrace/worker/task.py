@@ -299,7 +299,7 @@ def build_options(
     _require(breaker is None or isinstance(breaker, Breaker), name, "breaker", breaker, "a Breaker or None")
     _require(
         timeout is None or (math.isfinite(timeout) and timeout > 0),
-        name, "timeout", timeout, "seconds above 0, or None",
+        name, "timeout", timeout, "> 0 seconds, or None",
     )  # fmt: skip
     _require(
         dead_letter is None or (isinstance(dead_letter, str) and dead_letter not in ("", topic)),

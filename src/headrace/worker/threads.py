@@ -180,7 +180,7 @@ class LoopWatch:
         name, place = self._find()
         logger.warning(
             "%s has blocked the event loop for %.1f s (%s): nothing else runs on it. Await what takes long, or declare "
-            "the task with def instead of async def. Locks are renewed meanwhile",
+            "the task with def instead of async def. Locks are still renewed",
             name, seconds, place,
         )  # fmt: skip
 

@@ -23,10 +23,10 @@ from tests.conformance.wire_client import WireClient
 
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g"}
 BAD = [
-    ("x", TypeError, "timeout='x'.*seconds"),
-    (timedelta(seconds=1), TypeError, "timedelta.*seconds"),
-    (-1, ValueError, "timeout=-1.*None"),
-    (float("nan"), ValueError, "timeout=nan.*0 or more"),
+    ("x", TypeError, "timeout must be a number of seconds or None, got 'x'"),
+    (timedelta(seconds=1), TypeError, "timeout must be a number of seconds or None, got .*timedelta"),
+    (-1, ValueError, "timeout must be >= 0 seconds, or None .*, got -1"),
+    (float("nan"), ValueError, "timeout must be >= 0 seconds, or None .*, got nan"),
 ]
 
 
@@ -37,13 +37,13 @@ def test_a_time_that_is_none_is_refused_with_what_to_give(
 ) -> None:
     with ShareConsumer(**NOWHERE) as consumer:
         consumer.subscribe(["t"])
-        with pytest.raises(error, match=rf"{method}\(.*{words}"):
+        with pytest.raises(error, match=rf"{method}: {words}"):
             getattr(consumer, method)(timeout)
 
     async def with_asyncio() -> None:
         twin = AsyncShareConsumer(**NOWHERE)
         twin.subscribe(["t"])
-        with pytest.raises(error, match=rf"{method}\(.*{words}"):
+        with pytest.raises(error, match=rf"{method}: {words}"):
             await getattr(twin, method)(timeout)
         await twin.close()
 

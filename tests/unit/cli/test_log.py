@@ -148,7 +148,7 @@ def test_metadata_that_is_damaged_needs_a_backup_and_nothing_is_touched(data: Pa
 
 def test_a_broker_does_not_start_without_the_metadata_of_its_records(data: Path) -> None:
     (data / "metadata.sqlite").rename(data / "elsewhere")
-    with pytest.raises(MetadataError, match="is missing, and nobody knows the topics of 1 partitions"):
+    with pytest.raises(MetadataError, match="is missing, and with it the topics of 1 partitions"):
         Broker(data_dir=data).start()
     (data / "elsewhere").rename(data / "metadata.sqlite")
     assert len(values(data)) == 10

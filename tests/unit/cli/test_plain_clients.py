@@ -28,7 +28,10 @@ def test_aiokafka_tells_of_trouble_once_and_not_at_every_try(capsys: pytest.Capt
     with hushed():
         for number in range(5):
             logger.error("Unable connect to node %d", number)
-    assert capsys.readouterr().err == "headrace: trouble with a broker, trying on: Unable connect to node 0\n"
+    assert (
+        capsys.readouterr().err
+        == "headrace: a broker does not respond, still trying: Unable connect to node 0\n"
+    )
     assert logging.getLogger("aiokafka").propagate
 
 

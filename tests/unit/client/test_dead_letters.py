@@ -120,7 +120,7 @@ def test_letters_are_counted_by_cause_the_most_frequent_first(play: Play) -> Non
 def test_a_workers_letters_with_one_traceback_have_one_cause_whatever_their_words(play: Play) -> None:
     def failed(text: str, trace: str) -> NewRecord:
         ours = {"cause": "exhausted", "exception": f"ValueError: {text}", "traceback.hash": trace}
-        return letter(f"Failed as often as it may: ValueError: {text}", ours=ours)
+        return letter(f"Retries exhausted: ValueError: {text}", ours=ours)
 
     async def story(world: World) -> None:
         await world.send(DEAD, failed("order 1", "aa"), failed("order 2", "aa"), failed("order 3", "bb"))

@@ -32,13 +32,13 @@ def test_no_wait_at_all_is_possible():
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"first": -1}, "first=-1"),
-        ({"first": float("nan")}, "first=nan"),
-        ({"factor": 0.5}, "factor=0.5"),
-        ({"first": 5, "most": 1}, "most=1"),
-        ({"most": float("inf")}, "most=inf"),
-        ({"jitter": 2}, "jitter=2"),
-        ({"tries": 0}, "tries=0"),
+        ({"first": -1}, "first must be .*, got -1"),
+        ({"first": float("nan")}, "first must be .*, got nan"),
+        ({"factor": 0.5}, "factor must be .*, got 0.5"),
+        ({"first": 5, "most": 1}, r"most must be finite and >= first \(5\), got 1"),
+        ({"most": float("inf")}, "most must be finite .*, got inf"),
+        ({"jitter": 2}, "jitter must be .*, got 2"),
+        ({"tries": 0}, "tries must be .*, got 0"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given, named):

@@ -50,9 +50,9 @@ def test_only_functions_are_tasks(queue):
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"group_id": ""}, "group_id=''"),
-        ({"group_id": "g", "start_from": "middle"}, "start_from='middle'"),
-        ({"group_id": "g", "drain_timeout": -1}, "drain_timeout=-1"),
+        ({"group_id": ""}, "group_id must be .*, got ''"),
+        ({"group_id": "g", "start_from": "middle"}, "start_from must be .*, got 'middle'"),
+        ({"group_id": "g", "drain_timeout": -1}, "drain_timeout must be .*, got -1"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_value(given, named):

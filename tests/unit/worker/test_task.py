@@ -110,10 +110,10 @@ def test_an_async_function_has_no_pool_and_a_local_one_no_process():
     ],
 )
 def test_an_option_that_cannot_be_is_refused_with_its_value(name, value):
-    with pytest.raises(ValueError, match=f"{name}={value!r}"):
+    with pytest.raises(ValueError, match=f"{name} must be .*, got {value!r}"):
         build_options(on_a_thread, "emails", **{**GOOD, name: value})
 
 
 def test_a_topic_needs_a_name():
-    with pytest.raises(ValueError, match="topic=''"):
+    with pytest.raises(ValueError, match="topic must be the name of a topic, got ''"):
         build_options(on_a_thread, "", **GOOD)

@@ -37,26 +37,26 @@ def _broker(name: str, kind: Type, default: Value | None, doc: str, **rest: Any)
 _HEADRACE = (
     _broker(
         "headrace.flush", Type.STRING, "fsync",
-        "When acks=all is answered: `fsync` after the record is on disk (group commit), `os` once the operating "
-        "system has it, which is what Kafka does and what a power cut on a single node can lose.",
+        "When a record with acks=all is acknowledged: `fsync` when it is on disk (group commit), `os` when the "
+        "operating system has it, as in Kafka. With `os`, a power failure of a single node can lose records.",
         choices=("fsync", "os"),
     ),
     _broker(
         "headrace.disk.reserve.bytes", Type.LONG, 4 * 1024 * 1024,
-        "Room in the data directory that is kept back and given up when the disk is full, so that DeleteRecords, "
+        "Space in the data directory that is reserved, and released when the disk is full, so that DeleteRecords, "
         "DeleteTopics and retention can free space; 0 for none.",
         minimum=0, maximum=1 << 30,
     ),
     _broker(
         "headrace.unread.response.bytes", Type.INT, 96 << 20,
-        "Memory for responses that clients have asked for and do not read, over all connections. A fetch is answered "
-        "with at most half of what is left of it, and with at least one record batch.",
+        "Memory for responses that clients do not read, for all connections together. A fetch response takes at most "
+        "half of what is left of it, but at least one record batch.",
         minimum=0,
     ),
 )  # fmt: skip
 
 _NETWORK = (
-    _broker("node.id", Type.INT, 1, "The number by which clients know this broker.", minimum=0),
+    _broker("node.id", Type.INT, 1, "The ID of this broker.", minimum=0),
     _broker("broker.rack", Type.STRING, None, "The rack of this broker, for clients."),
     _broker(
         "listeners", Type.LIST, ("PLAINTEXT://:9092",),
@@ -81,7 +81,8 @@ _NETWORK = (
         minimum=1,
     ),
     _broker(
-        "max.connections", Type.INT, INT_MAX, "Open connections at most; more are closed as they come.",
+        "max.connections", Type.INT, INT_MAX,
+        "The maximum number of open connections. Connections above the limit are closed.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
@@ -114,8 +115,8 @@ _TOPICS = (
     _broker("delete.topic.enable", Type.BOOLEAN, True, "Whether topics may be deleted."),
     _broker(
         "min.insync.replicas", Type.INT, 1,
-        "Replicas that must have a batch before acks=all is answered; Kafka counts at most as many as there are, "
-        "and on one node there is one.", minimum=1, is_dynamic=True, has_effect=False,
+        "Replicas that must have a batch before acks=all is acknowledged. On one node, there is one replica.",
+        minimum=1, is_dynamic=True, has_effect=False,
     ),
     _broker(
         "unclean.leader.election.enable", Type.BOOLEAN, False,
@@ -123,7 +124,7 @@ _TOPICS = (
         is_dynamic=True, has_effect=False,
     ),
     _broker(
-        "message.max.bytes", Type.INT, 1048588, "Largest batch a topic takes, in bytes as stored.",
+        "message.max.bytes", Type.INT, 1048588, "The largest batch that a topic accepts, in bytes as stored.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
@@ -133,32 +134,32 @@ _TOPICS = (
     ),
     _broker(
         "compression.gzip.level", Type.INT, -1,
-        "Level for gzip where the broker compresses. Here it is always the library's own.",
+        "The gzip level if the broker compresses. Headrace uses the library's default.",
         is_dynamic=True, has_effect=False,
     ),
     _broker(
         "compression.lz4.level", Type.INT, 9,
-        "Level for lz4 where the broker compresses. Here it is always the library's own.",
+        "The lz4 level if the broker compresses. Headrace uses the library's default.",
         minimum=1, maximum=17, is_dynamic=True, has_effect=False,
     ),
     _broker(
         "compression.zstd.level", Type.INT, 3,
-        "Level for zstd where the broker compresses. Here it is always the library's own.",
+        "The zstd level if the broker compresses. Headrace uses the library's default.",
         minimum=-131072, maximum=22, is_dynamic=True, has_effect=False,
     ),
     _broker(
         "fetch.max.bytes", Type.INT, 55 << 20,
-        "Most bytes that one fetch is answered with, whatever it asks for.",
+        "The maximum size of a fetch response, whatever the request allows.",
         minimum=1024,
     ),
     _broker(
         "max.incremental.fetch.session.cache.slots", Type.INT, 1000,
-        "Fetch sessions kept at most; a client without one sends its whole list of partitions each time.",
+        "The maximum number of fetch sessions. A client without one sends all its partitions each time.",
         minimum=0,
     ),
     _broker(
         "max.request.partition.size.limit", Type.INT, 2000,
-        "Partitions that one DescribeTopicPartitions answer lists at most.", minimum=1,
+        "The maximum number of partitions in a DescribeTopicPartitions response.", minimum=1,
     ),
 )  # fmt: skip
 
@@ -172,13 +173,13 @@ _LOG = (
         minimum=1 << 20, is_dynamic=True,
     ),
     _broker(
-        "log.roll.ms", Type.LONG, None, "Default of a topic's segment.ms; beats log.roll.hours.",
+        "log.roll.ms", Type.LONG, None, "Default of a topic's segment.ms; overrides log.roll.hours.",
         is_dynamic=True,
     ),
     _broker("log.roll.hours", Type.INT, 168, "Default of a topic's segment.ms, in hours.", minimum=1),
     _broker(
         "log.roll.jitter.ms", Type.LONG, None,
-        "Default of a topic's segment.jitter.ms; beats log.roll.jitter.hours.",
+        "Default of a topic's segment.jitter.ms; overrides log.roll.jitter.hours.",
         is_dynamic=True, has_effect=False,
     ),
     _broker(
@@ -187,12 +188,12 @@ _LOG = (
     ),
     _broker(
         "log.retention.ms", Type.LONG, None,
-        "Default of a topic's retention.ms; beats log.retention.minutes and log.retention.hours. -1: never.",
+        "Default of a topic's retention.ms; overrides log.retention.minutes and log.retention.hours. -1: never.",
         is_dynamic=True,
     ),
     _broker(
         "log.retention.minutes", Type.INT, None,
-        "Default of a topic's retention.ms, in minutes; beats log.retention.hours.",
+        "Default of a topic's retention.ms, in minutes; overrides log.retention.hours.",
     ),
     _broker("log.retention.hours", Type.INT, 168, "Default of a topic's retention.ms, in hours."),
     _broker(
@@ -201,7 +202,7 @@ _LOG = (
     ),
     _broker(
         "log.retention.check.interval.ms", Type.LONG, 300_000,
-        "How often old segments are looked for.", minimum=1,
+        "How often the broker looks for old segments.", minimum=1,
     ),
     _broker(
         "log.segment.delete.delay.ms", Type.LONG, 60_000, "Default of a topic's file.delete.delay.ms.",
@@ -229,7 +230,7 @@ _LOG = (
         "Default of a topic's message.timestamp.after.max.ms.", minimum=0, is_dynamic=True,
     ),
     _broker(
-        "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often logs to compact are looked for.",
+        "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often the broker looks for logs to compact.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
@@ -290,30 +291,34 @@ _OFFSETS = (
         "offsets.topic.segment.bytes", Type.INT, 100 << 20, "Segment size of `__consumer_offsets`.",
         minimum=1 << 20,
     ),
-    _broker("offset.metadata.max.bytes", Type.INT, 4096, "Longest note that a committed offset may carry."),
+    _broker("offset.metadata.max.bytes", Type.INT, 4096, "The maximum size of the metadata of a committed offset."),
     _broker(
         "offsets.retention.minutes", Type.INT, 10080,
         "How long an empty group's committed offsets are kept.", minimum=1,
     ),
     _broker(
         "offsets.retention.check.interval.ms", Type.LONG, 600_000,
-        "How often expired offsets and groups are looked for.", minimum=1,
+        "How often the broker looks for expired offsets and groups.", minimum=1,
     ),
 )  # fmt: skip
 
 _GROUPS = (
-    _broker("group.min.session.timeout.ms", Type.INT, 6000, "Shortest session a classic member may ask for."),
     _broker(
-        "group.max.session.timeout.ms", Type.INT, 1_800_000, "Longest session a classic member may ask for.",
+        "group.min.session.timeout.ms", Type.INT, 6000,
+        "The shortest session timeout that a classic member may request.",
+    ),
+    _broker(
+        "group.max.session.timeout.ms", Type.INT, 1_800_000,
+        "The longest session timeout that a classic member may request.",
     ),
     _broker(
         "group.initial.rebalance.delay.ms", Type.INT, 3000,
         "How long a new classic group waits for further members before its first assignment.",
     ),
-    _broker("group.max.size", Type.INT, INT_MAX, "Members of a classic group at most.", minimum=1),
+    _broker("group.max.size", Type.INT, INT_MAX, "The maximum number of members of a classic group.", minimum=1),
     _broker(
         "group.consumer.session.timeout.ms", Type.INT, 45_000,
-        "A consumer-group member that is silent for so long is out.", minimum=1,
+        "A consumer-group member that sends no heartbeat for this long is removed.", minimum=1,
     ),
     _broker(
         "group.consumer.min.session.timeout.ms", Type.INT, 45_000,
@@ -325,7 +330,7 @@ _GROUPS = (
     ),
     _broker(
         "group.consumer.heartbeat.interval.ms", Type.INT, 5000,
-        "How often consumer-group members are told to send heartbeats.", minimum=1,
+        "The heartbeat interval of consumer-group members.", minimum=1,
     ),
     _broker(
         "group.consumer.min.heartbeat.interval.ms", Type.INT, 5000,
@@ -347,10 +352,13 @@ _GROUPS = (
         "group.consumer.max.assignment.interval.ms", Type.INT, 15_000,
         "Largest consumer.assignment.interval.ms a group may set.", minimum=0,
     ),
-    _broker("group.consumer.max.size", Type.INT, INT_MAX, "Members of a consumer group at most.", minimum=1),
+    _broker(
+        "group.consumer.max.size", Type.INT, INT_MAX, "The maximum number of members of a consumer group.",
+        minimum=1,
+    ),
     _broker(
         "group.consumer.assignors", Type.LIST, ("uniform", "range"),
-        "Server-side assignors on offer; the first is used where a member names none.",
+        "The server-side assignors. The first one is used if a member names none.",
         choices=("uniform", "range"),
     ),
 )  # fmt: skip
@@ -376,15 +384,15 @@ _TRANSACTIONS = (
     ),
     _broker(
         "transaction.max.timeout.ms", Type.INT, 900_000,
-        "Longest transaction a producer may ask for.", minimum=1,
+        "The longest transaction timeout that a producer may request.", minimum=1,
     ),
     _broker(
         "transactional.id.expiration.ms", Type.INT, 7 * DAY_MS,
-        "A transactional id that is unused for so long is forgotten.", minimum=1,
+        "How long an unused transactional ID is kept.", minimum=1,
     ),
     _broker(
         "transaction.remove.expired.transaction.cleanup.interval.ms", Type.INT, HOUR_MS,
-        "How often expired transactional ids are looked for.", minimum=1,
+        "How often the broker looks for expired transactional IDs.", minimum=1,
     ),
     _broker(
         "transaction.partition.verification.enable", Type.BOOLEAN, True,
@@ -393,12 +401,12 @@ _TRANSACTIONS = (
     ),
     _broker(
         "producer.id.expiration.ms", Type.INT, DAY_MS,
-        "An idempotent producer that is silent for so long is forgotten by its partitions.",
+        "How long a partition keeps the state of an idempotent producer that writes nothing.",
         minimum=1, is_dynamic=True,
     ),
     _broker(
         "producer.id.expiration.check.interval.ms", Type.INT, 600_000,
-        "How often silent producers are looked for; the rounds of retention and compaction do it, too.", minimum=1,
+        "How often the broker looks for idle producers. Retention and compaction do it, too.", minimum=1,
     ),
 )  # fmt: skip
 

@@ -49,9 +49,12 @@ def _offset_reset(value: Value) -> str | None:
 
 _CONSUMER = (
     _bounded(
-        "consumer.session.timeout.ms", 45_000, 1, "A member that is silent for so long is out of the group."
+        "consumer.session.timeout.ms",
+        45_000,
+        1,
+        "A member that sends no heartbeat for this long is removed from the group.",
     ),
-    _bounded("consumer.heartbeat.interval.ms", 5000, 1, "How often members are told to send heartbeats."),
+    _bounded("consumer.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members."),
     _bounded(
         "consumer.assignment.interval.ms", 1000, 0, "Shortest time between two assignments of the group."
     ),
@@ -59,9 +62,10 @@ _CONSUMER = (
 
 _SHARE = (
     _bounded(
-        "share.session.timeout.ms", 45_000, 1, "A member that is silent for so long is out of the share group."
+        "share.session.timeout.ms", 45_000, 1,
+        "A member that sends no heartbeat for this long is removed from the share group."
     ),
-    _bounded("share.heartbeat.interval.ms", 5000, 1, "How often members are told to send heartbeats."),
+    _bounded("share.heartbeat.interval.ms", 5000, 1, "The heartbeat interval of members."),
     _bounded(
         "share.assignment.interval.ms", 1000, 0, "Shortest time between two assignments of the share group."
     ),
@@ -70,7 +74,7 @@ _SHARE = (
         "How long a record stays locked to the consumer it was delivered to.",
     ),
     _bounded(
-        "share.delivery.count.limit", 5, 2, "How often a record is delivered at most before it is archived."
+        "share.delivery.count.limit", 5, 2, "The maximum number of deliveries of a record before it is archived."
     ),
     _bounded(
         "share.partition.max.record.locks", 2000, 100,
@@ -78,7 +82,7 @@ _SHARE = (
     ),
     _own(
         "share.auto.offset.reset", Type.STRING, "latest",
-        "Where a partition begins that the group has not read before: `earliest`, `latest`, or so long ago.",
+        "Where the group starts in a partition that it has not read: `earliest`, `latest`, or an age.",
         allowed="earliest, latest, by_duration:PnDTnHnMn.nS",
     ),
     _own(
@@ -93,12 +97,11 @@ _SHARE = (
     ),
     _own(
         "errors.deadletterqueue.topic.name", Type.STRING, "",
-        "The topic that takes records which were rejected or delivered too often; empty: none, they are only "
-        "archived.",
+        "The topic for records that were rejected or delivered too often. Empty: they are only archived.",
     ),
     _own(
         "errors.deadletterqueue.copy.record.enable", Type.BOOLEAN, False,
-        "Whether key, value and headers are copied to the dead-letter topic; otherwise only where the record was.",
+        "Whether key, value and headers are copied to the dead-letter topic, or only the position of the record.",
     ),
 )  # fmt: skip
 

@@ -36,8 +36,8 @@ def _one(value: Value) -> str | None:
 _HEADRACE = (
     _share(
         "headrace.share.settling.heartbeat.interval.ms", 100,
-        "The heartbeat interval that members of a share group are told while their assignment is still in motion, so "
-        "that new members get work at once; at rest it is share.heartbeat.interval.ms.", 1, HOUR_MS,
+        "The heartbeat interval of a share group's members while their assignment changes, so that new members get "
+        "work at once. Otherwise it is share.heartbeat.interval.ms.", 1, HOUR_MS,
     ),
     _share(
         "headrace.share.initial.rebalance.delay.ms", 100,
@@ -50,7 +50,7 @@ _HEADRACE = (
 _DELIVERY = (
     _share(
         "group.share.delivery.count.limit", 5,
-        "How often a record is delivered at most before it is archived.", 2, 10,
+        "The maximum number of deliveries of a record before it is archived.", 2, 10,
     ),
     _share(
         "group.share.min.delivery.count.limit", 2,
@@ -74,7 +74,7 @@ _DELIVERY = (
     ),
     _share(
         "group.share.partition.max.record.locks", 2000,
-        "How many records of one partition may be in flight for a group. Kafka stops at 10000.", 100, LOCKS_MAX,
+        "How many records of one partition may be in flight for a group. Kafka allows at most 10000.", 100, LOCKS_MAX,
     ),
     _share(
         "group.share.min.partition.max.record.locks", 100,
@@ -82,18 +82,18 @@ _DELIVERY = (
     ),
     _share(
         "group.share.max.partition.max.record.locks", 4000,
-        "Largest share.partition.max.record.locks a group may set. Kafka stops at 10000.", 2000, LOCKS_MAX,
+        "Largest share.partition.max.record.locks a group may set. Kafka allows at most 10000.", 2000, LOCKS_MAX,
     ),
     _share(
         "group.share.max.share.sessions", 2000,
-        "Share sessions on this broker at most, which is consumers that fetch at the same time.", 1,
+        "The maximum number of share sessions, that is, of consumers that fetch at the same time.", 1,
     ),
 )  # fmt: skip
 
 _MEMBERS = (
     _share(
         "group.share.session.timeout.ms", 45_000,
-        "A share-group member that is silent for so long is out.", 1,
+        "A share-group member that sends no heartbeat for this long is removed.", 1,
     ),
     _share(
         "group.share.min.session.timeout.ms", 45_000,
@@ -105,7 +105,7 @@ _MEMBERS = (
     ),
     _share(
         "group.share.heartbeat.interval.ms", 5000,
-        "How often share-group members are told to send heartbeats.", 1,
+        "The heartbeat interval of share-group members.", 1,
     ),
     _share(
         "group.share.min.heartbeat.interval.ms", 5000,
@@ -117,8 +117,8 @@ _MEMBERS = (
     ),
     _share(
         "group.share.assignment.interval.ms", 1000,
-        "Shortest time between two assignments of one share group. As long as nobody sets it, small groups (up to 16 "
-        "members and 1000 partitions) are assigned anew at every change.", 0, is_dynamic=True,
+        "Shortest time between two assignments of one share group. By default, small groups (up to 16 "
+        "members and 1000 partitions) are reassigned at every change.", 0, is_dynamic=True,
     ),
     _share(
         "group.share.min.assignment.interval.ms", 0,
@@ -128,7 +128,7 @@ _MEMBERS = (
         "group.share.max.assignment.interval.ms", 15_000,
         "Largest share.assignment.interval.ms a group may set.", 0,
     ),
-    _share("group.share.max.size", 200, "Members of a share group at most.", 1, 1000),
+    _share("group.share.max.size", 200, "The maximum number of members of a share group.", 1, 1000),
     _share(
         "group.share.assignors", ("simple",),
         "The server-side assignor of share groups. There is one: it spreads members evenly over partitions.",
@@ -155,7 +155,7 @@ _STATE = (
     ),
     _share(
         "share.coordinator.snapshot.update.records.per.snapshot", 500,
-        "How many changes of a share-partition are written before its whole state is written anew.", 0, 500,
+        "How many changes of a share-partition are written before a snapshot of its state.", 0, 500,
     ),
     _share(
         "share.coordinator.state.topic.prune.interval.ms", 300_000,
@@ -171,7 +171,7 @@ _STATE = (
 _DEAD_LETTERS = (
     _share(
         "errors.deadletterqueue.auto.create.topics.enable", False,
-        "Whether a group's dead-letter topic comes into being when it is first needed.",
+        "Whether a group's dead-letter topic is created when it is first needed.",
         kind=Type.BOOLEAN, is_dynamic=True,
     ),
     _share(

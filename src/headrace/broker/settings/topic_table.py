@@ -59,7 +59,7 @@ TIMESTAMP_TYPES = ("CreateTime", "LogAppendTime")
 TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
     _topic(
         "cleanup.policy", Type.LIST, ("delete",),
-        "What becomes of old records: `delete` drops whole segments past the retention, `compact` keeps the "
+        "What happens to old records: `delete` drops whole segments past the retention, `compact` keeps the "
         "newest record of each key. Both may be given.",
         "log.cleanup.policy", choices=("compact", "delete"),
     ),
@@ -70,17 +70,17 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
     ),
     _topic(
         "compression.gzip.level", Type.INT, -1,
-        "Level for gzip where the broker compresses. Here it is always the library's own.",
+        "The gzip level if the broker compresses. Headrace uses the library's default.",
         "compression.gzip.level", has_effect=False,
     ),
     _topic(
         "compression.lz4.level", Type.INT, 9,
-        "Level for lz4 where the broker compresses. Here it is always the library's own.",
+        "The lz4 level if the broker compresses. Headrace uses the library's default.",
         "compression.lz4.level", minimum=1, maximum=17, has_effect=False,
     ),
     _topic(
         "compression.zstd.level", Type.INT, 3,
-        "Level for zstd where the broker compresses. Here it is always the library's own.",
+        "The zstd level if the broker compresses. Headrace uses the library's default.",
         "compression.zstd.level", minimum=-131072, maximum=22, has_effect=False,
     ),
     _topic(
@@ -99,12 +99,12 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
     ),
     _topic(
         "flush.messages", Type.LONG, LONG_MAX,
-        "Kafka's fsync after so many records. Here `headrace.flush` decides when the disk is asked.",
+        "Kafka: fsync after this number of records. In Headrace, `headrace.flush` decides.",
         "log.flush.interval.messages", minimum=1, has_effect=False,
     ),
     _topic(
         "flush.ms", Type.LONG, LONG_MAX,
-        "Kafka's fsync after so much time. Here `headrace.flush` decides when the disk is asked.",
+        "Kafka: fsync after this time. In Headrace, `headrace.flush` decides.",
         "log.flush.interval.ms", "log.flush.scheduler.interval.ms", minimum=0, has_effect=False,
     ),
     _topic(
@@ -112,7 +112,8 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
         "Which followers are slowed down while they copy. One node has no followers.", has_effect=False,
     ),
     _topic(
-        "index.interval.bytes", Type.INT, 4096, "One entry in the offset index for so many bytes of log.",
+        "index.interval.bytes", Type.INT, 4096,
+        "The distance between two entries of the offset index, in bytes of the log.",
         "log.index.interval.bytes", minimum=0,
     ),
     _topic(
@@ -134,11 +135,11 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
     ),
     _topic(
         "max.compaction.lag.ms", Type.LONG, LONG_MAX,
-        "A record is compacted at the latest so long after it was written, however clean the log is.",
+        "The maximum time before a record is compacted, even if the log is clean.",
         "log.cleaner.max.compaction.lag.ms", minimum=1,
     ),
     _topic(
-        "max.message.bytes", Type.INT, 1048588, "Largest batch the topic takes, in bytes as stored.",
+        "max.message.bytes", Type.INT, 1048588, "The largest batch that the topic accepts, in bytes as stored.",
         "message.max.bytes", minimum=0,
     ),
     _topic(
@@ -162,13 +163,12 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
         "log.cleaner.min.cleanable.ratio", minimum=0, maximum=1,
     ),
     _topic(
-        "min.compaction.lag.ms", Type.LONG, 0, "A record stays uncompacted at least so long.",
+        "min.compaction.lag.ms", Type.LONG, 0, "The minimum time before a record is compacted.",
         "log.cleaner.min.compaction.lag.ms", minimum=0,
     ),
     _topic(
         "min.insync.replicas", Type.INT, 1,
-        "Replicas that must have a batch before acks=all is answered; Kafka counts at most as many as there are, "
-        "and on one node there is one.",
+        "Replicas that must have a batch before acks=all is acknowledged. On one node, there is one replica.",
         "min.insync.replicas", minimum=1, has_effect=False,
     ),
     _topic(
@@ -176,16 +176,16 @@ TOPIC_SETTINGS: tuple[ScopedSetting, ...] = (
         "log.preallocate", has_effect=False,
     ),
     _topic(
-        "remote.log.copy.disable", Type.BOOLEAN, False, "Tiered storage, which is not offered here.",
+        "remote.log.copy.disable", Type.BOOLEAN, False, "Tiered storage, which is not supported.",
         has_effect=False,
     ),
     _topic(
-        "remote.log.delete.on.disable", Type.BOOLEAN, False, "Tiered storage, which is not offered here.",
+        "remote.log.delete.on.disable", Type.BOOLEAN, False, "Tiered storage, which is not supported.",
         has_effect=False,
     ),
     _topic(
         "remote.storage.enable", Type.BOOLEAN, False,
-        "Tiered storage, which is not offered here: true is refused.",
+        "Tiered storage, which is not supported: true is refused.",
         has_effect=False,
     ),
     _topic(

@@ -715,7 +715,7 @@ class MemberCore:
         self._epoch_errors, self._last_epoch_error_ms = self._epoch_errors + 1, now_ms
         if self._epoch_errors >= EPOCH_ERRORS_MAX and now_ms - self._first_epoch_error_ms >= timeout_ms:
             member_id, group_id = self._membership.member_id, self._settings.group_id
-            text = f"somebody else uses member id {member_id} of group {group_id!r}"
+            text = f"another client uses member id {member_id} of group {group_id!r}"
             about = f"share session with broker {session.node_id}"
             self._raise_later(error_for(E.INVALID_SHARE_SESSION_EPOCH, text, about=about))
 

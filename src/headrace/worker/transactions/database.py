@@ -139,7 +139,7 @@ def _explained() -> Iterator[None]:
 def _require_whole(is_whole: bool) -> None:
     if not is_whole:
         raise TaskTransactionError(
-            "the task has ended its transaction: leave COMMIT and ROLLBACK out; the worker commits when the function "
+            "the task has ended its transaction: do not use COMMIT and ROLLBACK; the worker commits when the function "
             "returns, and rolls back when it raises an exception"
         )
 

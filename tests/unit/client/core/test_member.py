@@ -451,7 +451,7 @@ def test_a_session_that_goes_on_to_have_another_epoch_has_a_second_user_which_is
     confuse(driver, 2, every_ms=1_000, from_ms=10_000)
     (error,) = driver.errors
     assert isinstance(error, InvalidShareSessionEpochError)
-    assert "somebody else uses member id m of group 'g'" in str(error)
+    assert "another client uses member id m of group 'g'" in str(error)
 
 
 @pytest.mark.parametrize(("times", "every_ms"), [(4, 9_000), (40, 200), (20, 10_001)])
