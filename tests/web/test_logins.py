@@ -78,7 +78,7 @@ def test_an_operator_may_change_things_and_a_viewer_may_look(world: World) -> No
     assert world.http.get("/groups").status_code == 200
     refused = world.http.post(DELETE, json={"group": "g"}, headers=csrf(world))
     assert refused.status_code == 403
-    assert "bob may look" in refused.json()["error"]
+    assert "bob may view this dashboard but not change anything" in refused.json()["error"]
 
 
 @pytest.mark.parametrize(
