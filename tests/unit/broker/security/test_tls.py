@@ -11,10 +11,12 @@ import pytest
 
 from headrace import Admin, Broker, Producer
 from headrace.broker.call import Call
-from headrace.broker.security.tls import openssl_name
+from headrace.broker.security.listeners import BrokerListener
+from headrace.broker.security.tls import make_context, openssl_name
 from headrace.broker.security.tls_door import TlsDoor
-from headrace.broker.settings import InvalidSettings
+from headrace.broker.settings import InvalidSettings, Settings
 from headrace.wire.message import Message
+from headrace.wire.security import SecurityProtocol
 from tests.unit.broker.security.certificates import TestAuthority
 
 Serve = Callable[..., Broker]
@@ -204,6 +206,12 @@ def test_what_cannot_be_is_refused_at_once(
     given = {"ssl.keystore.location": str(authority.keystore()), **settings} if settings else {}
     with pytest.raises(InvalidSettings, match=message):
         Broker(settings={**TLS, **given})
+
+
+def test_clients_cannot_ask_for_one_handshake_after_another(authority: TestAuthority) -> None:
+    settings = Settings({"ssl.keystore.location": str(authority.keystore())})
+    context, _ = make_context(settings, BrokerListener("SSL", SecurityProtocol.SSL, "localhost", 0))
+    assert ssl.OP_NO_RENEGOTIATION in context.options
 
 
 @pytest.mark.parametrize(
