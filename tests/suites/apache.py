@@ -55,6 +55,18 @@ TOOLS = "org.apache.kafka.tools"
 SELECTIONS = (
     Selection("apache-share", _in(CONSUMER, "ShareConsumerTest"), 20),
     Selection(
+        "apache-consumer",
+        _in(
+            CONSUMER,
+            "ConsumerTopicCreationTest",
+            "PlaintextConsumerAssignTest",
+            "PlaintextConsumerCommitTest",
+            "PlaintextConsumerFetchTest",
+            "PlaintextConsumerSubscriptionTest",
+        ),
+        25,
+    ),
+    Selection(
         "apache-producer",
         _in(
             f"{CLIENTS}.producer",
