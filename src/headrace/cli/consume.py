@@ -253,7 +253,7 @@ def _warn_of_members(admin: "Admin", topics: list[str], group_id: str, *, is_sha
         return  # it is new, or may not be looked at: whoever joins it will be told
     if members:
         say(
-            f"Group {group_id!r} has {count(members, 'member')}, which do not get the records printed here. "
+            f"Group {group_id!r} has {count(members, 'member')} that will not get the records printed here. "
             f"`headrace read {topics[0]}` looks without joining."
         )
 

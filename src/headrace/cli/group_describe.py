@@ -114,7 +114,7 @@ def _share(
         for row, one in zip(rows, offsets, strict=True):
             row.insert(3, one.leader_epoch)
     remark = "" if rows else f"Share group '{group_id}' has no offset information."
-    remark = remark or _oldest(admin, group_id, offsets)
+    remark = remark or unknown_text(group_id, offsets) or _oldest(admin, group_id, offsets)
     return (tuple(headers), list(rows)), remark
 
 
@@ -160,6 +160,16 @@ def _consumer(
             )
         )
     return (headers, rows), remark
+
+
+def unknown_text(group_id: str, offsets: "Sequence[ShareGroupOffset]") -> str:
+    """Says what the dashes mean, if nothing but dashes is known."""
+    if any(one.start_offset is not None for one in offsets):
+        return ""
+    return (
+        f"Nothing is written down for group '{group_id}': no member has fetched, or members hold records and have "
+        "settled none."
+    )
 
 
 def _oldest(admin: "Admin", group_id: str, offsets: "Sequence[ShareGroupOffset]") -> str:

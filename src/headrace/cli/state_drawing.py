@@ -75,7 +75,10 @@ def draw(
 ) -> Iterator[str]:
     name = styled(f"{state.topic}-{state.partition}", bold=True)
     if state.start_offset is None:
-        yield f"{name}  nothing was delivered yet · the log has {_span(state.log_start_offset, state.log_end_offset)}"
+        what = (
+            "nothing was delivered yet" if state.is_live else "nothing is written down: not fetched, or held"
+        )
+        yield f"{name}  {what} · the log has {_span(state.log_start_offset, state.log_end_offset)}"
         return
     pieces = pieces_of(state)
     yield f"{name}  {_headline(state, pieces, lag)}"

@@ -66,8 +66,14 @@ def test_the_live_view_names_holder_and_time_left() -> None:
 
 
 def test_a_partition_that_gave_nothing_yet_says_so() -> None:
-    assert list(draw(state(start=None), lag=None, width=80)) == [
+    assert list(draw(state(start=None, is_live=True), lag=None, width=80)) == [
         "orders-1  nothing was delivered yet · the log has 0-9"
+    ]
+
+
+def test_without_locks_nobody_knows_whether_a_member_holds_the_first_records() -> None:
+    assert list(draw(state(start=None), lag=None, width=80)) == [
+        "orders-1  nothing is written down: not fetched, or held · the log has 0-9"
     ]
 
 
