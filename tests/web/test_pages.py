@@ -202,6 +202,18 @@ def test_offsets_are_reset_after_showing_what_would_change(world: World, open_pa
     assert world.get("/group", group=KITCHEN)["windows"][0]["start_offset"] == 20
 
 
+def test_the_time_of_a_reset_is_in_utc_as_all_times_on_the_pages(world: World, open_page: Any) -> None:
+    world.leave(world.serve_orders())
+    page = open_page(world, GROUP, timezone_id="Asia/Tokyo")
+    page.get_by_role("button", name="Reset offsets…").click()
+    dialog = page.get_by_role("dialog")
+    dialog.locator("[name=to]").select_option("time")
+    dialog.get_by_label("Time (UTC)").fill("2000-01-01T00:00:00")
+    with page.expect_request("**/group/reset") as asked:
+        dialog.get_by_role("button", name="Show what would change").click()
+    assert asked.value.post_data_json["time"] == 946_684_800_000
+
+
 def test_a_group_is_deleted_after_a_confirmation(world: World, open_page: Any) -> None:
     world.leave(world.serve_orders())
     page = open_page(world, GROUP)
@@ -267,12 +279,12 @@ def test_records_are_browsed_by_offset_and_tailed(world: World, open_page: Any) 
     expect(page.locator("#tail-note")).to_have_text("Stopped.")
 
 
-def test_browsing_by_time_begins_at_that_time(world: World, open_page: Any) -> None:
+def test_browsing_by_time_begins_at_that_time_in_utc(world: World, open_page: Any) -> None:
     world.serve_orders()
     page = open_page(world, f"/topic?topic={ORDERS}", timezone_id="Asia/Tokyo")
-    page.get_by_label("or from time").fill("2000-01-01T00:00:00")
+    page.get_by_label("or from time (UTC)").fill("2000-01-01T00:00:00")
     page.get_by_role("button", name="Show").click()
-    page.wait_for_url(re.compile(r"time=946652400000"))
+    page.wait_for_url(re.compile(r"time=946684800000"))
     expect(page.locator("#records tr").first).to_contain_text('{"order": 0}')
 
 

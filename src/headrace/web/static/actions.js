@@ -98,7 +98,7 @@ const WANTED = {
     if (topic.value) wanted.topic = topic.value;
     if (to.value === "time") {
       if (!time.value) return missing(form, "Choose a time first.");
-      wanted.time = new Date(time.value).getTime();
+      wanted.time = utc(time.value);
     }
     if (to.value === "offset") {
       if (!topic.value) return missing(form, "Choose a topic first.");
@@ -211,11 +211,16 @@ function table(heads, rows) {
   return made;
 }
 
+/** Of a datetime-local field, which has no zone: every time on the pages is in UTC. */
+function utc(text) {
+  return Date.parse(`${text}Z`);
+}
+
 function addTime(form) {
   const field = form.querySelector("[data-ms]");
   if (!field.value) return;
   const hidden = Object.assign(document.createElement("input"), {
-    type: "hidden", name: field.dataset.ms, value: new Date(field.value).getTime(),
+    type: "hidden", name: field.dataset.ms, value: utc(field.value),
   });
   form.append(hidden);
   form.elements.offset.disabled = true;

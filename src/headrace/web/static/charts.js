@@ -97,12 +97,12 @@ function options(box, chart) {
 
 function showTime(box, unit, plot) {
   const at = plot.cursor.idx;
-  const time = plot.cursor.left >= 0 && at != null ? ` at ${clock(plot.data[0][at])}` : "";
+  const time = plot.cursor.left >= 0 && at != null ? ` at ${clock(plot.data[0][at])} UTC` : "";
   box.parentElement.querySelector("figcaption span").textContent = unit + time;
 }
 
 function clock(seconds) {
-  return new Date(seconds * 1000).toLocaleTimeString([], { hour12: false });
+  return new Date(seconds * 1000).toISOString().slice(11, 19); // UTC, as all times on the pages
 }
 
 function short(value) {
