@@ -494,6 +494,20 @@ class TestWorker:
             assert worker_site.execute("SELECT start_offset FROM headrace_inbox_start") > [(0,)]
         assert len(worker_site.effects()) == 20
 
+    def test_the_inbox_of_a_task_with_strict_order_is_pruned_too(
+        self, worker_site: Site, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It has no share group whose start offset would say what is over."""
+        monkeypatch.setattr("headrace.worker.transactions.pruning.EVERY_S", 0.05)
+        worker_site.declare(queue, "orders", key_order="strict")
+        with QueueTest(queue) as test:
+            for number in range(20):
+                test.send("orders", str(number))
+            test.run_until_idle(30)
+            wait_until(lambda: worker_site.count("headrace_inbox") == 0)
+            assert worker_site.execute("SELECT start_offset FROM headrace_inbox_start") == [(20,)]
+        assert len(worker_site.effects()) == 20
+
     def test_a_failed_run_is_tried_again(self, sqlite_site: Site, queue: Queue) -> None:
         failures = ["first"]
 

@@ -65,6 +65,7 @@ class Crew:
             sender=orders.outbox,
             schedule=orders.schedule,
             user_loop=orders.user_loop,
+            completed=self._completed,
         )
         self._stopping = asyncio.Event()
 
@@ -74,6 +75,13 @@ class Crew:
     def runs(self) -> dict[str, list[RunningRecord]]:
         """What each task is working on, by its name."""
         return {runner.task.name: runner.runs() for runner in self.runners}
+
+    def _completed(self, database: Database) -> Mapping[str, Mapping[int, int]]:
+        found: dict[str, Mapping[int, int]] = {}
+        for runner in self.runners:
+            if runner.task.options.once is database:
+                found.update(runner.completed)
+        return found
 
     def stop(self, now: bool = False) -> None:
         self._stopping.set()

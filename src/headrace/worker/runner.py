@@ -241,6 +241,11 @@ class TaskRunner:
         """Of a task with strict order: records of logs with these starts and ends that are not completed."""
         return self._strict.open_records(bounds) if self._strict is not None else 0
 
+    @property
+    def completed(self) -> Mapping[str, Mapping[int, int]]:
+        """Of a task with strict order: by topic id and partition, the offset below which all is completed."""
+        return self._strict.completed if self._strict is not None else {}
+
     def lock_deadlines(self) -> list[float]:
         """When the locks of the held records end, as `time.time()` counts."""
         return [held.delivery.lock_deadline for held in self._held.values()]

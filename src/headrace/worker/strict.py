@@ -41,6 +41,7 @@ from headrace.client.tailing import Tail, TailPartition
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.error_groups import COORDINATOR_MOVED, UNKNOWN_TOPIC
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import uuid_text
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequest,
@@ -271,6 +272,15 @@ class StrictConsumer:
     def partitions(self) -> list[int]:
         """Those that this worker has, and that are not to be given up."""
         return [owned.index for owned in list(self._owned.values()) if not owned.is_leaving]
+
+    @property
+    def completed(self) -> dict[str, dict[int, int]]:
+        """Of this worker's partitions, by the id of their topic: the offset below which all is completed."""
+        found: dict[str, dict[int, int]] = {}
+        for owned in self._owned.values():
+            if owned.progress is not None:
+                found.setdefault(uuid_text(owned.topic_id), {})[owned.index] = owned.progress.start
+        return found
 
     def open_records(self, bounds: Sequence[tuple[int, int]]) -> int:
         """How many records of logs with these starts and ends are not completed, as far as is known here."""

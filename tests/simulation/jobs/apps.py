@@ -37,6 +37,7 @@ from tests.simulation.scenario import TOPICS
 if TYPE_CHECKING:
     from headrace.client.admin.aio import AsyncAdmin as Admin
     from tests.simulation.jobs.world import JobsWorld
+    from tests.simulation.path.node import Node
 
 GROUP = "jobs"
 DELAYS_S = (0, 0.05, 0.2, 0.6, 1, 2.5, 7, 20)
@@ -129,8 +130,12 @@ class Scheduling(QueueProgram):
 class Forwarding(QueueProgram):
     """At the end: forwards until all is there."""
 
+    def __init__(self, node: "Node") -> None:
+        super().__init__(node)
+        forwarder = self.new_forwarder(self.client_settings(), GROUP)
+        self.running = asyncio.get_running_loop().create_task(forwarder.run())
+
     async def main(self) -> None:
-        self.running = asyncio.create_task(self.new_forwarder(self.client_settings(), GROUP).run())
         await asyncio.wait([self.running])
 
     def please_stop(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from headrace.worker.outbox import Outbox
@@ -14,7 +15,10 @@ from headrace.worker.transactions.relay import OutboxRelay
 
 
 class WorkerDatabases:
-    """`database` is the queue's own, if it has one; the others are those of its tasks."""
+    """`database` is the queue's own, if it has one; the others are those of its tasks.
+
+    `completed` says what the tasks with strict order of a database are past, by topic id and partition.
+    """
 
     def __init__(
         self,
@@ -26,6 +30,7 @@ class WorkerDatabases:
         sender: Outbox,
         schedule: Schedule,
         user_loop: asyncio.AbstractEventLoop,
+        completed: Callable[[Database], Mapping[str, Mapping[int, int]]],
     ) -> None:
         now_ms: Callable[[], int] = schedule.now_ms
         self._group_id = group_id
@@ -35,9 +40,13 @@ class WorkerDatabases:
         self.chores: list[OutboxRelay | InboxPruner] = []
         """What runs beside the tasks."""
         for each, at_work in self._databases.items():
-            topics = [task.topic for task in tasks if task.options.once is each]
+            topics = [
+                task.topic for task in tasks if task.options.once is each and not task.options.is_strict
+            ]
             self.chores.append(OutboxRelay(at_work, sender, group_id, now_ms))
-            self.chores.append(InboxPruner(at_work, given, group_id, topics, now_ms))
+            self.chores.append(
+                InboxPruner(at_work, given, group_id, topics, now_ms, partial(completed, each))
+            )
 
     async def create_tables(self) -> None:
         for database in self._databases.values():

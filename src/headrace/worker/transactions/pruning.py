@@ -20,7 +20,11 @@ REMEMBER_MS = 7 * 86_400_000
 
 
 class InboxPruner:
-    """Of the tasks of a group that share a database."""
+    """Of the tasks of a group that share a database.
+
+    `topics` are those of share groups. For tasks with strict order, `completed` says what the workers' own partitions
+    are past, by topic id: offsets that are committed under a topic's name may be those of a topic that was deleted.
+    """
 
     def __init__(
         self,
@@ -29,8 +33,10 @@ class InboxPruner:
         group_id: str,
         topics: Sequence[str],
         now_ms: Callable[[], int],
+        completed: Callable[[], Mapping[str, Mapping[int, int]]] = dict,
     ) -> None:
         self._database = database
+        self._completed = completed
         self._given = dict(given)
         self._group_id = group_id
         self._topics = list(topics)
@@ -55,7 +61,7 @@ class InboxPruner:
 
     async def prune(self) -> None:
         before_ms = self._now_ms() - REMEMBER_MS
-        for topic_id, starts in (await self._find_starts()).items():
+        for topic_id, starts in {**await self._find_starts(), **self._completed()}.items():
             moved = {
                 partition: start
                 for partition, start in starts.items()
@@ -69,6 +75,8 @@ class InboxPruner:
     async def _find_starts(self) -> dict[str, dict[int, int]]:
         """The group's start offsets by topic id. A topic that is created anew meanwhile is left out."""
         starts: dict[str, dict[int, int]] = {}
+        if not self._topics:
+            return starts
         async with AsyncAdmin(ClientSettings.parse(self._given)) as admin:
             for topic in self._topics:
                 try:
