@@ -10,7 +10,7 @@ every five minutes does not stand still for an hour.
 from bisect import bisect_right
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta, tzinfo
-from zoneinfo import ZoneInfo
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 MONTHS = {
     name: number
@@ -45,7 +45,7 @@ DAYS_KEPT = 8
 class Cron:
     def __init__(self, expression: str, zone: tzinfo | str = UTC) -> None:
         self.expression = expression
-        self._zone = ZoneInfo(zone) if isinstance(zone, str) else zone
+        self._zone = _zone_of(zone)
         parts = SHORTCUTS.get(expression.strip().lower(), expression).split()
         if len(parts) != 5:
             raise ValueError(
@@ -138,7 +138,8 @@ class Interval:
 
     def __init__(self, interval: timedelta | float) -> None:
         seconds = interval.total_seconds() if isinstance(interval, timedelta) else interval
-        if not 1 <= seconds <= 366 * 86_400:
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if not is_number or not 1 <= seconds <= 366 * 86_400:
             raise ValueError(f"every() needs an interval from 1 second to a year, got {interval!r}")
         self._step_ms = round(seconds * 1000)
 
@@ -147,6 +148,17 @@ class Interval:
 
     def latest(self, now_ms: int) -> int:
         return now_ms // self._step_ms * self._step_ms
+
+
+def _zone_of(zone: tzinfo | str) -> tzinfo:
+    """None would be the time of the machine: other workers may have another one."""
+    try:
+        found = ZoneInfo(zone) if isinstance(zone, str) else zone
+    except (ZoneInfoNotFoundError, ValueError, OSError) as error:
+        raise ValueError(f"no time zone {zone!r} here: {error}") from error
+    if not isinstance(found, tzinfo):
+        raise ValueError(f"timezone must be a name such as 'Europe/Berlin' or a tzinfo, got {zone!r}")
+    return found
 
 
 def _values(part: str, name: str, low: int, high: int, names: dict[str, int], whole: str) -> set[int]:

@@ -133,6 +133,8 @@ def deadline_ms(delay: float | timedelta | None, at: datetime | None, now_ms: in
             or not 0 <= seconds <= sys.float_info.max / 1000
         ):
             raise ValueError(f"delay must be a timedelta or seconds, >= 0, got {delay!r}")
+        if seconds * 1000 > DELAY_MS_MAX:
+            raise ValueError(f"the limit is ten years ahead, got delay={delay!r}")
         moment = now_ms + round(seconds * 1000)
     if moment - now_ms > DELAY_MS_MAX:
         raise ValueError(f"the limit is ten years ahead, got {(moment - now_ms) // 86_400_000} days")

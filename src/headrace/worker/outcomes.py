@@ -28,9 +28,10 @@ class Retry(Exception):
 
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
         seconds = after.total_seconds() if isinstance(after, timedelta) else after
-        if seconds is not None and not 0 <= seconds <= AFTER_S_MAX:
+        is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+        if seconds is not None and not (is_number and 0 <= seconds <= AFTER_S_MAX):
             raise ValueError(
-                f"Retry: after must be seconds or a timedelta, from 0 to ten years, or None, got {after}"
+                f"Retry: after must be seconds or a timedelta, from 0 to ten years, or None, got {after!r}"
             )
         super().__init__(reason or "asked for another try")
         self.after = seconds

@@ -1,5 +1,6 @@
 """Cron expressions: which moments match, in which zone, and what is refused."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -115,6 +116,13 @@ def test_intervals_are_the_same_moments_for_everyone(seconds, now_ms):
     assert interval.latest(now_ms) % (seconds * 1000) == 0
 
 
-def test_an_interval_below_a_second_is_refused():
-    with pytest.raises(ValueError, match=r"from 1 second to a year, got 0\.5"):
-        Interval(0.5)
+@pytest.mark.parametrize("interval", [0.9, 0, -1, float("nan"), 400 * 86_400, True, None])
+def test_an_interval_that_cannot_be_is_refused(interval):
+    with pytest.raises(ValueError, match=re.escape(f"from 1 second to a year, got {interval!r}")):
+        Interval(interval)
+
+
+@pytest.mark.parametrize("zone", ["Mars/Phobos", "../etc/passwd", "", None, 1])
+def test_a_zone_that_is_not_known_is_refused_and_named(zone):
+    with pytest.raises(ValueError, match=f"time.?zone.*{re.escape(repr(zone))}"):
+        Cron("0 6 * * *", zone)

@@ -121,3 +121,8 @@ def test_delay_and_at_are_moments():
 def test_what_is_no_moment_is_refused(delay, at):
     with pytest.raises(ValueError, match=r"give either|must be .*, got|limit"):
         deadline_ms(delay, at, NOW_MS)
+
+
+def test_a_delay_beyond_all_limits_is_named_as_it_was_given():
+    with pytest.raises(ValueError, match=r"ten years ahead, got delay=1e\+300"):
+        deadline_ms(1e300, None, NOW_MS)
