@@ -3,9 +3,11 @@
 import asyncio
 import contextlib
 import os
+import queue
 import threading
 import weakref
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from concurrent.futures import Future
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
@@ -24,6 +26,10 @@ from headrace.worker.transactions.statements import (
 
 T = TypeVar("T")
 C = TypeVar("C")
+THREADS_MAX = 32
+"""For transactions of coroutines, in all databases of a process. Each takes a connection."""
+IDLE_S = 10.0
+"""After so long without a transaction, a thread ends."""
 
 
 class OpenTransaction(Protocol):
@@ -96,7 +102,7 @@ class Database:
 
     async def transact_async(self, steps: Callable[[], Steps[T]]) -> T:
         if not self.is_async:
-            return await asyncio.to_thread(self.transact, steps)
+            return await _THREADS.run(lambda: self.transact(steps))
         async with self.begin_async() as transaction:
             return await run_steps_async(transaction.execute, steps())
 
@@ -166,6 +172,58 @@ async def run_steps_async(execute: Callable[[Statement], Awaitable[Rows]], steps
         rows = await execute(statement)
 
 
+class DaemonThreads:
+    """Runs calls for coroutines on at most `most` threads.
+
+    They are daemons, unlike those of `asyncio.to_thread`: a program that ends does not wait for a database that does
+    not answer.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.forked()
+
+    def forked(self) -> None:
+        """In a child: the threads are the parent's."""
+        self._lock = threading.Lock()
+        self._calls: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]]] = queue.SimpleQueue()
+        self._threads = self._busy = 0
+
+    async def run(self, call: Callable[[], T]) -> T:
+        future: Future[T] = Future()
+        with self._lock:
+            self._calls.put((future, call))
+            self._busy += 1
+            if self._busy > self._threads and self._threads < self._most:
+                self._threads += 1
+                threading.Thread(target=self._work, name="headrace-database", daemon=True).start()
+        return await asyncio.wrap_future(future)
+
+    def _work(self) -> None:
+        while (given := self._next()) is not None:
+            future, call = given
+            if future.set_running_or_notify_cancel():
+                try:
+                    result = call()
+                except BaseException as error:
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
+            del given, future, call  # nothing of it is kept while the thread waits
+            with self._lock:
+                self._busy -= 1
+
+    def _next(self) -> "tuple[Future[Any], Callable[[], Any]] | None":
+        """None: nothing has come for a while, and this thread ends."""
+        with contextlib.suppress(queue.Empty):
+            return self._calls.get(timeout=IDLE_S)
+        with self._lock:
+            with contextlib.suppress(queue.Empty):  # it came in between
+                return self._calls.get_nowait()
+            self._threads -= 1
+            return None
+
+
 class IdleConnections(Generic[C]):
     """Connections to use again, for threads. As many are open as are in use at once."""
 
@@ -225,10 +283,12 @@ class LoopConnections(Generic[C]):
             self._loop, self._idle = loop, []
 
 
+_THREADS = DaemonThreads(THREADS_MAX)
 _KEPT: "weakref.WeakSet[IdleConnections[Any] | LoopConnections[Any]]" = weakref.WeakSet()
 
 
 def _forked() -> None:
+    _THREADS.forked()
     for connections in list(_KEPT):
         connections.forked()
 
