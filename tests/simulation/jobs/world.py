@@ -1,5 +1,6 @@
 """A life of task queues: the whole path, and a database that workers share."""
 
+import gc
 from collections.abc import Collection
 from random import Random
 from types import SimpleNamespace
@@ -26,6 +27,7 @@ class JobsWorld(PathWorld):
     scenario: JobsScenario
 
     def __init__(self, seed: int, *, is_recorded: bool = False) -> None:
+        gc.collect()  # what is left of the life before must not be collected, and so act, in the middle of this one
         self.server_of_jobs = Server(self)
         self.queue_stub = SimpleNamespace(middleware=(), now_ms=lambda: self.clock.wall_ms())
         """What tasks use of their queue."""
