@@ -503,14 +503,15 @@ def test_a_topic_that_does_not_exist_is_said_and_waited_for(caplog):
         async def work(number: int) -> None:
             seen.append(number)
 
+        def warnings() -> list[str]:
+            return [one.getMessage() for one in caplog.records if "numbres'" in one.getMessage()]
+
         with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
             admin.create_topic("numbers", 1)
+            thread = threading.Thread(target=lambda: asyncio.run(queue.run_async()), daemon=True)
             with caplog.at_level("WARNING", "headrace.client"):
-                thread = threading.Thread(target=lambda: asyncio.run(queue.run_async()))
                 thread.start()
-                said = wait_for(
-                    lambda: [one.getMessage() for one in caplog.records if "numbres'" in one.getMessage()]
-                )
+                said = wait_for(warnings)
             assert said == [
                 "Topic 'numbres', to which group 'strict.numbres.strict' is subscribed, does not exist; the nearest "
                 "name is 'numbers'. The consumer waits for it: create it, or subscribe to another one."

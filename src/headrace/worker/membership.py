@@ -141,9 +141,8 @@ class WorkerMembership:
 
     async def _beat(self) -> None:
         sent_s, life = self._loop.time(), self._lives
-        response = await self._heartbeats.send(
-            self.epoch, self._owned(), timeout_ms=max(1.0, self._lease_s * 1000 / 3)
-        )
+        timeout_ms = max(1.0, self._lease_s * 1000 / 3) if self.epoch > JOIN_EPOCH else None
+        response = await self._heartbeats.send(self.epoch, self._owned(), timeout_ms=timeout_ms)
         if life != self._lives:
             return  # it has lost everything meanwhile
         if response.error_code in FENCED and self.epoch > JOIN_EPOCH:

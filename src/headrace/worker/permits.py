@@ -157,7 +157,7 @@ class Permits:
                 is_settled = self.ledger.capacity or had == self.ledger.capacity
                 wait_s = min(self._interval_s, wait_s * 2 if is_settled else FIRST_S)
             except Exception as error:  # whatever it is: without heartbeats all permits are lost
-                wait_s = AGAIN_S
+                wait_s = min(AGAIN_S, self._lease_s / 5)
                 if str(error) != trouble:
                     trouble = str(error)
                     logger.warning("%s: permits cannot be kept, trying again: %s", self._topic, error)
@@ -187,7 +187,8 @@ class Permits:
     async def _send(self, epoch: int, owned: Collection[int]) -> ConsumerGroupHeartbeatResponse:
         """A response that does not come is given up early enough to try again before the permits are lost."""
         places = {(self._topic_id, permit) for permit in owned}
-        return await self._heartbeats.send(epoch, places, timeout_ms=max(1.0, self._lease_s * 1000 / 3))
+        timeout_ms = max(1.0, self._lease_s * 1000 / 3) if epoch > JOIN_EPOCH else None
+        return await self._heartbeats.send(epoch, places, timeout_ms=timeout_ms)
 
     def _assigned(self, response: ConsumerGroupHeartbeatResponse) -> list[int] | None:
         places = assigned_places(response)

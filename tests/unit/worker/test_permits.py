@@ -137,12 +137,12 @@ class HeartbeatAnswers:
         self.hangs: set[int] = set()
 
     async def send(
-        self, epoch: int, owned: Any, *, timeout_ms: float = 30_000
+        self, epoch: int, owned: Any, *, timeout_ms: float | None = None
     ) -> ConsumerGroupHeartbeatResponse:
         number = len(self.sent)
         self.sent.append(asyncio.get_running_loop().time())
         if number in self.hangs:
-            await asyncio.sleep(timeout_ms / 1000)
+            await asyncio.sleep(30 if timeout_ms is None else timeout_ms / 1000)
             raise error_for(ErrorCode.REQUEST_TIMED_OUT)
         code = self.fail(number)
         granted = [TopicPartitions(topic_id=b"", partitions=[0, 1])]
@@ -176,6 +176,13 @@ def test_a_heartbeat_without_an_answer_costs_no_permits():
     coordinator = HeartbeatAnswers()
     coordinator.hangs = {10}
     assert capacities(coordinator, 120) == [2]
+
+
+def test_who_joins_has_nothing_to_lose_and_waits_as_long_as_any_request():
+    coordinator = HeartbeatAnswers()
+    coordinator.hangs = {0}
+    assert capacities(coordinator, 120) == [2]
+    assert coordinator.sent[1] > 30, "request.timeout.ms"
 
 
 def test_a_coordinator_that_refuses_to_let_a_worker_join_is_not_asked_in_a_loop():
