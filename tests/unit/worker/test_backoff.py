@@ -42,5 +42,5 @@ def test_no_wait_at_all_is_possible():
     ],
 )
 def test_what_cannot_be_is_refused_by_name(given, named):
-    with pytest.raises(ValueError, match="{} must be .*, got {}".format(*named.split("="))):
+    with pytest.raises(ValueError, match=named):
         Backoff(**given)

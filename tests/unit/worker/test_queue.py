@@ -56,7 +56,7 @@ def test_only_functions_are_tasks(queue):
     ],
 )
 def test_what_cannot_be_is_refused_with_its_value(given, named):
-    with pytest.raises(QueueError, match="{} must be .*, got {}".format(*named.split("="))):
+    with pytest.raises(QueueError, match=named):
         Queue("localhost:9092", **given)
 
 
