@@ -31,7 +31,7 @@ demo: $(SET_UP_JVM) ## five acts: scale, failover, dead letters, Spark killed an
 	$(BIN)/headrace demo
 
 test: ready ## every check and every kind of test (under 10 minutes on 2 cores); make verify has the rest
-	$(BIN)/python tools/run_tests.py -m "not verify" $(AGAIN)
+	$(BIN)/python tools/run_tests.py --at-once=3 -m "not verify" $(AGAIN)
 
 verify: ready ## the tests that make test leaves out: longer ones, and the same on Apache Kafka (under 45 minutes)
 	-@$(MAKE) --no-print-directory $(SET_UP_STORE)

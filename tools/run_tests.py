@@ -1,8 +1,8 @@
-"""`make test` and `make verify`: the tests of one tier, two folders at a time.
+"""`make test` and `make verify`: the tests of one tier, several folders at a time.
 
 Each folder of `tests/` runs in a pytest process of its own, so the JVMs that it starts end with it. Two processes run
-at once, because most tests wait (for Kafka's timers, for a JVM); with three, two cores are so busy that tests fail by
-their clocks. The slowest folders start first. A folder that is not in the list runs too, after those.
+at once, or as many as `--at-once=` says, because most tests wait (for Kafka's timers, for a JVM). The slowest folders
+start first. A folder that is not in the list runs too, after those.
 
 The output of a folder is in `build/tests/FOLDER.txt` while it runs, and is printed when it has ended. With
 `--folders=unit,property` only these run; all other arguments are passed on to pytest.
@@ -26,17 +26,18 @@ ROOT = Path(__file__).resolve().parents[1]
 AT_ONCE = 2
 SLOWEST_FIRST = (
     "spark",
-    "conformance",
-    "unit",
-    "web",
     "integration",
-    "compat",
+    "conformance",
+    "web",
+    "unit",
     "simulation",
-    "property",
     "docs",
+    "property",
+    "compat",
     "cluster",
 )
 FOLDERS = "--folders="
+LANES = "--at-once="
 AGAIN = "--again"
 MOST_AGAIN = 8
 """More failures than this in one folder have a cause of their own, and are not run again."""
@@ -64,9 +65,10 @@ class Result:
 
 def main(arguments: list[str]) -> int:
     named = [one.removeprefix(FOLDERS).split(",") for one in arguments if one.startswith(FOLDERS)]
+    lanes = [int(one.removeprefix(LANES)) for one in arguments if one.startswith(LANES)]
     is_again = AGAIN in arguments
-    arguments = [one for one in arguments if not one.startswith(FOLDERS) and one != AGAIN]
-    results = _run(named[-1] if named else folders(), arguments, at_once=AT_ONCE)
+    arguments = [one for one in arguments if not one.startswith((FOLDERS, LANES)) and one != AGAIN]
+    results = _run(named[-1] if named else folders(), arguments, at_once=lanes[-1] if lanes else AT_ONCE)
     lines = [result.line for result in results]
     if is_again and (failed := [result for result in results if _may_run_again(result)]):
         again = _run([result.folder for result in failed], [*arguments, "--last-failed"], at_once=1)

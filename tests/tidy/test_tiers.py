@@ -15,7 +15,7 @@ def commands(target: str) -> str:
 
 
 def test_what_make_test_leaves_out_is_what_make_verify_runs() -> None:
-    assert 'tools/run_tests.py -m "not verify" $(AGAIN)\n' in commands("test")
+    assert 'tools/run_tests.py --at-once=3 -m "not verify" $(AGAIN)\n' in commands("test")
     assert "tools/run_tests.py -m verify $(AGAIN)\n" in commands("verify")
 
 
