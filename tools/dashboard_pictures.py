@@ -12,6 +12,7 @@ import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer
@@ -223,7 +224,7 @@ def address_of(name: str, page: Any, url: str) -> str:
 
 
 def main() -> None:
-    with Broker(settings=BROKER) as broker:
+    with TemporaryDirectory() as folder, Broker(data_dir=folder, settings=BROKER) as broker:
         settings = ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)
         with WebServer(settings, WebOptions(sample_s=1.0), EmbeddedView(broker)) as web:
             kitchen = open_kitchen(broker.bootstrap_servers)

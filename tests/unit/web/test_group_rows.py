@@ -82,7 +82,7 @@ def test_a_row_holds_the_verdict_in_words() -> None:
     assert (row.level, row.trend, row.drain, row.drain_s) == (
         "critical",
         "steady",
-        "at this rate never",
+        "never at this rate",
         None,
     )
     assert row.reasons == ("Window full: nothing new is delivered", "Oldest record has waited 1 min 1 s")

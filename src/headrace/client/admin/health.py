@@ -219,7 +219,7 @@ def drain_text(drain_s: float | None) -> str:
     if drain_s is None:
         return "not known yet"
     if math.isinf(drain_s):
-        return "at this rate never"
+        return "never at this rate"
     return "done" if drain_s == 0 else duration(max(1, drain_s))
 
 

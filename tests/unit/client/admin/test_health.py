@@ -84,9 +84,9 @@ def test_a_group_that_settles_what_comes_in_keeps_up() -> None:
     busy = assess(GroupFigures(members=1, lag=15, lags=line(15, 15), rate_done=50.0))
     assert (busy.trend, busy.drain, busy.drain_s) == (Trend.STEADY, "keeps up", None)
     stuck = assess(GroupFigures(members=1, lag=15, lags=line(15, 15), rate_done=0.0))
-    assert (stuck.drain, stuck.drain_s) == ("at this rate never", math.inf)
+    assert (stuck.drain, stuck.drain_s) == ("never at this rate", math.inf)
     growing = assess(GroupFigures(members=1, lag=200, lags=line(0, 200), rate_done=50.0))
-    assert growing.drain == "at this rate never"
+    assert growing.drain == "never at this rate"
 
 
 def test_a_small_rise_of_a_large_lag_is_no_growth() -> None:
@@ -140,7 +140,7 @@ def test_durations_have_two_units_at_most(seconds: float, text: str) -> None:
 def test_the_time_to_drain_is_told_in_words() -> None:
     assert [drain_text(value) for value in (None, math.inf, 0.0, 0.2, 75)] == [
         "not known yet",
-        "at this rate never",
+        "never at this rate",
         "done",
         "1 s",
         "1 min 15 s",
