@@ -128,6 +128,21 @@ def test_a_port_in_use_is_named_with_the_cure(broker: Broker) -> None:
         assert "Traceback" not in said
 
 
+@pytest.mark.parametrize("wrong", [("--http", "nowhere"), ("--http", "127.0.0.1:0", "--watch", "nowhere")])
+def test_an_address_that_is_none_is_refused_before_the_broker_starts(
+    wrong: tuple[str, ...], tmp_path: Path
+) -> None:
+    data = tmp_path / "data"
+    said = refusal("serve", "--listen", "127.0.0.1:0", "--data", str(data), *wrong)
+    assert "'nowhere' is not an address HOST:PORT" in said
+    assert not data.exists()
+
+
+def test_a_process_to_watch_needs_an_address(broker: Broker) -> None:
+    said = refusal("web", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0", "--watch", "nowhere")
+    assert "'nowhere' is not an address HOST:PORT" in said
+
+
 def test_a_worker_shows_its_numbers_while_it_runs(broker: Broker, tmp_path: Path) -> None:
     (tmp_path / "mail.py").write_text(MODULE)
     broker.call(lambda: broker.core.topics.create("emails", partitions=1, configs={}))

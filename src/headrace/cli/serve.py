@@ -22,7 +22,7 @@ from headrace.cli.failures import Refused
 from headrace.cli.logs import LogFormat, LogLevel, configure
 from headrace.cli.private_listener import PrivateListener, add_private_listener
 from headrace.cli.systemd import notify
-from headrace.cli.web import Access, names_of, open_dashboard
+from headrace.cli.web import Access, check_addresses, names_of, open_dashboard
 from headrace.log.disk import DirectoryLocked
 from headrace.log.manager import UnknownFormat
 from headrace.log.metadata import MetadataError
@@ -65,6 +65,8 @@ def run(
     try:
         typed = parse_assignments(assignments)
         _require_known(typed, force=force)
+        if http is not None:
+            check_addresses(http, access or Access())
         settings = resolve_references({**_read(config), **typed})
         settings["listeners"] = listen or ",".join(without_controllers(settings)) or DEFAULT_ADDRESS
         private = add_private_listener(settings) if http is not None and command_config is None else None

@@ -203,8 +203,7 @@ def open_dashboard(
 
     `is_guarded`: the cluster knows its users, so the dashboard is not open to whoever is on this machine, either.
     """
-    from headrace.broker.addresses import parse_address
-
+    host, port = check_addresses(listen, access)
     try:
         from headrace.web.options import WebOptions, is_loopback
         from headrace.web.server import WebServer
@@ -212,7 +211,6 @@ def open_dashboard(
         raise Refused(
             f"the dashboard needs {error.name}, which is not installed: pip install 'headrace[web]'"
         ) from None
-    host, port = parse_address(listen)
     is_open = access.token is None and not access.viewers and not access.operators
     made_up = secrets.token_urlsafe(24) if is_open and (is_guarded or not is_loopback(host)) else None
     options = WebOptions(
@@ -231,6 +229,15 @@ def open_dashboard(
     )
     dashboard = WebServer(settings, options, detail).start()
     return dashboard, dashboard.url + (f"/?token={made_up}" if made_up else "")
+
+
+def check_addresses(listen: str, access: Access) -> tuple[str, int]:
+    """Where to listen. ValueError names an address that is none, of this and of the processes to watch."""
+    from headrace.broker.addresses import parse_address
+
+    for process in access.watch or ():
+        parse_address(process)
+    return parse_address(listen)
 
 
 def names_of(given: list[str] | None) -> frozenset[str]:
