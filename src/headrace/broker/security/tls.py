@@ -94,9 +94,8 @@ def _list(settings: Settings, listener: BrokerListener, name: str) -> tuple[str,
 def make_context(settings: Settings, listener: BrokerListener) -> tuple[ssl.SSLContext, list[Rule]]:
     """The context of a listener, and the rules for the names of its clients; raises InvalidSettings."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.options |= (
-        ssl.OP_NO_RENEGOTIATION
-    )  # OpenSSL before 3 lets strangers ask for handshakes without end
+    # OpenSSL before 3 allows clients that have not logged in to renegotiate without end.
+    context.options |= ssl.OP_NO_RENEGOTIATION
     _limit_versions(context, _list(settings, listener, "ssl.enabled.protocols"))
     _limit_ciphers(context, _list(settings, listener, "ssl.cipher.suites"))
     _load_own(context, settings, listener)

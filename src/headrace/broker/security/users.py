@@ -50,6 +50,8 @@ class Users:
         self._store = store
         self._secret = store.login_secret
         self._credentials: dict[str, dict[SaslMechanism, ScramCredential]] = {}
+        self._iterations: dict[SaslMechanism, list[int]] = {}
+        """Those of all users, until one changes: a login of an unknown user takes as long as one of a user."""
         self.on_changed: list[Callable[[str], None]] = []
         """Called with the name of a user whose credentials were altered."""
         for name, texts in store.configs(KIND).items():
@@ -76,6 +78,7 @@ class Users:
             self._credentials[name] = changed
         else:
             self._credentials.pop(name, None)
+        self._iterations.clear()
         for told in self.on_changed:
             told(name)
 
@@ -86,7 +89,7 @@ class Users:
         client cannot tell.
         """
         chance = hmac.digest(self._secret, f"{mechanism.value} {name}".encode(), "sha512")
-        known = sorted(each[mechanism].iterations for each in self._credentials.values() if mechanism in each)
+        known = self._known_iterations(mechanism)
         which = int.from_bytes(chance[:8])
         size = 32 if HASHES[mechanism] == "sha256" else 64
         return ScramCredential(
@@ -95,6 +98,13 @@ class Users:
             secrets.token_bytes(size),
             known[which % len(known)] if known else ITERATIONS,
         )
+
+    def _known_iterations(self, mechanism: SaslMechanism) -> list[int]:
+        if mechanism not in self._iterations:
+            self._iterations[mechanism] = sorted(
+                each[mechanism].iterations for each in self._credentials.values() if mechanism in each
+            )
+        return self._iterations[mechanism]
 
     def add_missing(self, added: Iterable[NewScramUser]) -> None:
         """At a start: those that are not there yet. A password that was altered since the first start stays."""

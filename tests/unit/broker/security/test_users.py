@@ -59,6 +59,15 @@ def test_neither_salt_nor_iterations_of_a_decoy_tell_it_from_a_user() -> None:
     assert {one.iterations for one in decoys} == {4096, 8192}
 
 
+def test_the_iterations_of_a_decoy_follow_those_of_the_users() -> None:
+    users = Users(MetadataStore())
+    assert users.decoy("nobody", SHA_512).iterations == 4096
+    users.add_missing([NewScramUser(SHA_512, "alice", "secret", 8192)])
+    assert users.decoy("nobody", SHA_512).iterations == 8192
+    users.set("alice", SHA_512, None)
+    assert users.decoy("nobody", SHA_512).iterations == 4096
+
+
 def test_the_salt_of_a_decoy_is_the_same_after_a_restart(tmp_path: Path) -> None:
     salts = []
     for _ in range(2):
