@@ -65,8 +65,7 @@ def run(
     try:
         typed = parse_assignments(assignments)
         _require_known(typed, force=force)
-        if http is not None:
-            check_addresses(http, access or Access())
+        _require_addresses(http, access or Access())
         settings = resolve_references({**_read(config), **typed})
         settings["listeners"] = listen or ",".join(without_controllers(settings)) or DEFAULT_ADDRESS
         private = add_private_listener(settings) if http is not None and command_config is None else None
@@ -193,6 +192,12 @@ def _require_known(typed: Mapping[str, str], *, force: bool) -> None:
     if unknown:
         said = "\n".join(f"--set: {one}" for one in unknown)
         raise ValueError(f"{said}\nCorrect the name, or say --force to ignore it.")
+
+
+def _require_addresses(http: str | None, access: Access) -> None:
+    """Those of the dashboard, before the broker starts for it."""
+    if http is not None:
+        check_addresses(http, access)
 
 
 def _read(config: Path | None) -> dict[str, str]:
