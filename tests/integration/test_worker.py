@@ -611,6 +611,17 @@ class TestQueueTest:
             with pytest.raises(TimeoutError, match="send runs 1 records"):
                 test.run_until_idle(timeout=0.3)
 
+    def test_the_clock_moves_also_when_the_worker_has_ended(self, queue):
+        @queue.task("emails")
+        async def send(email: Email) -> None: ...
+
+        with QueueTest(queue) as test:
+            queue.stop()
+            wait_for(lambda: not test._thread.is_alive())
+            before = test.broker.call(test.broker.core.clock.wall_ms)
+            test.advance(30)
+            assert test.broker.call(test.broker.core.clock.wall_ms) - before >= 30_000
+
     def test_the_queue_is_where_it_was_afterwards(self, queue):
         @queue.task("emails")
         async def send(email: Email) -> None: ...

@@ -351,9 +351,10 @@ class _TurnedLoop(asyncio.SelectorEventLoop):
         return super().time() + self.ahead_s
 
     def move(self, seconds: float) -> None:
-        """From any thread."""
+        """From any thread; a loop that was closed meanwhile has nothing to wake."""
         self.ahead_s += seconds
-        self.call_soon_threadsafe(_nothing)
+        with contextlib.suppress(RuntimeError):
+            self.call_soon_threadsafe(_nothing)
 
 
 def _nothing() -> None:
