@@ -414,7 +414,7 @@ def test_the_tail_of_a_log_that_holds_nothing_but_bare_batches_is_read_to_its_en
     async def scenario(broker: Broker) -> None:
         async with Cluster(settings_for(broker)) as cluster:
             await copies_of_one_key(cluster, unique)
-            await asyncio.to_thread(abort, broker.bootstrap_servers, unique)
+            await asyncio.to_thread(abort, broker, unique)
             end = (await list_offsets(cluster, {(unique, 0): OffsetSpec.LATEST}))[unique, 0]
             while b"aborted" in await values(read_range(cluster, unique, 0, 0, end - 1), 0, end - 1):
                 broker.advance(60)
@@ -426,13 +426,15 @@ def test_the_tail_of_a_log_that_holds_nothing_but_bare_batches_is_read_to_its_en
         run(scenario(broker))
 
 
-def abort(bootstrap_servers: str, topic: str) -> None:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "transactional.id": topic})
+def abort(broker: Broker, topic: str) -> None:
+    """Two aborted transactions; each marker begins a segment, so that the data before it can be compacted."""
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic})
     producer.init_transactions()
     for _ in range(2):
         producer.begin_transaction()
         producer.produce(topic, b"aborted", b"key", partition=0)
         producer.flush()
+        broker.advance(1)
         producer.abort_transaction()
 
 
