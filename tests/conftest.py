@@ -46,8 +46,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     needs.mark(items)
-    is_whole = all(Path(argument).is_dir() for argument in config.args) and not config.getoption("keyword")
-    tiers.mark(items, is_whole=is_whole)
+    is_part = config.getoption("keyword") or config.getoption("lf")
+    tiers.mark(items, is_whole=not is_part and all(Path(argument).is_dir() for argument in config.args))
     if not config.getoption("--thorough"):
         left_out = [item for item in items if item.get_closest_marker("thorough") is not None]
         items[:] = [item for item in items if item not in left_out]

@@ -1,5 +1,6 @@
 """`make test` and `make verify`: every folder runs, and a failure in any of them fails the whole."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -90,3 +91,20 @@ def test_only_what_failed_runs_again(tmp_path: Path) -> None:
     _, _, again = ran.stdout.partition("=== spark")[2].partition("=== spark")
     assert "1 passed" in again
     assert "2 passed" not in again
+
+
+def test_a_part_of_a_folder_runs_again_although_the_list_of_verify_names_others_of_it(tmp_path: Path) -> None:
+    failed = "tests/stories/test_blog.py::test_a_group_is_set_back_to_the_earliest_offset[headrace_server]"
+    remembered = tmp_path / "v" / "cache" / "lastfailed"
+    remembered.parent.mkdir(parents=True)
+    remembered.write_text(json.dumps({failed: True}))
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-o", f"cache_dir={tmp_path}"]
+    again = subprocess.run(
+        [*command, "--last-failed", "-m", "not verify", "tests/stories"],
+        cwd=REPOSITORY,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert again.returncode == 0, again.stdout + again.stderr
+    assert failed in again.stdout
