@@ -33,6 +33,8 @@ class ConfluentMember(threading.Thread):
         self._is_explicit = explicit
         self._asked_at: float | None = None
         self._unconfirmed: dict[Place, Answer] = {}
+        self._ambiguous: set[Place] = set()
+        """Records that came again before the answer for them was confirmed: a confirmation does not say of which."""
         self.failure: BaseException | None = None
         self._consumer = ShareConsumer(
             {
@@ -96,7 +98,10 @@ class ConfluentMember(threading.Thread):
                 return
         answer = Answer(place, kind, self.name, count, received_at)
         self._history.answers.append(answer)
-        self._unconfirmed[place] = answer
+        if self._unconfirmed.pop(place, None) is not None:
+            self._ambiguous.add(place)
+        if place not in self._ambiguous:
+            self._unconfirmed[place] = answer
 
     def _answer(self, message: Any, kind: int) -> bool:
         """False when the client has given the record up in the meantime."""
