@@ -79,7 +79,7 @@ def test_connections_beyond_the_backlog_are_closed_and_the_limit_can_be_lifted(
 ) -> None:
     with Broker(settings={**listener, RATE: "1", BACKLOG: "1"}) as broker, ExitStack() as closing:
         host, port = broker.bootstrap_servers.split(":")
-        wires = [closing.enter_context(socket.create_connection((host, int(port)), 30)) for _ in range(40)]
+        wires = [closing.enter_context(socket.create_connection((host, int(port)), 30)) for _ in range(6)]
         wait_for(lambda: any(is_closed(wire) for wire in wires))
         assert not all(is_closed(wire) for wire in wires)
         broker.call(lambda: broker.core.settings.set_dynamic(RATE, "2147483647"))
