@@ -266,7 +266,10 @@ class _ReaderSource(_Source):
                     f"o.{field.name}, = {self.name(struct.Struct('>' + FIXED[field.kind]).unpack_from)}(b, p)"
                 )
             else:
+                # Its own end is the limit: many tags that claim the rest of the message would read it once for each.
+                self("whole, n = n, end")
                 self.value(field)
+                self("n = whole")
             self.depth -= 1
         self("p = end")
         self.depth -= 2

@@ -243,11 +243,24 @@ class TestRefusals:
             (InitProducerIdRequest, 0, "0002 c328 00000001"),  # no UTF-8
             (ApiVersionsRequest, 3, "01 01 01 00 7f 00"),  # a tag that ends after the message
             (ApiVersionsRequest, 3, "01 01 ffffffff0f"),  # more tags than bytes
+            # A tag whose array, or text, goes on behind the tag's own end.
+            (ApiVersionsResponse, 3, "0000 01 00000000 01 00 01 02 02 61 0000 0001 00"),
+            (FetchRequest, 17, f"00000000 00000000 00000000 00 {'00' * 8} 01 01 01 01 00 01 03 6161"),
         ],
     )
     def test_bytes_that_are_no_such_message(self, message: type[Message], version: int, text: str) -> None:
         with pytest.raises(MalformedMessage):
             read_message(message, version, bytes.fromhex(text))
+
+    @pytest.mark.timeout(20)
+    def test_many_tags_do_not_read_the_rest_of_the_message_once_each(self) -> None:
+        """A message of half a megabyte took 47 seconds, in which the broker served nobody."""
+        head = encode(FetchRequest(), 17)[:-1]
+        text = b"x" * 300_000
+        length = b"\xc2\x80\x10"  # a text of 262,209 bytes, and UTF-8 itself
+        data = head + b"\x80\x80\x04" + 65_536 * (b"\x00\x03" + length) + text
+        with pytest.raises(MalformedMessage, match="cluster_id"):
+            read_message(FetchRequest, 17, data)
 
     def test_a_request_field_that_the_version_cannot_carry(self) -> None:
         with pytest.raises(UnsupportedField, match="InitProducerIdRequest v2 cannot carry producer_id"):
