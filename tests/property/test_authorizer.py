@@ -1,5 +1,6 @@
 """The authorizer against a model that looks at every entry, as Kafka's documentation words the rules."""
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -142,3 +143,18 @@ def test_a_filter_with_match_finds_exactly_what_applies(
     else:
         is_type = pattern in (AclPatternType.ANY, acl.pattern_type)
         assert found is (is_kind and is_type and name == acl.resource_name)
+
+
+@pytest.mark.timeout(20)
+def test_many_entries_of_one_resource_are_deleted_in_no_time() -> None:
+    """Deleting 4,000 of them took 14 seconds, in which the broker served nobody."""
+    authorizer = Authorizer()
+    read, topic, literal = AclOperation.READ, AclResourceType.TOPIC, AclPatternType.LITERAL
+    acls = [
+        Acl(topic, "*", literal, f"User:u{number}", "*", read, AclPermission.ALLOW)
+        for number in range(10_000)
+    ]
+    authorizer.change(add=acls)
+    authorizer.change(remove=acls[1:])
+    assert authorizer.allows("User:u0", "10.0.0.1", read, topic, "orders")
+    assert not authorizer.allows("User:u1", "10.0.0.1", read, topic, "orders")

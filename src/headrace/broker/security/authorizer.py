@@ -47,25 +47,23 @@ class _Rules:
 
     def __init__(self) -> None:
         self.acls: dict[Acl, None] = {}
-        self.by_whom: dict[tuple[str, str], tuple[int, int]] = {}
+        self.by_whom: dict[tuple[str, str], tuple[int, int]] | None = None
+        """None: entries were removed since it was made. Many may go at once, and it is made anew once."""
 
     def add(self, acl: Acl) -> None:
         self.acls[acl] = None
-        whom = (acl.principal, canonical_host(acl.host))
-        allowed, denied = self.by_whom.get(whom, (0, 0))
-        if acl.permission is AclPermission.ALLOW:
-            allowed |= _allowed_bits(acl.operation)
-        else:
-            denied |= _bits(acl.operation)
-        self.by_whom[whom] = allowed, denied
+        if self.by_whom is not None:
+            _note(self.by_whom, acl)
 
     def remove(self, acl: Acl) -> None:
         del self.acls[acl]
-        self.by_whom = {}
-        for left in self.acls:
-            self.add(left)
+        self.by_whom = None
 
     def of(self, principal: str, host: str) -> tuple[int, int]:
+        if self.by_whom is None:
+            self.by_whom = {}
+            for acl in self.acls:
+                _note(self.by_whom, acl)
         allowed = denied = 0
         for whom in ((principal, host), (principal, WILDCARD), (ANY_USER, host), (ANY_USER, WILDCARD)):
             found = self.by_whom.get(whom)
@@ -73,6 +71,16 @@ class _Rules:
                 allowed |= found[0]
                 denied |= found[1]
         return allowed, denied
+
+
+def _note(by_whom: dict[tuple[str, str], tuple[int, int]], acl: Acl) -> None:
+    whom = (acl.principal, canonical_host(acl.host))
+    allowed, denied = by_whom.get(whom, (0, 0))
+    if acl.permission is AclPermission.ALLOW:
+        allowed |= _allowed_bits(acl.operation)
+    else:
+        denied |= _bits(acl.operation)
+    by_whom[whom] = allowed, denied
 
 
 class _Resources:
