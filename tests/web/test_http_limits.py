@@ -2,11 +2,13 @@
 
 import logging
 import socket
+from pathlib import Path
 
 import pytest
 
 from headrace.web import http_limits
 from tests.conformance.steps import wait_for
+from tests.unit.broker.security.certificates import TestAuthority
 from tests.web.conftest import NewWorld, World
 
 
@@ -33,6 +35,31 @@ def test_a_connection_beyond_the_limit_is_closed(world: World, monkeypatch: pyte
             return not is_closed(again)
 
     assert wait_for(is_answered)
+
+
+@pytest.fixture
+def https(open_world: NewWorld, tmp_path: Path) -> World:
+    return open_world(certificate=TestAuthority(tmp_path).keystore())
+
+
+def test_a_connection_counts_from_before_its_tls_handshake(
+    https: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without this, strangers who never begin it took all file descriptors, the broker's too."""
+    monkeypatch.setattr(http_limits, "CONNECTIONS_MAX", 2)
+    with connect(https), connect(https), connect(https) as third:
+        assert is_closed(third)
+
+
+@pytest.mark.parametrize("sent", [b"", b"GET /healthz HTTP/1.1\r\n\r\n"])
+def test_a_handshake_that_is_none_or_does_not_end_is_cut_off(
+    https: World, monkeypatch: pytest.MonkeyPatch, sent: bytes
+) -> None:
+    monkeypatch.setattr(http_limits, "HANDSHAKE_S", 0.05)
+    with connect(https) as stuck:
+        stuck.sendall(sent)
+        while not is_closed(stuck):
+            pass
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HT", b"GET /healthz HTTP/1.1\r\nhost: localhost\r\n\r\nGET"])

@@ -94,6 +94,14 @@ def test_a_wrong_password_and_a_user_without_a_role_are_refused_alike(
     assert "The name or the password is wrong" in answer.text
 
 
+def test_a_name_neither_forges_nor_fills_the_log(world: World, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "headrace.audit"):
+        log_in(world, f"alice from 10.0.0.1: POST /login: 303\n{chr(1) * 20_000}", "x")
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "headrace.audit")
+    assert line.isprintable()
+    assert len(line) < 1000
+
+
 def test_whoever_guesses_has_to_wait(world: World) -> None:
     for _ in range(FAILURES_MAX):
         assert log_in(world, "alice", "guess").status_code == 403

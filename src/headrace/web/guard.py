@@ -37,7 +37,7 @@ CSRF_HEADER = "x-csrf-token"
 AUDITED_BYTES = 500
 """Of a request that changes something, in its line of the log."""
 AUDITED_CHARACTERS = 200
-"""Of its path. Whoever has no token chooses paths, too, and must neither write lines of the log nor fill the disk."""
+"""Of its path, and of the name of the user. Strangers choose both, and must neither forge nor fill the log."""
 COOKIE_AGE_S = 30 * 86_400
 OPEN = ("/healthz", "/readyz", "/login", "/logout")
 SAFE = ("GET", "HEAD", "OPTIONS")
@@ -81,7 +81,7 @@ def audit(request: Request, name: str, status: int, said: str = "") -> None:
     address = request.client.host if request.client is not None else "?"
     logger.info(
         "%s from %s: %s %s%s: %d",
-        name,
+        printable(name[:AUDITED_CHARACTERS]),
         address,
         request.method,
         printable(request.scope["path"][:AUDITED_CHARACTERS]),

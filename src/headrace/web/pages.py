@@ -18,7 +18,6 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from headrace.base.text import printable
 from headrace.web import browse, letters, model, processes, queries, time_machine
 from headrace.web.api import BODY_MAX, parameters, parse
 from headrace.web.guard import COOKIE, VISITOR, audit, same, session_of, set_cookie
@@ -329,19 +328,19 @@ async def _log_in(
     address = request.client.host if request.client is not None else ""
     name = form.get("name", "").strip().removeprefix("User:")
     if logins.must_wait(address):
-        audit(request, printable(name), 429)
+        audit(request, name, 429)
         return problem_page(request, "Too many wrong passwords; try again in a minute.", 429)
     try:
         checked = await logins.check(name, form.get("password", ""), address)
     except EXPECTED as error:
-        audit(request, printable(name), status_of(error))
+        audit(request, name, status_of(error))
         return problem_page(
             request, f"The password cannot be checked: {sentence_of(error)}", status_of(error)
         )
     if checked is None:
-        audit(request, printable(name), 403)
+        audit(request, name, 403)
         return HTMLResponse(render("login.html", {**context, "is_wrong": True}), 403)
-    audit(request, printable(name), 303)
+    audit(request, name, 303)
     set_cookie(response, sessions.open(name, *checked), request, None)
     return response
 

@@ -11,14 +11,14 @@ import ssl
 import threading
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import uvicorn
 
 from headrace.client.settings import ClientSettings
 from headrace.web.app import create_app
 from headrace.web.embedded import EmbeddedView
-from headrace.web.http_limits import LimitedHttp
+from headrace.web.http_limits import Door, LimitedHttp
 from headrace.web.options import WebOptions
 
 STOP_S_MAX = 10.0
@@ -53,7 +53,7 @@ class WebServer:
 
     def start(self) -> Self:
         """Listens and has looked at the cluster once. OSError or KafkaError when it cannot."""
-        encryption = self._encryption()
+        context = self._encryption()
         listener = self._listen()
         self._port = listener.getsockname()[1]
         config = uvicorn.Config(
@@ -67,12 +67,13 @@ class WebServer:
             proxy_headers=bool(self._options.trusted_proxies),
             forwarded_allow_ips=list(self._options.trusted_proxies),
             ws="none",
-            **encryption,
         )
+        config.load()
         self._server = uvicorn.Server(config)
+        door = Door(listener, self._server, context)
         started: Future[None] = Future()
         self._thread = threading.Thread(
-            target=self._run, args=(listener, started), name="headrace-web", daemon=True
+            target=self._run, args=(listener, door, started), name="headrace-web", daemon=True
         )
         self._thread.start()
         started.result()
@@ -99,18 +100,20 @@ class WebServer:
     ) -> None:
         self.stop()
 
-    def _encryption(self) -> dict[str, Any]:
+    def _encryption(self) -> ssl.SSLContext | None:
         certificate, key = self._options.certificate, self._options.key
         if certificate is None:
-            return {}
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.options |= ssl.OP_NO_RENEGOTIATION
         try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key)
         except (OSError, ValueError) as error:
             raise ValueError(
                 f"the dashboard cannot use the certificate {certificate}: {error}. "
                 "Give PEM files: the certificate with its chain, and its key without a password"
             ) from None
-        return {"ssl_certfile": certificate, "ssl_keyfile": key}
+        return context
 
     def _listen(self) -> socket.socket:
         host, port = self._options.host, self._options.port
@@ -124,6 +127,7 @@ class WebServer:
                 listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
                 listener.bind(address)
                 listener.listen(128)
+                listener.setblocking(False)
             except OSError:
                 listener.close()
                 raise
@@ -132,9 +136,9 @@ class WebServer:
             raise OSError(error.errno, f"the dashboard cannot listen on {host}:{port}: {cure}") from None
         return listener
 
-    def _run(self, listener: socket.socket, started: "Future[None]") -> None:
+    def _run(self, listener: socket.socket, door: Door, started: "Future[None]") -> None:
         try:
-            asyncio.run(self._serve(listener, started))
+            asyncio.run(self._serve(door, started))
         except BaseException as error:
             if started.done():
                 raise
@@ -142,10 +146,15 @@ class WebServer:
         finally:
             listener.close()
 
-    async def _serve(self, listener: socket.socket, started: "Future[None]") -> None:
+    async def _serve(self, door: Door, started: "Future[None]") -> None:
         """With the application's lifespan around the server, not in it: uvicorn would swallow why a start failed."""
         assert self._server is not None
         async with self._app.router.lifespan_context(self._app):
             self._loop = asyncio.get_running_loop()
+            accepting = asyncio.create_task(door.accept())
             started.set_result(None)
-            await self._server.serve(sockets=[listener])
+            try:
+                await self._server.serve(sockets=[])
+            finally:
+                accepting.cancel()
+                await asyncio.gather(accepting, return_exceptions=True)
