@@ -2,6 +2,8 @@
 
 import pytest
 
+from headrace.web.api import BODY_MAX
+from headrace.web.bodies import WHOLE_MAX
 from tests.conformance.share.share_client import ShareMember, new_member_id, set_group, start_at
 from tests.conformance.steps import GROUP, new_topic, now_ms, set_config, wait_for
 from tests.web.conftest import DEAD, KITCHEN, ORDERS, World
@@ -269,7 +271,7 @@ def test_a_body_that_is_no_json_or_too_long_is_refused(world: World) -> None:
     for body, said in (
         (b"{", "truncated"),
         (b"[]", "an object is wanted"),
-        (b" " * 70_000, "longer than"),
+        (b" " * (BODY_MAX + 1), "longer than"),
         (b"[" * 60_000, "nested too deeply"),
     ):
         answer = world.http.post("/api/v1/group/delete", content=body, headers=headers)
@@ -364,6 +366,22 @@ def test_an_edited_letter_goes_back_with_its_new_value(world: World) -> None:
     assert (done["redriven"], done["targets"]) == (1, {ORDERS: 1})
     sent = world.get("/record", topic=ORDERS, partition=0, offset=20)["record"]
     assert (sent["value"]["text"], sent["key"]["text"]) == ("mended", "customer-8")
+
+
+def test_a_letter_of_any_size_that_a_page_shows_can_be_edited(world: World) -> None:
+    world.serve_orders()
+    value = '"' * WHOLE_MAX
+    place = {"topic": DEAD, "partition": 0, "offset": 0}
+    assert world.do("/dead-letters/redrive", **place, value=value, dry_run=False)["redriven"] == 1
+    sent = world.get("/record", topic=ORDERS, partition=0, offset=20)["record"]
+    assert sent["value"]["text"] == value
+
+
+def test_a_record_whose_json_is_no_unicode_can_be_looked_at(world: World) -> None:
+    new_topic(world.wire, ORDERS)
+    world.produce(ORDERS, '{"half": "\\ud800"}')
+    record = world.get("/record", topic=ORDERS, partition=0, offset=0)["record"]
+    assert record["value"]["text"] == '{\n  "half": "\\ud800"\n}'
 
 
 def test_all_dead_letter_topics_are_listed_with_their_most_frequent_cause(world: World) -> None:

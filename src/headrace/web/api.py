@@ -20,7 +20,8 @@ from headrace.web.problems import EXPECTED, sentence_of, status_of
 from headrace.web.site import Site
 
 PREFIX = "/api/v1"
-BODY_MAX = 64 * 1024
+BODY_MAX = 4 << 20
+"""Room for a dead letter's new value (`Redrive.value`)."""
 encode = msgspec.json.encode
 
 

@@ -1,8 +1,9 @@
 """Keys, values and headers for people: JSON laid out, text as text, the rest in hexadecimal, never too much."""
 
-import json
 from collections.abc import Iterable
 
+from headrace.base.text import printable_lines
+from headrace.web.json_layout import lay_out
 from headrace.web.model import Body, RecordRow
 from headrace.wire.records import Record
 
@@ -26,13 +27,13 @@ def body_of(data: bytes | None, *, length_max: int, laid_out: bool = False) -> B
     kind = "text"
     if not is_part and text.lstrip()[:1] in ("{", "["):
         try:
-            parsed = json.loads(text)
+            layout = lay_out(text)
         except (ValueError, RecursionError):
             pass
         else:
             kind = "json"
             if laid_out:
-                text = json.dumps(parsed, indent=2, ensure_ascii=False)
+                text = layout
     is_cut = is_part or len(text) > length_max
     shown = text[:length_max]
     if kind == "json":
@@ -68,9 +69,8 @@ def _text(data: bytes, *, is_part: bool) -> str | None:
             text = data[:end].decode()
         except UnicodeDecodeError:
             continue
-        if all(sign.isprintable() or sign in "\n\r\t" for sign in text):
-            return text
-        return None
+        in_lines = text.replace("\r", "")
+        return text if printable_lines(in_lines) == in_lines else None
     return None
 
 

@@ -19,7 +19,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from headrace.web import browse, letters, model, processes, queries, time_machine
-from headrace.web.api import BODY_MAX, parameters, parse
+from headrace.web.api import parameters, parse
 from headrace.web.guard import COOKIE, VISITOR, audit, same, session_of, set_cookie
 from headrace.web.listing import groups_of, topics_of
 from headrace.web.logins import Logins, Role, Sessions
@@ -31,6 +31,8 @@ from headrace.web.site import STREAMS_MAX, NotThere, Site
 logger = logging.getLogger("headrace.web")
 
 PATCH_S = 1.0
+FORM_MAX = 64 * 1024
+"""Bytes of the login form, which everybody may send."""
 SHOWN_FIRST = 12
 """Groups and topics on the overview; their own pages have all of them."""
 Context = dict[str, Any]
@@ -315,7 +317,7 @@ async def _form(request: Request) -> dict[str, str] | None:
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > BODY_MAX:
+        if len(body) > FORM_MAX:
             return None
     return dict(parse_qsl(body.decode(errors="replace")))
 

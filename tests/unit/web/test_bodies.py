@@ -17,6 +17,9 @@ from headrace.web.model import Body
         (b"{not json", Body(kind="text", text="{not json", size=9)),
         (b"\x00\xff", Body(kind="hex", text="00 ff", size=2)),
         (b"bell\x07", Body(kind="hex", text="62 65 6c 6c 07", size=5)),
+        ("5\u00a0€".encode(), Body(kind="text", text="5\u00a0€", size=6)),
+        ("👨\u200d👩".encode(), Body(kind="text", text="👨\u200d👩", size=11)),
+        ("\u202e".encode(), Body(kind="hex", text="e2 80 ae", size=3)),
     ],
 )
 def test_data_is_shown_as_what_it_is(data: bytes | None, shown: Body) -> None:
@@ -25,6 +28,21 @@ def test_data_is_shown_as_what_it_is(data: bytes | None, shown: Body) -> None:
 
 def test_json_is_laid_out_where_it_is_shown_whole() -> None:
     assert body_of(b'{"a":[1]}', length_max=100, laid_out=True).text == '{\n  "a": [\n    1\n  ]\n}'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{\n  "price": 19.999999999999999999,\n  "size": 1E400,\n  "id": 12345678901234567890,\n  "zero": -0\n}',
+        '{\n  "name": 1,\n  "name": 2\n}',
+        '[\n  null,\n  true,\n  {},\n  [],\n  "é\\n"\n]',
+        '"half of a pair: \\ud800, a mark: \\u202e"',
+    ],
+)
+def test_json_that_is_laid_out_says_what_it_said(text: str) -> None:
+    body = body_of(f"[{text}]".encode(), length_max=1000, laid_out=True)
+    assert (body.kind, body.text) == ("json", "[\n  " + text.replace("\n", "\n  ") + "\n]")
+    body.text.encode()
 
 
 def test_long_text_is_cut_and_says_so() -> None:
