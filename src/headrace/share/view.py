@@ -69,6 +69,8 @@ class SharePartitionState:
     """`share.partition.max.record.locks`; only in the live view."""
     full_since: int | None = None
     """When the window became full, in milliseconds since 1970; only in the live view."""
+    stable_offset: int | None = None
+    """Where the oldest open transaction begins, if the group reads only committed records; only in the live view."""
 
     @property
     def in_flight(self) -> int:

@@ -12,6 +12,7 @@ from headrace.broker.groups.share import ShareGroup
 from headrace.broker.share.holds import Hold
 from headrace.broker.share.loaded import LoadedPartition
 from headrace.share.changes import StateBatch
+from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun, live_runs, written_runs
 from headrace.share.window import RangeView
 from headrace.wire.ids import uuid_text
@@ -90,8 +91,15 @@ def finish_views(gathered: Iterable[GatheredState]) -> dict[tuple[str, int], Sha
         next_offset = view.next_offset
         if ranges is None:
             next_offset = runs[-1].last + 1 if runs else view.start_offset
+            runs = tuple(_without_holes(replace(view, runs=runs), next_offset))
         views[view.topic, view.partition] = replace(view, runs=runs, next_offset=next_offset)
     return dict(sorted(views.items()))
+
+
+def _without_holes(view: SharePartitionState, next_offset: int | None) -> Iterable[StateRun]:
+    """Nobody holds a record of a window that is not being served."""
+    for first, last, run in view.pieces(next_offset):
+        yield StateRun(first, last, RecordState.AVAILABLE, 0) if run is None else run
 
 
 def _with_hold(run: StateRun, now_ms: int, lock_ms: int, renewed: Mapping[int, Hold]) -> StateRun:
@@ -137,6 +145,7 @@ def _gather(
         complete = loaded.engine.delivery_complete_count
     else:
         batches = tuple(stored.merged())
+    is_committed_only = core.settings.group_str(key.group_id, "share.isolation.level") == "read_committed"
     view = SharePartitionState(
         group_id=key.group_id,
         topic=partition.topic.name,
@@ -154,6 +163,7 @@ def _gather(
         is_live=True,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
         full_since=None if loaded is None else loaded.holds.full_since_ms,
+        stable_offset=partition.log.stable_offset if is_committed_only else None,
     )
     lock_ms = core.settings.group_int(key.group_id, "share.record.lock.duration.ms")
     renewed = {} if loaded is None else dict(loaded.holds.renewed)

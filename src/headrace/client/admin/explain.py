@@ -133,9 +133,19 @@ def _in_window(ask: _Question, run: StateRun) -> Explanation:
         case RecordState.ARCHIVING:
             return Explanation(state, "Given up: its copy is on the way to the dead-letter topic.")
         case RecordState.ARCHIVED:
-            text = f"Given up: rejected, or delivered too often ({run.delivery_count}{ask.of_limit})."
-            return Explanation(state, text)
+            return Explanation(state, _archived(ask, run))
     raise AssertionError(run.state)
+
+
+def _archived(ask: _Question, run: StateRun) -> str:
+    count = f"{run.delivery_count}{ask.of_limit}"
+    if ask.delivery_limit and run.delivery_count >= ask.delivery_limit:
+        return f"Given up: rejected, or delivered too often ({count})."
+    # What Kafka archives without asking a member has the delivery count of its batch, too.
+    return (
+        f"Rejected by a member, in delivery {count}; or nothing that a member is given: a marker or an aborted record "
+        "of a transaction."
+    )
 
 
 def _behind_window(ask: _Question) -> Explanation:
@@ -143,11 +153,20 @@ def _behind_window(ask: _Question) -> Explanation:
     if not view.is_live:
         return _not_written(ask)
     if view.window_max is None or view.in_flight < view.window_max:
+        if view.stable_offset is not None and ask.offset >= view.stable_offset:
+            return Explanation("waiting", _undecided_transaction(view.stable_offset))
         before = ask.offset - (view.next_offset or 0)
         place = f"{_count(before)} before it" if before else "it is the next one"
         return Explanation("waiting", f"No member has fetched this far yet; {place}.{ask.nobody}")
     text, blocker = _full_window(ask)
     return Explanation("waiting", f"Behind the window, which {text}", blocker)
+
+
+def _undecided_transaction(stable_offset: int) -> str:
+    return (
+        f"A transaction that began at offset {stable_offset} is open, and the group reads only committed records "
+        "(share.isolation.level): nothing from there on is delivered until it ends."
+    )
 
 
 def _full_window(ask: _Question) -> tuple[str, int | None]:

@@ -1,6 +1,7 @@
 """Goal: the live view shows who holds what and for how long. Method: a real core, members that speak to it."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -83,6 +84,24 @@ def test_what_nobody_serves_is_shown_as_it_is_written(bench: Bench, topic: Topic
         StateRun(4, 9, AVAILABLE, 1),
     )
     assert (view.start_offset, view.next_offset, view.delivery_complete_count) == (0, 10, 3)
+
+
+def test_after_a_restart_nobody_holds_a_record(tmp_path: Path) -> None:
+    bench = Bench(metadata=tmp_path / "metadata.sqlite")
+    topic = bench.topic("orders")
+    bench.produce(topic, 10)
+    reset(bench, "orders", 0)
+    ann = Member(bench, "ann")
+    ann.take(topic)
+    ann.acknowledge(topic, (1, 3, ACCEPT))
+    bench.restart()
+    assert only(bench).runs == (StateRun(0, 0, AVAILABLE, 0), StateRun(1, 3, ACKNOWLEDGED, 1))
+
+
+def test_a_group_of_committed_records_shows_how_far_it_can_read(bench: Bench, topic: Topic) -> None:
+    assert only(bench).stable_offset is None
+    bench.configure(**{"share.isolation.level": "read_committed"})
+    assert only(bench).stable_offset == 10
 
 
 def test_a_start_that_is_not_decided_is_none(bench: Bench, topic: Topic) -> None:

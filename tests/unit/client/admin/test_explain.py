@@ -82,6 +82,26 @@ def test_records_in_the_window_and_outside() -> None:
     assert said(17).text == "Given up: rejected, or delivered too often (5 of at most 5)."
 
 
+def test_an_archived_record_with_deliveries_left_was_not_delivered_too_often() -> None:
+    view = replace(VIEW, runs=(StateRun(10, 19, RecordState.ARCHIVED, 1),))
+    assert said(12, view).text == (
+        "Rejected by a member, in delivery 1 of at most 5; or nothing that a member is given: a marker or an aborted "
+        "record of a transaction."
+    )
+
+
+def test_a_record_behind_an_open_transaction_waits_for_its_end() -> None:
+    view = replace(VIEW, stable_offset=22)
+    assert said(21, view).text == "No member has fetched this far yet; 1 record comes before it."
+    for offset in (22, 25):
+        assert said(offset, view) == Explanation(
+            "waiting",
+            "A transaction that began at offset 22 is open, and the group reads only committed records "
+            "(share.isolation.level): nothing from there on is delivered until it ends.",
+        )
+    assert "Behind the window" in said(25, replace(FULL, stable_offset=22)).text
+
+
 def test_what_is_written_down_does_not_know_locks() -> None:
     for offset in (13, 25):
         found = said(offset, WRITTEN, members=0)
