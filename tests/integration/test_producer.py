@@ -1,6 +1,8 @@
 """Producers around what goes wrong outside of them: brokers away, forks, full buffers, programs that just end."""
 
 import asyncio
+import contextlib
+import itertools
 import os
 import subprocess
 import sys
@@ -13,13 +15,14 @@ from typing import Any
 
 import pytest
 
-from headrace import Admin, AsyncProducer, Broker, Producer, ProducerRecord, TopicPartition
+from headrace import Admin, AsyncProducer, Broker, Producer, ProducerRecord, RecordMetadata, TopicPartition
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     BufferFullError,
     ConfigError,
     IllegalStateError,
     RecordTooLargeError,
+    RequestTimeoutError,
     SomeNotSentError,
     UnknownTopicOrPartitionError,
 )
@@ -310,7 +313,7 @@ def test_records_of_a_thread_that_sends_while_another_closes_the_producer_fail(
         send_late()
     with pytest.raises(IllegalStateError, match="this producer is closed"):
         engine.flush(30)
-    assert engine._buffered == 0
+    assert engine._offered == engine._settled
     assert end_offsets(broker) == 1
 
 
@@ -455,6 +458,86 @@ def test_a_send_that_a_signal_handler_breaks_off_in_any_function_leaves_the_prod
             assert producer.send("t", b"surely").result(30).topic == "t"
         producer.flush(30)
     assert calls > 2
+
+
+def at_every_step(work: Callable[[Producer], None], handler: Callable[[Producer], None], servers: str) -> int:
+    """Runs `handler` where a signal handler could run: in each run of `work` one step later, on a new producer.
+
+    Returns the number of steps, once `work` has fewer.
+    """
+    for steps in itertools.count():
+        left = steps
+        has_run = False
+
+        def run_handler(_: object, event: str, __: object) -> None:
+            nonlocal left, has_run
+            left -= event != "c_call"
+            if left < 0:
+                sys.setprofile(None)
+                handler(producer)
+                has_run = True
+
+        with Producer(bootstrap_servers=servers) as producer:
+            producer.send("t", b"first").result(30)
+            sys.setprofile(run_handler)
+            try:
+                work(producer)
+            finally:
+                sys.setprofile(None)
+        if not has_run:
+            return steps
+    raise AssertionError
+
+
+def send_and_wait(producer: Producer) -> None:
+    with contextlib.suppress(IllegalStateError, RequestTimeoutError):  # the handler has closed the producer
+        future = producer.send("t", b"second")
+        future.add_done_callback(id)
+        future.result(30)
+        producer.flush(30)
+
+
+def test_a_signal_handler_may_flush_in_the_middle_of_any_call(broker: Broker) -> None:
+    steps = at_every_step(send_and_wait, lambda producer: producer.flush(10), broker.bootstrap_servers)
+    assert steps > 50
+
+
+def test_a_signal_handler_may_send_in_the_middle_of_any_call(broker: Broker) -> None:
+    sent: list[RecordMetadata] = []
+    at_every_step(
+        send_and_wait,
+        lambda producer: sent.append(producer.send("t", b"third").result(10)),
+        broker.bootstrap_servers,
+    )
+    assert len(sent) > 50
+    assert end_offsets(broker) == 3 * len(sent) + 2
+
+
+def test_a_signal_handler_may_close_the_producer_in_the_middle_of_any_call(broker: Broker) -> None:
+    assert at_every_step(send_and_wait, lambda producer: producer.close(10), broker.bootstrap_servers) > 50
+
+
+def test_a_signal_handler_may_send_and_close_while_the_first_record_starts_the_producer(
+    broker: Broker,
+) -> None:
+    for close in (False, True):
+        for steps in range(200):
+            left = steps
+
+            def run_handler(_: object, event: str, __: object, close: bool = close) -> None:
+                nonlocal left
+                left -= event != "c_call"
+                if left < 0:
+                    sys.setprofile(None)
+                    producer.close(10) if close else producer.send("t", b"from the handler").result(10)
+
+            with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+                sys.setprofile(run_handler)
+                try:
+                    with contextlib.suppress(IllegalStateError, RequestTimeoutError):
+                        producer.send("t", b"first").result(30)
+                finally:
+                    sys.setprofile(None)
 
 
 def test_flush_sends_a_record_whose_sender_was_broken_off_before_it_woke_the_producer(broker: Broker) -> None:

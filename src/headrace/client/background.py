@@ -7,14 +7,14 @@ that forgets `close` still ends.
 
 import asyncio
 import contextlib
-import inspect
 import logging
 import os
 import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError, Future
-from typing import Any, TypeVar
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
 
 from headrace.base.loops import new_event_loop
 from headrace.client.errors import IllegalStateError
@@ -26,6 +26,49 @@ STOP_S_MAX = 5.0
 WAKE_S = 0.1 if sys.platform == "win32" else 0.5
 """The main thread's longest wait in one piece. On Windows it hears Ctrl+C only between two waits. Elsewhere the wait
 itself ends, but for a signal that comes in the moment before it begins: Python sees that one afterwards."""
+
+
+class _Call(Generic[T]):
+    """A coroutine that a thread waits for.
+
+    The loop takes no lock to end the wait: a signal handler may have interrupted the thread that holds it, and may
+    itself wait for the loop.
+    """
+
+    def __init__(self, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[T] | None = None
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def begin(self) -> None:
+        """On the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self.end)
+
+    def end(self, task: "asyncio.Task[T] | None" = None) -> None:
+        """The result is there, or there will be none: the loop has ended."""
+        if task is not None and not task.cancelled():
+            task.exception()  # nobody may be left who asks for it
+        with contextlib.suppress(RuntimeError):  # it has rung
+            self._bell.release()
+
+    def cancel(self) -> None:
+        """On the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def wait(self, timeout: float | None) -> bool:
+        """Whether it is over."""
+        return wait_for_bell(self._bell, timeout)
+
+    def result(self) -> T:
+        """IllegalStateError if the loop has ended before it."""
+        if self._task is None:
+            self._coroutine.close()
+        if self._task is None or not self._task.done() or self._task.cancelled():
+            raise IllegalStateError(CLOSED)
+        return self._task.result()
 
 
 class BackgroundLoop:
@@ -42,8 +85,9 @@ class BackgroundLoop:
         self._has_ended = False
         """Set by the thread itself: Thread.is_alive says so of a running thread, too, once an exception from a signal
         handler has interrupted it."""
+        self._calls: set[_Call[Any]] = set()
         self._waiting: set[Future[Any]] = set()
-        """A loop that ends drops the calls that it has not begun, and nobody else would end the wait for them."""
+        """Of `submit`. A loop that ends drops what it has not begun, and nobody else would end the wait for it."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
@@ -54,17 +98,22 @@ class BackgroundLoop:
         except BaseException:
             coroutine.close()
             raise
-        future = self.submit(coroutine)
+        call = _Call(coroutine)
+        self._calls.add(call)
         try:
-            return wait(future, timeout)
-        except BaseException as error:
-            if not future.done():
-                future.cancel()
-            if isinstance(error, CancelledError) and self._has_ended:
-                if inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
-                    coroutine.close()
-                raise IllegalStateError(CLOSED) from None
+            with contextlib.suppress(RuntimeError):  # the loop was closed in this moment
+                self.loop.call_soon_threadsafe(call.begin)
+            if self._has_ended:
+                call.end()
+            if not call.wait(timeout):
+                raise TimeoutError
+        except BaseException:
+            with contextlib.suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(call.cancel)
             raise
+        finally:
+            self._calls.discard(call)
+        return call.result()
 
     def call_soon(self, function: Callable[..., object], *arguments: object) -> None:
         """Runs a function on the loop's thread, soon, without waiting for it."""
@@ -150,12 +199,28 @@ class BackgroundLoop:
     def _give_up(self) -> None:
         for future in tuple(self._waiting):
             future.cancel()
+        for call in tuple(self._calls):
+            call.end()
 
 
 async def _gather_tasks(loop: asyncio.AbstractEventLoop) -> None:
     others = asyncio.all_tasks(loop) - {asyncio.current_task()}
     if others:
         await asyncio.wait(others, timeout=STOP_S_MAX / 2)
+
+
+def wait_for_bell(bell: Any, timeout: float | None) -> bool:
+    """Acquires a lock that another thread will release; on the main thread open to signals. False: not in time."""
+    if threading.current_thread() is not threading.main_thread():
+        acquired: bool = bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
+        return acquired
+    until = None if timeout is None else time.monotonic() + timeout
+    while True:
+        left = WAKE_S if until is None else min(WAKE_S, until - time.monotonic())
+        if bell.acquire(timeout=max(0.0, left)):
+            return True
+        if left <= 0:
+            return False
 
 
 def wait(future: "Future[T]", timeout: float | None) -> T:

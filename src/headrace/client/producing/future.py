@@ -1,19 +1,23 @@
-"""What `Producer.send` returns: a future as in `concurrent.futures`, but light enough to make one for every record."""
+"""What `Producer.send` returns: a future as in `concurrent.futures`, but light enough to make one for every record.
+
+The producer's thread takes no lock here: a signal handler may have interrupted the thread that holds it, and may wait
+for the producer. Those who wait first leave a bell or a callback, and then look whether the outcome is there.
+"""
 
 import asyncio
 import contextlib
 import os
 import threading
-import time
-from collections.abc import Callable, Generator
+from collections import deque
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
-from headrace.client.background import WAKE_S
+from headrace.client.background import wait_for_bell
 from headrace.client.errors import IllegalStateError
 from headrace.client.producing.record import RecordMetadata
 
-_LOCK = threading.Lock()
-"""For all futures: it is held for a few instructions at a time."""
+_LOCK = threading.RLock()
+"""For all futures, and for those who wait: it is held for a few instructions at a time."""
 _forks = 0
 """How many forks lie between this process and the first one."""
 FORKED = "This record was sent before a fork, by the parent process. Only the parent learns its outcome."
@@ -21,7 +25,7 @@ FORKED = "This record was sent before a fork, by the parent process. Only the pa
 
 def _forked() -> None:
     global _LOCK, _forks
-    _LOCK = threading.Lock()  # another thread of the parent may have held it
+    _LOCK = threading.RLock()  # another thread of the parent may have held it
     _forks += 1
 
 
@@ -41,7 +45,7 @@ class SendFuture:
         self._is_seen = False
         self._forks = _forks
         self._bells: tuple[Any, ...] = ()
-        self._callbacks: tuple[Callable[[SendFuture], object], ...] = ()
+        self._callbacks: deque[Callable[[SendFuture], object]] | None = None
 
     def done(self) -> bool:
         return self._is_done
@@ -64,12 +68,28 @@ class SendFuture:
     def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
         """Calls `callback(future)` once, when the outcome is known; at once if it is."""
         self._is_seen = True
+        if self._is_done:
+            callback(self)
+            return
+        self._require_own_process()
+        new: deque[Callable[[SendFuture], object]] = deque()
         with _LOCK:
-            if not self._is_done:
-                self._require_own_process()
-                self._callbacks = (*self._callbacks, callback)
+            if self._callbacks is None:
+                self._callbacks = new
+        self._callbacks.append(callback)
+        if self._is_done:  # just now: perhaps the producer's thread has not seen it any more
+            for each in self.pop_callbacks():
+                each(self)
+
+    def pop_callbacks(self) -> "Iterator[Callable[[SendFuture], object]]":
+        """Those that are to be called; each comes once, whoever asks."""
+        callbacks = self._callbacks
+        while callbacks:
+            try:
+                callback = callbacks.popleft()
+            except IndexError:  # another thread has the last one
                 return
-        callback(self)
+            yield callback
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
         """The same as `result()`, on any event loop."""
@@ -97,29 +117,17 @@ class SendFuture:
         bell = threading.Lock()
         bell.acquire()
         with _LOCK:
-            if self._is_done:
-                return
             self._bells = (*self._bells, bell)
-        if threading.current_thread() is not threading.main_thread():
-            bell.acquire(timeout=-1 if timeout is None else max(0.0, timeout))
-        else:
-            until = None if timeout is None else time.monotonic() + timeout
-            while not self._is_done:
-                left = WAKE_S if until is None else min(WAKE_S, until - time.monotonic())
-                if left <= 0 or bell.acquire(timeout=left):
-                    break
-        if not self._is_done:
+        if self._is_done:
+            return
+        if not wait_for_bell(bell, timeout) and not self._is_done:
             raise TimeoutError(
                 f"the record was not acknowledged within {timeout:g} s; it is still being sent"
             )
 
-    def _settle(
-        self, metadata: RecordMetadata | None, error: Exception | None
-    ) -> "tuple[Callable[[SendFuture], object], ...]":
-        """Once. Returns the callbacks, for the caller to run."""
-        with _LOCK:
-            self._metadata, self._error, self._is_done = metadata, error, True
-            bells, callbacks = self._bells, self._callbacks
-        for bell in bells:
+    def _settle(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
+        """Once. `pop_callbacks` has what is to be called now."""
+        self._metadata, self._error = metadata, error
+        self._is_done = True
+        for bell in self._bells:
             bell.release()
-        return callbacks

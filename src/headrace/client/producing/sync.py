@@ -237,27 +237,35 @@ class Producer:
 
 
 class _Engine:
-    """The background loop, and the way of records to it and back."""
+    """The background loop, and the way of records to it and back.
+
+    A signal handler may interrupt a sender anywhere, and send, flush or close itself. So the loop's thread takes no
+    lock: what both sides change is either a deque, or a number that one side alone writes.
+    """
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
         self._pid = os.getpid()
-        self._lock = threading.Lock()
-        """Taken with `with` by itself, not through `_room`: a condition enters and leaves in Python code, and a signal
-        handler that raises in there would leave the lock held."""
-        self._room = threading.Condition(self._lock)
-        self._buffered = 0
-        self._waiting = 0
-        self._inbox: list[Entry | ValueRun] = []
-        self._is_woken = False
+        self._lock = threading.RLock()
+        """Of those who send. It is never held while something is waited for."""
+        self._offered = 0
+        self._settled = 0
+        """In bytes. What is between the two is in the buffer."""
+        self._bells: deque[Any] = deque()
+        """Of those who wait for room."""
+        self._inbox: deque[Entry | ValueRun] = deque()
+        self._collects = 0
+        """How often the loop has begun to take what is in the inbox."""
+        self._collects_to_come = 0
+        """So many at least, once what was asked for has begun: see `_wake`."""
         self._has_ended = False
         """Nothing takes records from the inbox any more."""
         self._failed: deque[SendFuture] = deque(maxlen=FAILED_MAX)
-        self._failures = 0
+        self._failures = self._failures_told = 0
         self._raised: deque[BaseException] = deque(maxlen=FAILED_MAX)
         """By callbacks, to end more than themselves (SystemExit). The next call raises it on a thread of the
         application."""
-        self._starting = threading.Lock()
+        self._starting = threading.RLock()
         self._background: BackgroundLoop | None = None
         self._driver: ProducerDriver | None = None
 
@@ -274,11 +282,23 @@ class _Engine:
         if self._driver is None:
             with self._starting:
                 if self._driver is None:
-                    if self._has_ended:
-                        raise IllegalStateError(CLOSED)
-                    self._background = self._background or BackgroundLoop("headrace-producer")
-                    self._driver = self._background.run(self._make_driver())
+                    self._begin()
+        assert self._driver is not None
         return self._driver
+
+    def _begin(self) -> None:
+        background = BackgroundLoop("headrace-producer")
+        try:
+            driver = background.run(self._make_driver())
+            if self._has_ended:  # before this, or in a signal handler while this waited
+                raise IllegalStateError(CLOSED)
+        except BaseException:
+            background.close()
+            raise
+        if self._driver is None:
+            self._background, self._driver = background, driver
+        else:  # a signal handler has sent a record meanwhile
+            background.close()
 
     async def _make_driver(self) -> ProducerDriver:
         return ProducerDriver(self._settings, self._settle)
@@ -287,20 +307,33 @@ class _Engine:
         driver = self._driver or self.driver
         if self._raised:
             raise self._raised.popleft()
-        with self._lock:
-            if self._buffered and self._buffered + cost > self._settings.buffer_memory:
-                self._wait_for_room(cost)
-            if self._has_ended:
-                raise IllegalStateError(CLOSED)
-            self._buffered += cost
-            self._inbox += entries
-            if self._is_woken:
-                return
-            with contextlib.suppress(RuntimeError):  # just closed: `close` fails what is left in the inbox
-                driver.loop.call_soon_threadsafe(self._collect)
-            self._is_woken = (
-                True  # not before: a signal handler may have raised, and then the next sender wakes it
-            )
+        until: float | None = None
+        while True:
+            with self._lock:
+                if self._has_ended:
+                    raise IllegalStateError(CLOSED)
+                if self._has_room(cost):
+                    self._offered += cost
+                    self._inbox.extend(entries)
+                    if self._collects >= self._collects_to_come:
+                        self._wake(driver)
+                    break
+            until = until or time.monotonic() + self._settings.max_block_ms / 1000
+            self._wait_for_room(cost, until)
+        if self._has_ended:  # a signal handler has closed the producer
+            self._fail_late_records()
+
+    def _has_room(self, cost: int) -> bool:
+        """A record that is larger than the whole buffer goes alone."""
+        buffered = self._offered - self._settled
+        return not buffered or buffered + cost <= self._settings.buffer_memory
+
+    def _wake(self, driver: ProducerDriver) -> None:
+        """Counted afterwards: if a signal handler raises in here, the next sender wakes the loop."""
+        collects = self._collects
+        with contextlib.suppress(RuntimeError):  # just closed: `close` fails what is left in the inbox
+            driver.loop.call_soon_threadsafe(self._collect)
+        self._collects_to_come = collects + 1
 
     def offer_some(self, entries: list[Entry | ValueRun], cost: int) -> None:
         """Those of a `send_many`, which hears of a full buffer by its records."""
@@ -310,36 +343,41 @@ class _Engine:
             for many, place, count in (entry.token for entry in entries):
                 self.fail_later(many, place, count, error)
 
-    def _wait_for_room(self, cost: int) -> None:
-        """With the lock held. The producer's own thread, in a callback, does not wait: it makes the room."""
+    def _wait_for_room(self, cost: int, until: float) -> None:
+        """The producer's own thread, in a callback, does not wait: it makes the room."""
         background = self._background
         assert background is not None
-        until = time.monotonic() + self._settings.max_block_ms / 1000
-        self._waiting += 1
+        bell = threading.Lock()
+        bell.acquire()
+        self._bells.append(bell)
         try:
-            while self._buffered and self._buffered + cost > self._settings.buffer_memory:
+            while not self._has_room(cost) and not self._has_ended:
                 left = until - time.monotonic()
                 if left <= 0 or background.is_this_thread:
                     raise buffer_full(self._settings)
-                self._room.wait(min(left, WAKE_S))
+                if bell.acquire(timeout=min(left, WAKE_S)):
+                    self._bells.append(bell)
         finally:
-            self._waiting -= 1
+            with contextlib.suppress(ValueError):
+                self._bells.remove(bell)
 
     def _collect(self) -> None:
         assert self._driver is not None
         if self._driver.is_closed:
             return  # `close` fails what came too late
-        with self._lock:
-            self._is_woken = False
-            entries, self._inbox = self._inbox, []
-        self._driver.put(entries)
+        self._collects += 1  # before the look: who comes behind it wakes the loop again
+        self._driver.put(self._empty_inbox())
         self._driver.pump()
+
+    def _empty_inbox(self) -> list[Entry | ValueRun]:
+        inbox = self._inbox
+        return [inbox.popleft() for _ in range(len(inbox))]
 
     def _fail_late_records(self) -> None:
         """Those of threads that sent while another thread closed the producer."""
         with self._lock:
             self._has_ended = True
-            entries, self._inbox = self._inbox, []
+            entries = self._empty_inbox()
         error = error_for(
             ErrorCode.REQUEST_TIMED_OUT,
             "the producer was closed before the record was sent",
@@ -356,20 +394,21 @@ class _Engine:
         error: KafkaError | None = None
 
         def settle(token: SendFuture, metadata: RecordMetadata | None) -> None:
-            callbacks.extend((callback, token) for callback in token._settle(metadata, error))
+            token._settle(metadata, error)
+            if token._callbacks is not None:
+                callbacks.extend((callback, token) for callback in token.pop_callbacks())
             if error is not None and not token._is_seen and not self._settings.transactional_id:
-                with self._lock:
-                    self._failures += 1
-                    self._failed.append(token)
+                self._failed.append(token)
+                self._failures += 1
 
         for outcome in outcomes:
             freed += outcome.cost
             error = outcome.error
             concerned |= settle_tokens(outcome, settle)
-        with self._lock:
-            self._buffered -= freed
-            if self._waiting:
-                self._room.notify_all()
+        self._settled += freed
+        for _ in range(len(self._bells)):
+            with contextlib.suppress(IndexError):  # who waited has given up
+                self._bells.popleft().release()
         for many in concerned:
             many.check()
         for callback, future in callbacks:
@@ -415,8 +454,6 @@ class _Engine:
         with self._starting:
             if self._background is None or self._driver is None:
                 self._has_ended = True
-                if self._background is not None:
-                    self._background.close()
                 return
         try:
             self.call(self._collect)
@@ -435,10 +472,11 @@ class _Engine:
 
     def _raise_unseen(self) -> None:
         with self._lock:
-            unseen = [future for future in self._failed if not future._is_seen]
-            count = self._failures - (len(self._failed) - len(unseen))
-            self._failed.clear()
-            self._failures = 0
+            failures = self._failures
+            failed = [self._failed.popleft() for _ in range(len(self._failed))]
+            count, self._failures_told = failures - self._failures_told, failures
+        unseen = [future for future in failed if not future._is_seen]
+        count = max(count - (len(failed) - len(unseen)), len(unseen))
         if self._raised:
             raise self._raised.popleft()
         if unseen:
