@@ -4,11 +4,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
 
 from headrace import Delivery, Producer, ShareConsumer
 from headrace.spark import process
+from headrace.spark.tables import KafkaShareDeadLetters
+from headrace.wire.dead_letter import kafka_headers
 from tests.spark.conftest import WAIT_S, Queue, make_queue, wait_for
 from tests.spark.test_outcomes_on_spark import judge, make_letters, run
 from tests.spark.test_sink import BOTH
@@ -154,3 +158,19 @@ def test_a_member_that_has_a_partition_is_named(spark: SparkSession, queue: Queu
 def test_a_group_that_is_not_there_is_named(spark: SparkSession, queue: Queue) -> None:
     with pytest.raises(Exception, match="there is no share group of that name"):
         table(spark, queue, "kafka-share-state", groups="nobody").collect()
+
+
+def test_large_dead_letters_come_in_batches_of_some_megabytes(queue: Queue) -> None:
+    """Together they may be more than a task has memory for; each Arrow column is limited to 2 GB, too."""
+    letters = make_letters(queue)
+    with Producer(bootstrap_servers=queue.bootstrap_servers) as producer:
+        for number in range(100):
+            headers = kafka_headers(queue.topic, 0, number, queue.group, 1, "bad")
+            producer.send(letters, bytes(800_000), headers=headers, partition=0)
+        producer.flush()
+    options = {"kafka.bootstrap.servers": queue.bootstrap_servers, "topics": letters}
+    reader = KafkaShareDeadLetters(options).reader(StructType())
+    batches = [batch for each in reader.partitions() for batch in reader.read(each)]
+    assert sum(batch.num_rows for batch in batches) == 100
+    assert {size for batch in batches for size in pc.binary_length(batch["value"]).to_pylist()} == {800_000}
+    assert max(batch.nbytes for batch in batches) < 40_000_000

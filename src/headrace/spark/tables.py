@@ -289,6 +289,11 @@ def _in_batches(rows: Iterable[dict[str, Any]], schema: pa.Schema) -> Iterator[p
         yield pa.RecordBatch.from_pylist(kept, schema)
 
 
+Home = tuple[str, int, int]
+"""Topic, partition and offset of the record that has a letter's key and value."""
+_CONTENT = ("topic", "partition", "offset", "key", "value")
+
+
 class _LetterTable(_Table):
     def names(self, admin: Admin) -> list[str]:
         return list(self._options.topics) or admin.dead_letter_topics()
@@ -302,39 +307,35 @@ class _LetterTable(_Table):
                     _existing(admin, {name, *(each.source_topic for each in letters if each.source_topic)})
                 ).items()
             }
-        for start in range(0, len(letters), ROWS_AT_ONCE):
-            some = letters[start : start + ROWS_AT_ONCE]
-            contents = self._contents(some, ids)
-            yield from _in_batches((_letter_row(letter, contents) for letter in some), DEAD_LETTERS)
-
-    def _contents(
-        self, letters: Iterable[DeadLetter], ids: Mapping[str, str]
-    ) -> dict[tuple[str, int, int], tuple[bytes | None, bytes | None]]:
-        """Key and value by topic, partition and offset, as far as they are still there."""
-        wanted: dict[TopicAndPartition, set[int]] = {}
+        at_home: dict[Home, list[DeadLetter]] = {}
         for letter in letters:
-            topic, partition, offset = _home(letter)
+            at_home.setdefault(_home(letter), []).append(letter)
+        wanted: dict[TopicAndPartition, list[int]] = {}
+        for topic, partition, offset in sorted(at_home):
             if topic in ids:
-                wanted.setdefault((topic, partition), set()).add(offset)
+                wanted.setdefault((topic, partition), []).append(offset)
         pieces = tuple(
-            Piece(topic, ids[topic], partition, tuple(Run(each, each, 1) for each in sorted(offsets)))
-            for (topic, partition), offsets in sorted(wanted.items())
+            Piece(topic, ids[topic], partition, tuple(Run(each, each, 1) for each in offsets))
+            for (topic, partition), offsets in wanted.items()
         )
-        found = {}
+        # As the records are read: all of them together may be more than fits into memory, or into a batch.
         for batch in read_pieces(pieces, self._options.reading):
-            columns = [
-                batch.column(name).to_pylist() for name in ("topic", "partition", "offset", "key", "value")
+            columns = [batch.column(name).to_pylist() for name in _CONTENT]
+            found = [
+                _letter_row(letter, key, value)
+                for *home, key, value in zip(*columns, strict=True)
+                for letter in at_home.pop(tuple(home), ())
             ]
-            for topic, partition, offset, key, value in zip(*columns, strict=True):
-                found[topic, partition, offset] = key, value
-        return found
+            yield from _in_batches(found, DEAD_LETTERS)
+        gone = (_letter_row(letter, None, None) for some in at_home.values() for letter in some)
+        yield from _in_batches(gone, DEAD_LETTERS)
 
 
 def _existing(admin: Admin, topics: set[str]) -> list[str]:
     return sorted(topics & {each.name for each in admin.list_topics(internal=True)})
 
 
-def _home(letter: DeadLetter) -> tuple[str, int, int]:
+def _home(letter: DeadLetter) -> Home:
     """Where its key and value are: in the letter, or, of one that was not copied, in its own topic."""
     if letter.is_copied or None in (letter.source_topic, letter.source_partition, letter.source_offset):
         return letter.topic, letter.partition, letter.offset
@@ -344,10 +345,7 @@ def _home(letter: DeadLetter) -> tuple[str, int, int]:
     return letter.source_topic, letter.source_partition, letter.source_offset
 
 
-def _letter_row(
-    letter: DeadLetter, contents: Mapping[tuple[str, int, int], tuple[bytes | None, bytes | None]]
-) -> dict[str, Any]:
-    key, value = contents.get(_home(letter), (None, None))
+def _letter_row(letter: DeadLetter, key: bytes | None, value: bytes | None) -> dict[str, Any]:
     return {
         "deadLetterTopic": letter.topic,
         "partition": letter.partition,
