@@ -1,8 +1,9 @@
 """Records that are sent later, retries without a lock, periodic tasks: with a clock that is turned."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import aclosing
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, aclosing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -48,6 +49,21 @@ def sent(queue):
 def only(test: QueueTest):
     (metrics,) = test.metrics().values()
     return metrics
+
+
+@contextmanager
+def at_work(queue: Queue) -> Iterator[None]:
+    """A worker of the queue, on a thread."""
+    started = threading.Event()
+    thread = threading.Thread(target=queue.run, kwargs={"on_started": started.set})
+    thread.start()
+    try:
+        assert started.wait(WAIT_S)
+        yield
+    finally:
+        queue.stop()
+        thread.join()
+        queue.close()
 
 
 async def scan_while(schedule: Schedule, act: Callable[[], None]) -> list[bytes]:
@@ -309,6 +325,56 @@ class TestTrouble:
             queue.now_ms = lambda: now_ms
             wait_for(lambda: len(sent) == 2 and not queue.scheduled())
             assert [name for name, _ in sent] == ["ada", "bob"]
+
+
+class TestLeaders:
+    """Of the workers of a group one forwards. The others do not disturb it."""
+
+    def test_a_worker_that_is_fenced_within_a_transaction_stands_by(self, queue, sent, caplog, monkeypatch):
+        """Whoever was fenced and led again at once would fence the new leader, and so on for ever."""
+        caplog.set_level("INFO", logger="headrace.worker")
+        with QueueTest(queue) as test:
+            queue.send("emails", Email("ada"), delay=60)
+            wait_for(lambda: "this worker forwards scheduled records" in caplog.text)
+            send_soon, fenced = AsyncProducer.send_soon, []
+
+            async def fence(*arguments, **keywords):
+                """Another worker begins to lead while this one is about to send."""
+                if not fenced:
+                    fenced.append(True)
+                    settings = {"bootstrap.servers": test.broker.bootstrap_servers}
+                    async with AsyncProducer(settings, transactional_id="mailers.later") as other:
+                        await other.begin()
+                        await other.send("elsewhere", b"other")
+                        await other.commit()
+                return await send_soon(*arguments, **keywords)
+
+            monkeypatch.setattr(AsyncProducer, "send_soon", fence)
+            test.advance(61)
+            wait_for(lambda: "another worker forwards scheduled records now" in caplog.text)
+            test.advance(10)  # the other one does nothing, so this one leads again
+            test.advance(10)
+            wait_for(lambda: sent)
+        assert "trying again" not in caplog.text
+
+    def test_a_periodic_task_that_the_leader_does_not_have_is_sent_though_the_leader_is_busy(self):
+        fired = []
+        with Broker() as broker, ExitStack() as stack:
+            servers = broker.bootstrap_servers
+            ticks, others = Queue(servers, group_id="mailers"), Queue(servers, group_id="mailers")
+
+            @ticks.every(1)
+            def tick(firing: Firing) -> None:
+                fired.append(firing.at)
+
+            @others.task("others")
+            def other(body: str) -> None: ...
+
+            stack.enter_context(at_work(ticks))
+            wait_for(lambda: fired)
+            stack.enter_context(at_work(others))
+            count = len(fired)
+            wait_for(lambda: others.send("others", "x", delay=0) and len(fired) > count + 2)
 
 
 class TestLongRetries:

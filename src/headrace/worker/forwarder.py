@@ -23,6 +23,7 @@ from headrace.client.errors import (
     InvalidProducerEpochError,
     InvalidRecordError,
     InvalidTopicError,
+    InvalidTransactionStateError,
     PolicyViolationError,
     ProducerFencedError,
     RecordTooLargeError,
@@ -36,6 +37,7 @@ from headrace.client.settings import ClientSettings
 from headrace.wire.enums import ConfigSource, OffsetSpec
 from headrace.wire.errors import KafkaError
 from headrace.wire.ids import uuid_text
+from headrace.wire.message import ZERO_UUID
 from headrace.wire.records import Record, read_records
 from headrace.worker.bodies import Header
 from headrace.worker.control import ControlReader, valid_positions
@@ -71,6 +73,8 @@ LOOK_S, LOOK_S_MIN = 0.5, 0.01
 STAND_BY_S = 1.0
 OVERDUE_MS = 3_000
 """A leader that has done nothing about what has been due for so long is taken to be gone."""
+PATIENCE_MS_MAX = 60_000
+"""The same for a worker that was fenced itself before it had done anything: then leaders need more time."""
 EXISTS_S = 2.0
 AGAIN_S = 1.0
 CLOSE_S = 5.0
@@ -81,7 +85,8 @@ UNDELIVERABLE_MS = 300_000
 TRIM_MOVES, TRIM_MS = 10_000, 60_000
 CANCELED_MS = 3_600_000
 """How long a cancellation is remembered after its record would have been due."""
-FENCED = (ProducerFencedError, InvalidProducerEpochError)
+FENCED = (ProducerFencedError, InvalidProducerEpochError, InvalidTransactionStateError)
+"""What a leader hears when another one has fenced it: from a partition, or from the coordinator."""
 TOPIC_REFUSALS = (UnknownTopicOrPartitionError, TopicAuthorizationError, InvalidTopicError)
 REFUSALS = (*TOPIC_REFUSALS, RecordTooLargeError, InvalidRecordError, PolicyViolationError)
 """What is wrong with one record or its topic. Any other error concerns the whole transaction."""
@@ -161,6 +166,9 @@ class Forwarder:
         self._untrimmed, self._trimmed_ms = 0, 0
         self._trouble = ""
         """What the log has last said about it."""
+        self._patience_ms = OVERDUE_MS
+        self._has_worked = False
+        """Since it leads."""
 
     def is_settled(self, ends: Sequence[int]) -> bool:
         """Nothing is due, and all that the steps hold has been seen. For tests with a turned clock."""
@@ -178,11 +186,13 @@ class Forwarder:
                         await self._stand_by(cluster)
                     leads = True
                     await self._lead(cluster)
-            except FENCED:
-                leads = False
-                logger.info("group %s: another worker forwards scheduled records now", self._group_id)
             except Exception as error:
-                if str(error) != self._trouble:
+                if _is_fenced(error):
+                    leads = False
+                    if not self._has_worked:
+                        self._patience_ms = min(2 * self._patience_ms, PATIENCE_MS_MAX)
+                    logger.info("group %s: another worker forwards scheduled records now", self._group_id)
+                elif str(error) != self._trouble:
                     self._trouble = str(error)
                     logger.warning(
                         "group %s: scheduled records wait, trying again: %s", self._group_id, error,
@@ -211,6 +221,7 @@ class Forwarder:
                 )  # fmt: skip
 
     async def _lead(self, cluster: Cluster) -> None:
+        self._has_worked = False
         settings = settings_for({**self._given, **OWN_SETTINGS}, transactional_id=self._topic)
         async with _closing(AsyncProducer.of(settings)) as producer:
             await producer.begin()  # fences whoever led before
@@ -224,7 +235,7 @@ class Forwarder:
             logger.info("group %s: this worker forwards scheduled records", self._group_id)
             while True:
                 is_more = await self._round(cluster, producer, control)
-                self._trouble = ""
+                self._has_worked, self._patience_ms, self._trouble = True, OVERDUE_MS, ""
                 if not is_more:
                     wait_s = (self._next_ms - self._now_ms()) / 1000
                     await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, wait_s)))
@@ -330,6 +341,7 @@ class Forwarder:
             return
         await cluster.refresh(doubtful)
         self._missing -= {name for name in doubtful if cluster.topic(name) is not None}
+        cluster.forget_topics(doubtful)
         for each in due:
             if each.waiting.topic in self._missing:
                 self._log_refused(each, "it does not exist")
@@ -466,9 +478,18 @@ class Forwarder:
             now_ms = self._now_ms()
             if control.position != position:
                 position, changed_ms = control.position, now_ms
-            elif now_ms - changed_ms >= OVERDUE_MS and await self._is_overdue(cluster, control, ends, now_ms):
+            elif now_ms - changed_ms >= self._patience_ms and await self._is_overdue(
+                cluster, control, ends, now_ms
+            ):
                 return
+            if self._has_overdue_period(control.state.fired, now_ms):
+                return  # whoever leads may not have the task: another program with this group, or another version
             await asyncio.sleep(STAND_BY_S)
+
+    def _has_overdue_period(self, fired: Mapping[str, int], now_ms: int) -> bool:
+        plan = _Round(now_ms - self._patience_ms, ZERO_UUID, [])
+        self._plan_firings(fired, plan)
+        return bool(plan.sent)
 
     async def _is_overdue(
         self, cluster: Cluster, control: ControlReader, ends: Mapping[tuple[str, int], int], now_ms: int
@@ -480,8 +501,12 @@ class Forwarder:
             await self._gather(cluster, step, ends[self._topic, step], plan)
             if plan.due:
                 return True
-        self._plan_firings(control.state.fired, plan)
-        return bool(plan.sent)
+        return False
+
+
+def _is_fenced(error: BaseException) -> bool:
+    """A transaction that has failed says why by its cause."""
+    return isinstance(error, FENCED) or isinstance(error.__cause__, FENCED)
 
 
 def _watched(sent: "asyncio.Future[Any]") -> "asyncio.Future[Any]":
