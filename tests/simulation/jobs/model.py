@@ -9,20 +9,26 @@
    is rejected.
 5. A record leaves the outbox only when brokers have it.
 
+A group that is reset to an earlier offset gets records again that it was past. They count as done, whatever became of
+them: a worker cannot tell them from those that it ran, and whose rows it has pruned.
+
 Where the broker does not sync and power is lost, anything may be gone, or come again: then only 3 holds.
 """
 
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.log.partition_log import Appended, PartitionLog
+from headrace.share.changes import Acquisition as EngineAcquisition
+from headrace.share.partition import SharePartition
 from headrace.wire.ids import uuid_text
 from headrace.wire.records import read_records
+from headrace.wire.share_state import ShareKey, decode
 from headrace.worker.transactions.statements import message_id_of
 from tests.simulation.jobs.database import Transaction
 from tests.simulation.model import End
 from tests.simulation.models.logs import Entry, LogModel
-from tests.simulation.path.model import ACCEPT, REJECT, Acquisition, Path, PathLogs
+from tests.simulation.path.model import ACCEPT, REJECT, Acquisition, Path, PathLogs, PathShare
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -47,6 +53,17 @@ class JobsLogs(PathLogs):
         super()._check_start(model, log)
 
 
+class JobsShare(PathShare):
+    world: "JobsWorld"
+
+    def acquired(self, engine: SharePartition, given: dict[str, Any], acquisition: EngineAcquisition) -> None:
+        before, jobs = self.numbers, self.world.jobs
+        super().acquired(engine, given, acquisition)
+        for one in self.held.values():
+            if one.number > before and one.offset < jobs.starts.get(one.key, 0):
+                jobs.passed.add(one)
+
+
 class Jobs(Path):
     world: "JobsWorld"
 
@@ -67,6 +84,10 @@ class Jobs(Path):
         """Message ids that a broker has appended."""
         self.message_ids: dict[tuple[bytes, int, int], str] = {}
         """By topic id, partition and offset."""
+        self.starts: dict[ShareKey, int] = {}
+        """The highest start offset that the group ever had."""
+        self.passed: set[Acquisition] = set()
+        """Of records that the group was past before."""
         self.once_members: dict[str, bool] = {}
         """Members that run tasks with `once=`, and whether they have a dead-letter topic."""
 
@@ -115,6 +136,8 @@ class Jobs(Path):
 
     def appended(self, log: PartitionLog, data: bytes, appended: Appended) -> None:
         super().appended(log, data, appended)
+        if log.topic == "__share_group_state":
+            self._note_starts(data)
         if log.topic.startswith("__"):
             return
         for number, record in enumerate(read_records(data)):
@@ -123,13 +146,20 @@ class Jobs(Path):
                 self.message_ids[log.topic_id, log.partition, appended.base_offset + number] = message_id
                 self.sent_messages.add(message_id)
 
+    def _note_starts(self, data: bytes) -> None:
+        for record in read_records(data):
+            found = decode(record.key or b"", record.value)
+            if found is not None and found[1] is not None:
+                key, state = found
+                self.starts[key] = max(state.start_offset, self.starts.get(key, 0))
+
     def took(self, one: Acquisition, effect: int) -> None:
         super().took(one, effect)
         has_letters = self.once_members.get(one.member)
         if has_letters is None or effect not in (ACCEPT, REJECT) or (effect == REJECT and not has_letters):
             return
         place = (one.key.group_id, uuid_text(one.key.topic_id), one.key.partition, one.offset)
-        if place in self.effects or place in self.copied:
+        if place in self.effects or place in self.copied or one in self.passed:
             return
         if self.message_ids.get((one.key.topic_id, one.key.partition, one.offset), "") in self.messages:
             return  # it was sent twice

@@ -8,10 +8,9 @@ from typing import Any
 from tests.simulation import registry
 from tests.simulation import scenario as broker
 from tests.simulation.jobs.apps import Forwarding, OnceWorker, Scheduling
-from tests.simulation.jobs.model import Jobs, JobsLogs
+from tests.simulation.jobs.model import Jobs, JobsLogs, JobsShare
 from tests.simulation.jobs.steps import TABLE
 from tests.simulation.path import scenario as path
-from tests.simulation.path.model import PathShare
 
 APPLICATIONS: dict[str, Any] = {"scheduling": Scheduling, "once": OnceWorker, "forwarding": Forwarding}
 ACTORS: dict[str, Any] = {
@@ -20,7 +19,7 @@ ACTORS: dict[str, Any] = {
     "plain": (registry.ACTORS["plain"][0], 1, 2),
     "share admin": (registry.ACTORS["share admin"][0], 0, 1),
 }
-MODELS: dict[str, Any] = {"path": Jobs, **registry.MODELS, "logs": JobsLogs, "share": PathShare}
+MODELS: dict[str, Any] = {"path": Jobs, **registry.MODELS, "logs": JobsLogs, "share": JobsShare}
 
 
 @dataclass
