@@ -10,6 +10,7 @@ from tests.docs.pages import REPOSITORY
 
 PAGE = REPOSITORY / "docs" / "concepts" / "spark-guarantees.md"
 TEST = re.compile(r"`(tests/[\w/]+\.py)::(\w+)`")
+FOOTNOTES = dict(re.findall(r"^(\[\^\d+\]): (.+)$", PAGE.read_text(), re.MULTILINE))
 STATEMENTS = [
     line
     for line in PAGE.read_text().splitlines()
@@ -19,7 +20,7 @@ STATEMENTS = [
 
 @pytest.mark.parametrize("statement", STATEMENTS, ids=lambda line: line.strip("| ")[:40])
 def test_a_statement_names_tests_that_exist(statement: str) -> None:
-    shown_by = statement.rstrip("| ").rpartition("|")[2]
+    shown_by = FOOTNOTES[statement.rstrip("| ").rpartition("|")[2].strip()]
     named = TEST.findall(shown_by)
     assert named, "no test is named"
     assert len(named) == shown_by.count("::"), "a test is not written as `tests/file.py::name`"
@@ -30,6 +31,10 @@ def test_a_statement_names_tests_that_exist(statement: str) -> None:
 
 def test_statements_are_found_at_all() -> None:
     assert len(STATEMENTS) > 30
+
+
+def test_every_footnote_belongs_to_a_statement() -> None:
+    assert [statement.rstrip("| ").rpartition("|")[2].strip() for statement in STATEMENTS] == list(FOOTNOTES)
 
 
 def test_the_page_has_the_times_of_the_code() -> None:
