@@ -295,10 +295,6 @@ class RequestTimeoutError(BrokerError, TimeoutError):
     """No answer in time. Whether the broker did what was asked is unknown; its connection has been closed."""
 
 
-class LockLostError(BrokerError):
-    """The acquisition lock of a record has ended: another member may hold the record now, so stop working on it."""
-
-
 class TlsError(AuthenticationError, ConnectionError):
     """TLS could not be agreed on: an untrusted certificate, a wrong host name, or no TLS at the other end."""
 

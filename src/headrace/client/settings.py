@@ -14,7 +14,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from enum import Enum
-from pathlib import Path
 from typing import Any, NamedTuple, Self
 
 from headrace.base.jaas import parse_jaas
@@ -237,15 +236,6 @@ class ClientSettings:
         settings = cls(**{field: _convert(field, row, value) for (field, row), value in known.items()})
         settings._check()
         return settings
-
-    @classmethod
-    def from_properties(cls, path: str | Path, **keywords: Any) -> Self:
-        """Settings from a Java properties file, as `--command-config` takes it; keyword arguments win over it."""
-        from headrace.client.properties import read_properties
-
-        given: dict[str, Any] = dict(read_properties(Path(path)))
-        spelled = {_NAMES.get(key.replace("_", "."), key.replace("_", ".")) for key in keywords}
-        return cls.parse({k: v for k, v in given.items() if _NAMES.get(k, k) not in spelled}, **keywords)
 
     @classmethod
     def _refuse_or_pass_over(cls, name: str, value: object) -> None:

@@ -18,9 +18,6 @@ from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 VERSION = 2
 """The one version of the share APIs that is known here. Others take the general way."""
 FETCH_API, ACKNOWLEDGE_API = ShareFetchRequest.API_KEY, ShareAcknowledgeRequest.API_KEY
-LENGTH = struct.Struct(">i")
-CORRELATION_ID_AT = 8
-"""In a frame: after its length, the API and the version."""
 NULL, NONE, ONE, TAGS = 0, 1, 2, 0
 """A compact string that is null; the lengths of empty arrays and of those with one element; no tagged fields."""
 

@@ -319,10 +319,6 @@ class LogManager:
         for thing in rest:
             thing.sync()
 
-    def save_recovery_points(self) -> None:
-        """So that the next start checks less. From a worker; `sync` does it where a promise depends on it."""
-        self.store.recovery_points.sync()
-
     def save_start_offsets(self, coming: Mapping[PartitionLog, int]) -> None:
         """Those that these logs are about to have. From a worker; KafkaError if there is no room for them."""
         for log, offset in coming.items():

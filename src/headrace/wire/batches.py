@@ -28,7 +28,6 @@ MAGIC = 2
 MAGIC_AT = 16
 CRC_AT = 17
 ATTRIBUTES_AT = 21
-BASE_TIMESTAMP_AT = 27
 MAX_TIMESTAMP_AT = 35
 
 NO_PRODUCER_ID = -1
@@ -113,10 +112,6 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
-
-    @property
-    def has_producer(self) -> bool:
-        return self.producer_id >= 0
 
     @property
     def delete_horizon_ms(self) -> int | None:

@@ -3,7 +3,6 @@
 import os
 import platform
 from dataclasses import FrozenInstanceError
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -306,14 +305,6 @@ def test_holding_records_over_polls_needs_explicit_acknowledgement() -> None:
     settings = parse(max_unacknowledged=5, auto_renew="true", share_acknowledgement_mode="explicit")
     assert settings.auto_renew
     assert settings.max_unacknowledged == 5
-
-
-def test_a_properties_file_is_read_and_keywords_win_over_it(tmp_path: Path) -> None:
-    file = tmp_path / "client.properties"
-    file.write_text("# for tools\nbootstrap.servers=a:1\nsocket.timeout.ms = 5\ngroup.id: from-file\n")
-    settings = ShareSettings.from_properties(file, request_timeout_ms=6)
-    assert settings.bootstrap_servers == (Address("a", 1),)
-    assert (settings.request_timeout_ms, settings.group_id) == (6, "from-file")
 
 
 def test_every_setting_says_what_it_does() -> None:

@@ -39,7 +39,6 @@ def test_every_field_of_a_header_is_read() -> None:
     assert (header.producer_id, header.producer_epoch, header.base_sequence) == (4000, 7, 42)
     assert header.last_sequence == 43
     assert header.is_transactional
-    assert header.has_producer
     assert not header.is_control
     assert not header.is_log_append_time
     assert header.compression == 0

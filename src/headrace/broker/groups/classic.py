@@ -40,11 +40,6 @@ class ClassicGroup:
     def is_empty(self) -> bool:
         return self.rebalance.state is GroupState.EMPTY
 
-    @property
-    def is_simple(self) -> bool:
-        """Made by offset commits alone; nothing of it but its offsets is in the journal."""
-        return self.rebalance.protocol_type is None and self.is_empty and not self.rebalance.pending_joins
-
     def check_offset_commit(
         self, *, member_id: str, instance_id: str | None, epoch: int, version: int, is_transactional: bool
     ) -> CommitCheck | None:

@@ -16,7 +16,7 @@ from headrace.broker.groups.consumer_member import ConsumerMember, HeldPartition
 from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import CommitCheck, Now, Write
-from headrace.broker.groups.subscriptions import TopicsView, fingerprint, subscribed_names, topic_ids
+from headrace.broker.groups.subscriptions import TopicsView, fingerprint, subscribed_names
 from headrace.wire.enums import GroupState, GroupType
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicIdPartition
@@ -327,9 +327,6 @@ class ConsumerGroup:
 
     def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         return committed.committed_ms
-
-    def subscribed_topic_ids(self, member: ConsumerMember) -> frozenset[bytes]:
-        return topic_ids(self.names_of(member), self.topics)
 
     def snapshot(self) -> object:
         epochs = (self.epoch, self.metadata_hash, self.assignment_epoch, self.assigned_ms)

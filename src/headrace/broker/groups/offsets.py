@@ -94,9 +94,6 @@ class OffsetStore:
             for transaction in self._open.get(group_id, ())
         )
 
-    def has_open_transactions(self, group_id: str) -> bool:
-        return group_id in self._open
-
     def apply(
         self, key: OffsetCommitKey, value: OffsetCommitValue | None, transaction: Transaction | None = None
     ) -> None:
