@@ -287,12 +287,14 @@ class Tail:
         self.look()
 
     def _failed(self, partitions: Iterable[TailPartition], error: Exception) -> None:
-        wait_s = self._retries.after_failure() / 1000
+        again_s = (
+            self._loop.time() + self._retries.after_failure() / 1000
+        )  # the same for all: they go together
         for each in partitions:
             if each.trouble is None or str(each.trouble) != str(error):
                 logger.warning("%s cannot be read now, trying again: %s", _about(each), error)
             each.trouble = error
-            each.again_s = self._loop.time() + wait_s
+            each.again_s = again_s
 
 
 def _parts_of(partition: TailPartition, data: PartitionData) -> list[LogPart]:

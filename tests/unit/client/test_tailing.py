@@ -80,6 +80,7 @@ def test_partitions_without_a_leader_are_asked_for_together_and_beside_the_other
             troubles.append(len(following.tail.trouble))
             await may_answer.wait()
             if len(troubles) > 1:
+                assert len({each.again_s for each in following.partitions[1:]}) == 1, "they go together"
                 await cluster.lead(topics)
 
         cluster.refresh = slow
