@@ -78,10 +78,10 @@ class SendFuture:
                 self._callbacks = new
         self._callbacks.append(callback)
         if self._is_done:  # just now: perhaps the producer's thread has not seen it any more
-            for each in self.pop_callbacks():
+            for each in self._pop_callbacks():
                 each(self)
 
-    def pop_callbacks(self) -> "Iterator[Callable[[SendFuture], object]]":
+    def _pop_callbacks(self) -> "Iterator[Callable[[SendFuture], object]]":
         """Those that are to be called; each comes once, whoever asks."""
         callbacks = self._callbacks
         while callbacks:
@@ -126,7 +126,7 @@ class SendFuture:
             )
 
     def _settle(self, metadata: RecordMetadata | None, error: Exception | None) -> None:
-        """Once. `pop_callbacks` has what is to be called now."""
+        """Once. `_pop_callbacks` has what is to be called now."""
         self._metadata, self._error = metadata, error
         self._is_done = True
         for bell in self._bells:

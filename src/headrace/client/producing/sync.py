@@ -396,7 +396,7 @@ class _Engine:
         def settle(token: SendFuture, metadata: RecordMetadata | None) -> None:
             token._settle(metadata, error)
             if token._callbacks is not None:
-                callbacks.extend((callback, token) for callback in token.pop_callbacks())
+                callbacks.extend((callback, token) for callback in token._pop_callbacks())
             if error is not None and not token._is_seen and not self._settings.transactional_id:
                 self._failed.append(token)
                 self._failures += 1
