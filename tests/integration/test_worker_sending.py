@@ -50,7 +50,9 @@ def test_a_body_that_the_task_could_not_read_is_refused(broker):
         async def send(email: Email) -> None: ...
 
         for wrong in ({"wrong": 1}, Email(to=7), "text", b"bytes", 7):
-            with pytest.raises(TypeError, match="does not take this body: the value is no Email"):
+            with pytest.raises(
+                TypeError, match="does not take this body: the value cannot be decoded as Email"
+            ):
                 send.send(wrong)
             with pytest.raises(TypeError, match="does not take this body"):
                 asyncio.run(send.send_async(wrong))

@@ -89,17 +89,19 @@ class DeliveryBatch:
             try:
                 mask = pa.array(mask, from_pandas=True)
             except (TypeError, pa.ArrowInvalid) as error:
-                raise TypeError(f"the mask is {mask!r}; give booleans, one for each row") from error
+                raise TypeError(f"the mask must be booleans, one for each row, got {mask!r}") from error
         if isinstance(mask, pa.ChunkedArray):
             mask = mask.combine_chunks()
         if len(mask) != len(self):
-            raise ValueError(f"the mask has {len(mask)} values for {len(self)} rows; give one for each row")
+            raise ValueError(
+                f"the mask must have one value for each of the {len(self)} rows, got {len(mask)}"
+            )
         if not len(mask):
             return b""
         if pa.types.is_null(mask.type):
             return bytes(len(mask))
         if not pa.types.is_boolean(mask.type):
-            raise TypeError(f"the mask is of type {mask.type}; give booleans, one for each row")
+            raise TypeError(f"the mask must be booleans, one for each row, got type {mask.type}")
         is_meant = pc.fill_null(mask, False).cast(pa.uint8())
         return bytes(is_meant.buffers()[1])[is_meant.offset : is_meant.offset + len(mask)]
 

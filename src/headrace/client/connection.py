@@ -467,7 +467,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         )
 
     def _no_kafka(self, error: Exception) -> ConnectionLost:
-        return self._lost(f"what came is no answer of a Kafka broker ({error})", hung_up=not self._is_proven)
+        return self._lost(f"the response is not from a Kafka broker ({error})", hung_up=not self._is_proven)
 
     def _unsupported(
         self, api_key: int, ours: tuple[int, int], theirs: tuple[int, int]

@@ -488,7 +488,7 @@ class Consumption:
     def _require_allowed(self, type: int) -> None:
         self.refuse_in_callback()
         if not 1 <= type <= 4:
-            raise ValueError(f"{type!r} is no answer to a delivery; use AcknowledgeType")
+            raise ValueError(f"the acknowledgement must be a member of AcknowledgeType, got {type!r}")
         if self._is_forked:
             raise IllegalStateError(FORKED)
         if self._is_implicit or self._is_closed:

@@ -545,7 +545,7 @@ def _to_address(name: str, part: Any) -> Address:
     host, colon, port = text.rpartition(":")
     host = host.strip("[]")
     if not colon or not host or not port.isascii() or not port.isdigit() or not 0 < int(port) < 65_536:
-        raise ConfigError(f"{name}: {part!r} is no address; expected host:port, such as localhost:9092")
+        raise ConfigError(f"{name}: each must be host:port, such as localhost:9092, got {part!r}")
     return Address(host, int(port))
 
 

@@ -420,4 +420,4 @@ def unknown_option(name: str, format: str, names: Iterable[str]) -> OptionError:
         if near
         else f"Known are {', '.join(sorted(known.values()))}, and kafka.*."
     )
-    return OptionError(f"{name} is no option of {format}. {hint}")
+    return OptionError(f"{format} has no option {name}. {hint}")

@@ -134,7 +134,7 @@ def _client(rest: dict[str, str]) -> ShareSettings:
     given = kafka_options(rest)
     if "group.id" in given:
         raise OptionError(
-            f"kafka.group.id={given['group.id']!r}: a table is no member of a group. Name the groups to look at: "
+            f"kafka.group.id={given['group.id']!r}: a table does not join a group. Name the groups to look at: "
             '.option("groups", "fraud")'
         )
     return parse_client(ShareSettings, given, group_id="-")

@@ -55,7 +55,7 @@ def serve_metrics(spark: SparkSessionLike, address: str) -> MetricsServer:
     """`/metrics` of every active query, and `/healthz`, at HOST:PORT; use it in `with`."""
     host, colon, port = address.rpartition(":")
     if not colon or not port.isdigit():
-        raise ValueError(f"{address!r} is no HOST:PORT; write localhost:9108")
+        raise ValueError(f"the address must be HOST:PORT, such as localhost:9108, got {address!r}")
 
     def collect() -> Iterator[Metric]:
         found = (query.lastProgress for query in spark.streams.active)

@@ -69,7 +69,7 @@ class BodyCodec:
         except BodyError:
             raise
         except Exception as error:  # a pydantic model's validators may raise anything
-            raise BodyError(f"the value is no {self._name}: {error}") from error
+            raise BodyError(f"the value cannot be decoded as {self._name}: {error}") from error
 
 
 def write_body(body: Any, content_type: ContentType) -> tuple[bytes | None, Sequence[Header]]:

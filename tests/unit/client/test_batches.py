@@ -111,11 +111,11 @@ def test_numpy_and_pandas_masks() -> None:
 
 def test_a_mask_that_does_not_fit_is_refused() -> None:
     app, batch = explicit("a", "b")
-    with pytest.raises(ValueError, match="the mask has 1 values for 2 rows"):
+    with pytest.raises(ValueError, match="the mask must have one value for each of the 2 rows, got 1"):
         batch.accept([True])
-    with pytest.raises(TypeError, match="the mask is True; give booleans, one for each row"):
+    with pytest.raises(TypeError, match="the mask must be booleans, one for each row, got True"):
         batch.accept(True)
-    with pytest.raises(TypeError, match="the mask is of type int64; give booleans"):
+    with pytest.raises(TypeError, match="the mask must be booleans, one for each row, got type int64"):
         batch.accept([1, 0])
     assert app.sweep() == []
 

@@ -333,7 +333,7 @@ def test_bytes_behind_an_answer_close_the_connection() -> None:
     ("greeting", "words"),
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "speaks HTTP"),
-        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "no answer of a Kafka broker"),
+        (b"SSH-2.0-OpenSSH_9.2p1\r\n", "not from a Kafka broker"),
         (b"", r"closed the connection before it answered anything\. security\.protocol is PLAINTEXT"),
     ],
 )

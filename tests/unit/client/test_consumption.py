@@ -140,11 +140,11 @@ def test_records_held_over_polls_need_no_answer() -> None:
 
 
 @pytest.mark.parametrize("type", [0, 5, -1])
-def test_what_is_no_answer_is_refused(type: int) -> None:
+def test_an_unknown_acknowledgement_is_refused(type: int) -> None:
     app = App(is_explicit=True)
     app.fill("a")
     (delivery,) = app.take()
-    with pytest.raises(ValueError, match="no answer"):
+    with pytest.raises(ValueError, match="must be a member of AcknowledgeType, got "):
         app.consumption.acknowledge(delivery, type)
 
 

@@ -51,7 +51,7 @@ def test_sparks_own_options_for_a_write_are_passed_over() -> None:
         ({"topic": "t"}, r"kafka\.bootstrap\.servers is missing"),
         ({**SERVERS, "topic": ""}, "topic is empty"),
         ({**SERVERS, "includeHeaders": "maybe"}, "includeHeaders='maybe'; allowed are true and false"),
-        ({**SERVERS, "subscribe": "t"}, r"subscribe is no option of kafka-headrace\. Known are .*topic"),
+        ({**SERVERS, "subscribe": "t"}, r"kafka-headrace has no option subscribe\. Known are .*topic"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "a transaction belongs to one producer"),
         ({**SERVERS, "kafka.key.serializer": "x"}, r"kafka\.key\.serializer cannot be used"),
         ({**SERVERS, "kafka.lingr.ms": "5"}, r"did you mean kafka\.linger\.ms"),

@@ -79,9 +79,9 @@ def test_options_are_lists_of_names() -> None:
         ({}, STATE, r"kafka\.bootstrap\.servers is missing"),
         ({**SERVERS, "kafka.group.id": "g"}, STATE, r'no member of a group.*\.option\("groups"'),
         ({**SERVERS, "includeRecords": "maybe"}, STATE, "allowed are true and false"),
-        ({**SERVERS, "maxLetters": "5"}, STATE, "maxLetters is no option of kafka-share-state"),
+        ({**SERVERS, "maxLetters": "5"}, STATE, "kafka-share-state has no option maxLetters"),
         ({**SERVERS, "maxLetters": "0"}, LETTERS, "allowed are whole numbers from 1"),
-        ({**SERVERS, "groups": "g"}, LETTERS, "groups is no option of kafka-share-dead-letters"),
+        ({**SERVERS, "groups": "g"}, LETTERS, "kafka-share-dead-letters has no option groups"),
         ({**SERVERS, "kafka.request.timeout": "1"}, LETTERS, r"did you mean kafka\.request\.timeout\.ms"),
     ],
 )

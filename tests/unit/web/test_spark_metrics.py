@@ -91,5 +91,5 @@ def test_active_queries_are_served_and_those_without_progress_are_not() -> None:
 
 
 def test_an_address_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="'9108' is no HOST:PORT"):
+    with pytest.raises(ValueError, match="must be HOST:PORT, such as localhost:9108, got '9108'"):
         serve_metrics(Session(), "9108")

@@ -48,7 +48,7 @@ def as_timestamp(at: At) -> int:
             )
         return int(at.timestamp() * 1000)
     if not isinstance(at, OffsetSpec) and (not isinstance(at, int) or at < 0):
-        raise ValueError(f"{at!r} is no time; give milliseconds since 1970, a datetime or an OffsetSpec")
+        raise ValueError(f"the time must be milliseconds since 1970, a datetime or an OffsetSpec, got {at!r}")
     return int(at)
 
 
@@ -105,7 +105,9 @@ async def delete_records(
     offsets = {place: int(offset) for place, offset in before.items()}
     for place, offset in offsets.items():
         if offset < OffsetSpec.LATEST:
-            raise ValueError(f"{place[0]}-{place[1]}: {offset} is no offset; LATEST deletes all records")
+            raise ValueError(
+                f"{place[0]}-{place[1]}: the offset must be >= 0, or LATEST to delete all records, got {offset}"
+            )
 
     def request(places: list[TopicPartition]) -> Message:
         return DeleteRecordsRequest(

@@ -146,8 +146,8 @@ def _check(to: To, topics: Topics | None) -> None:
         as_timestamp(to)
     elif to not in (OffsetSpec.EARLIEST, OffsetSpec.LATEST) or not isinstance(to, OffsetSpec):
         raise ValueError(
-            f"{to!r} is no place to move to; give OffsetSpec.EARLIEST or LATEST, a datetime with a time zone, or "
-            "a mapping of (topic, partition) to offset"
+            "the target must be OffsetSpec.EARLIEST or LATEST, a datetime with a time zone, or a mapping of "
+            f"(topic, partition) to offset, got {to!r}"
         )
 
 

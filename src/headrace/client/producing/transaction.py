@@ -7,7 +7,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 
 
 class TransactionPhase(Enum):
-    READY = "there is no transaction; call begin() first"
+    READY = "no transaction has begun; call begin() first"
     OPEN = "a transaction is open; commit() or abort() it first"
     FAILED = "the transaction has failed; call abort()"
     COMMITTING = "the outcome of commit() is not known; call commit() again"
