@@ -129,7 +129,7 @@ def _may_run_again(result: Result) -> bool:
     return (
         result.status == FAILED
         and remembered.exists()
-        and len(json.loads(remembered.read_text())) <= MOST_AGAIN
+        and 0 < len(json.loads(remembered.read_text())) <= MOST_AGAIN
     )
 
 

@@ -26,7 +26,7 @@ def test_a_time_without_a_zone_is_refused_with_the_cure() -> None:
 
 
 def test_a_number_that_is_no_time_is_refused() -> None:
-    with pytest.raises(ValueError, match="the time must be milliseconds since 1970, .* got -9"):
+    with pytest.raises(ValueError, match=r"the time must be milliseconds since 1970, .* got -9"):
         as_timestamp(-9)
 
 
