@@ -39,6 +39,9 @@ TWINS = {
     headrace.AsyncAdmin: headrace.Admin,
 }
 """The same names for asyncio: only what has to be awaited is listed."""
+VERBATIM = re.compile(r"^(?: |-|\||```)", re.MULTILINE)
+"""Code, lists and tables."""
+PARAMETER = re.compile(r"`\w+`(?: \([^)]*\))?: ")
 DEFAULT = re.compile(r"(?<=[\w\])'])=(?=\S)")
 LINE_LENGTH = 90
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -80,7 +83,7 @@ def _render_class(cls: type) -> str:
     if init is not None:
         parts.append(f"```text\n{cls.__name__}{_arguments(init, cls)}\n```\n\n")
     document = ast.get_docstring(tree)
-    parts.append(f"{document}\n\n" if document else "")
+    parts.append(f"{_unwrapped(document)}\n\n" if document else "")
     fields = list(_fields(tree))
     if fields:
         parts.append("| field | type | |\n|---|---|---|\n")
@@ -128,13 +131,32 @@ def _render_method(method: Function, cls: type) -> str:
     if isinstance(method, ast.AsyncFunctionDef):
         call = f"await {call}"
     document = ast.get_docstring(method)
-    text = textwrap.indent(document, "    ") + "\n\n" if document else ""
+    text = textwrap.indent(_unwrapped(document), "    ") + "\n\n" if document else ""
     shown = (
         f"`{call}`"
         if "\n" not in call
         else f"`{method.name}`\n\n" + textwrap.indent(f"```text\n{call}\n```", "    ")
     )
     return f"-   {shown}\n\n{text}"
+
+
+def _unwrapped(document: str) -> str:
+    """Without line breaks inside of sentences, as on all pages. Lines about parameters become a list."""
+    blocks = document.split("\n\n")
+    return "\n\n".join(block if VERBATIM.search(block) else _unwrapped_block(block) for block in blocks)
+
+
+def _unwrapped_block(block: str) -> str:
+    pieces: list[str] = []
+    for line in block.splitlines():
+        if PARAMETER.match(line):
+            pieces.append(f"- {line}")
+        elif pieces:
+            pieces[-1] += f" {line}"
+        else:
+            pieces.append(line)
+    text = "\n".join(pieces)
+    return text if len(pieces) == 1 or PARAMETER.match(block) else text.replace("\n", "\n\n", 1)
 
 
 def _arguments(method: Function, cls: type) -> str:

@@ -40,3 +40,13 @@ def test_long_signatures_have_a_line_for_each_argument() -> None:
 def test_nothing_private_is_shown() -> None:
     assert "-   `_" not in PAGE
     assert "| `_" not in PAGE
+
+
+def test_sentences_are_not_wrapped_and_parameters_are_a_list() -> None:
+    assert GENERATOR["_unwrapped"](
+        "Sends a\nrecord.\n\nAnd says\nso.\n`timeout` (seconds): how long\nit takes.\n"
+        "`key`: its key.\n\n    code\n    more"
+    ) == (
+        "Sends a record.\n\nAnd says so.\n\n- `timeout` (seconds): how long it takes.\n- `key`: its key.\n\n"
+        "    code\n    more"
+    )
