@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -39,6 +40,41 @@ def identifiers() -> frozenset[str]:
     return frozenset(found)
 
 
+@cache
+def members() -> dict[str, frozenset[str]]:
+    """What each class defines or inherits."""
+    own: dict[str, set[str]] = {}
+    bases: dict[str, list[str]] = {}
+    for path in modules("src"):
+        for node in ast.walk(parsed(path)) if GENERATED not in path.parents else ():
+            if isinstance(node, ast.ClassDef):
+                own.setdefault(node.name, set()).update(_defined_by(node))
+                bases.setdefault(node.name, []).extend(ast.unparse(base).split("[")[0] for base in node.bases)
+
+    def all_of(name: str) -> frozenset[str]:
+        return frozenset(own.get(name, ())).union(*(all_of(base) for base in bases.get(name, ())))
+
+    return {name: all_of(name) for name in own}
+
+
+def _defined_by(cls: ast.ClassDef) -> Iterator[str]:
+    for node in ast.walk(cls):
+        match node:
+            case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)) | ast.Assign(targets=[ast.Name(id=name)]):
+                yield name
+            case ast.Attribute(value=ast.Name(id="self"), attr=name, ctx=ast.Store()):
+                yield name
+
+
+def is_known_name(name: str) -> bool:
+    first, *rest = name.split(".")
+    if first in members():
+        return set(rest) <= members()[first]
+    return {first, *rest} <= identifiers()
+
+
 def is_file(name: str) -> bool:
     """Below the repository, the package, or (a part of a path) anywhere in the sources and the tests."""
     name = name.rstrip("/")
@@ -54,7 +90,7 @@ def unknown_names(text: str) -> list[str]:
         if FILE.fullmatch(name):
             is_known = is_file(name)
         elif found := NAME.fullmatch(name):
-            is_known = set(found[1].split(".")) <= identifiers()
+            is_known = is_known_name(found[1])
         else:
             is_known = True
         if not is_known:
@@ -101,7 +137,8 @@ def test_every_walk_is_a_numbered_list() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["`log/no_such_file.py`", "`NoSuchClass.append`", "`PartitionLog.no_such_method()`"]
+    "name",
+    ["`log/no_such_file.py`", "`NoSuchClass.append`", "`PartitionLog.no_such_method()`", "`Ledger.acquire`"],
 )
 def test_a_name_that_does_not_exist_is_found(name: str) -> None:
     assert unknown_names(f"It calls {name} then.") != []
