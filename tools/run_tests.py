@@ -14,6 +14,7 @@ flaky and does not fail the run; a flaky test is still a bug. More than a few fa
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -64,6 +65,7 @@ class Result:
 
 
 def main(arguments: list[str]) -> int:
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # the folders end, too
     named = [one.removeprefix(FOLDERS).split(",") for one in arguments if one.startswith(FOLDERS)]
     lanes = [int(one.removeprefix(LANES)) for one in arguments if one.startswith(LANES)]
     is_again = AGAIN in arguments

@@ -1,6 +1,8 @@
 """`make test` and `make verify`: every folder runs, and a failure in any of them fails the whole."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +22,8 @@ def test_it():
 """
 
 
-def run(folders: dict[str, str], tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+def lay_out(folders: dict[str, str], tmp_path: Path, *arguments: str) -> list[str]:
+    """The command that runs them."""
     for folder, text in folders.items():
         (tmp_path / "tests" / folder).mkdir(parents=True)
         (tmp_path / "tests" / folder / "test_one.py").write_text(text)
@@ -30,7 +33,11 @@ def run(folders: dict[str, str], tmp_path: Path, *arguments: str) -> "subprocess
     (tmp_path / "pytest.ini").write_text(
         "[pytest]\naddopts = --import-mode=importlib\nmarkers =\n    verify: in make verify only\n"
     )
-    command = [sys.executable, str(tool), "-m", "not verify", *arguments]
+    return [sys.executable, str(tool), "-m", "not verify", *arguments]
+
+
+def run(folders: dict[str, str], tmp_path: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = lay_out(folders, tmp_path, *arguments)
     return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
 
 
@@ -108,3 +115,23 @@ def test_a_part_of_a_folder_runs_again_although_the_list_of_verify_names_others_
     )
     assert again.returncode == 0, again.stdout + again.stderr
     assert failed in again.stdout
+
+
+def test_what_runs_ends_with_it(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    waits = f"""
+import signal
+from pathlib import Path
+def test_it():
+    with Path("{pipe}").open("w") as file:
+        file.write("here")
+        file.flush()
+        signal.pause()
+"""
+    command = lay_out({"fresh": waits}, tmp_path)
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE) as tool, pipe.open() as file:
+        assert file.read(4) == "here"
+        tool.terminate()
+        assert file.read() == "", "the other end is closed when its process has ended"
+    assert tool.returncode == 128 + signal.SIGTERM
