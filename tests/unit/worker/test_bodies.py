@@ -86,12 +86,12 @@ def test_bytes_and_text_go_as_they_are_and_without_a_header():
 @pytest.mark.parametrize(
     ("body_type", "value", "says"),
     [
-        (EmailStruct, b'{"to": 1}', "no EmailStruct"),
-        (EmailData, b"not json", "no EmailData"),
+        (EmailStruct, b'{"to": 1}', "decoded as EmailStruct"),
+        (EmailData, b"not json", "decoded as EmailData"),
         (EmailDict, b"{}", "missing required field"),
         (EmailModel, b'{"to": "nowhere"}', "a validator of its own says no"),
-        (str, b"\xff", "no str"),
-        (dict, b"[]", "no dict"),
+        (str, b"\xff", "decoded as str"),
+        (dict, b"[]", "decoded as dict"),
         (dict, None, "no value"),
         (bytes, None, "no value"),
     ],
