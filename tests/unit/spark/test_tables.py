@@ -77,7 +77,7 @@ def test_options_are_lists_of_names() -> None:
     ("given", "name", "said"),
     [
         ({}, STATE, r"kafka\.bootstrap\.servers is missing"),
-        ({**SERVERS, "kafka.group.id": "g"}, STATE, r'no member of a group.*\.option\("groups"'),
+        ({**SERVERS, "kafka.group.id": "g"}, STATE, r'does not join a group.*\.option\("groups"'),
         ({**SERVERS, "includeRecords": "maybe"}, STATE, "allowed are true and false"),
         ({**SERVERS, "maxLetters": "5"}, STATE, "kafka-share-state has no option maxLetters"),
         ({**SERVERS, "maxLetters": "0"}, LETTERS, "allowed are whole numbers from 1"),
