@@ -290,6 +290,44 @@ def test_a_group_that_is_named_twice_shows_no_more_than_once(site: Site, unique:
             assert {topic.name for one in response.groups for topic in one.topics} == {unique}
 
 
+@pytest.mark.parametrize(
+    ("api", "version", "topic_field", "partitions"),
+    [
+        ("offset_fetch", 8, "name", "partition_indexes"),
+        ("describe_share_group_offsets", 0, "topic_name", "partitions"),
+    ],
+)
+def test_each_time_that_a_group_is_named_is_answered_by_itself(
+    site: Site, unique: str, api: str, version: int, topic_field: str, partitions: str
+) -> None:
+    who, hidden = f"User:{site.spare}", [f"{unique}-{number}" for number in range(3)]
+    group = {"resource_type": Kind.GROUP, "resource_name": unique, "principal": who}
+    new_topic(site.admin, unique)
+    create(site.admin, {"resource_name": unique, "principal": who}, group | {"operation": Op.DESCRIBE})
+    wait_for(lambda: describe(site.admin, principal=who, name=unique, kind=Kind.GROUP))
+    places = [[hidden[0], unique], [hidden[1], hidden[2]], [], [unique, hidden[0]], [hidden[1]]]
+    groups: list[dict[str, Any]] = [
+        {"group_id": name, "topics": [{topic_field: topic, partitions: [0]} for topic in topics]}
+        for topics in places
+        for name in (f"{unique}-refused", unique)
+    ]
+    with site.login(site.spare) as wire:
+        answer = wire.ask(api, version, groups=groups)
+    told = [
+        sorted(
+            (getattr(topic, topic_field), [partition.error_code for partition in topic.partitions])
+            for topic in group.topics
+        )
+        for group in answer.groups
+        if group.group_id == unique
+    ]
+    assert told == [
+        sorted((topic, [0 if topic == unique else 29]) for topic in topics) for topics in places
+    ]
+    refused = [group for group in answer.groups if group.group_id != unique]
+    assert [(group.error_code, [*group.topics]) for group in refused] == [(30, [])] * len(places)
+
+
 def test_very_long_names_are_refused_like_others(site: Site) -> None:
     with site.login(site.spare) as wire:
         answer = wire.ask("find_coordinator", 6, key_type=0, coordinator_keys=["x" * 30_000])

@@ -112,29 +112,29 @@ def cluster_operations(asker: Asker, request: Any, proceed: Proceed) -> Answer:
 def topics_of_groups(name: str) -> Rule:
     """Groups that name topics, or leave them out and mean all: those are refused, these are hidden.
 
-    A request may name a group several times; whatever it has asked for, it sees no other topics than it may.
+    A request may name a group several times, and each time is answered by itself: what is refused belongs to its place
+    in the request, not to the group's name.
     """
 
     def rule(asker: Asker, request: Any, proceed: Proceed) -> Answer:
         groups: list[Any] = []
-        refused: dict[str, list[Any]] = {}
+        refused: list[list[Any]] = []
         for group in request.groups:
             denied = [
                 topic for topic in group.topics or () if not _is_shown(asker, topic, name, asker.allows)
             ]
             if denied:
-                refused.setdefault(group.group_id, []).extend(denied)
                 gone = {id(topic) for topic in denied}
                 group = replaced(group, "topics", [each for each in group.topics if id(each) not in gone])
             groups.append(group)
+            refused.append(denied)
 
         def amend(answer: Any) -> Any:
-            for group in answer.groups:
+            for group, denied in zip(answer.groups, refused, strict=True):
                 if not group.error_code:
                     group.topics = [
                         topic for topic in group.topics if _is_shown(asker, topic, name, asker.may)
                     ]
-                    denied = refused.get(group.group_id, ())
                     extended(group, "topics", _refused_topics(asker, request, group, denied))
             return answer
 
