@@ -23,7 +23,7 @@ GROUP_ORDERS: dict[str, Callable[[GroupRow], Any]] = {
     "age": lambda row: _down(row.oldest_age_s),
     "rate": lambda row: _down(row.rate_done),
     "members": lambda row: _down(row.members),
-    "drain": lambda row: _down(math.inf if row.drain.endswith("never") else row.drain_s),
+    "drain": lambda row: _down(math.inf if row.drains_never else row.drain_s),
 }
 TOPIC_ORDERS: dict[str, Callable[[TopicRow], Any]] = {
     "name": lambda row: (row.is_internal, row.name),

@@ -93,6 +93,10 @@ class GroupRow:
     """Seconds until nothing is left at this rate; null for never and for not known: `drain` says which."""
     drain: str = ""
 
+    @property
+    def drains_never(self) -> bool:
+        return self.drain.startswith("never")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:

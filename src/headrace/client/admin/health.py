@@ -15,10 +15,14 @@ from enum import IntEnum, StrEnum
 TREND_POINTS_MIN = 3
 GROWTH_MIN = 10
 """A rise of fewer records than this is noise."""
-GROWTH_SHARE = 0.05
-"""So is a rise by less than this share of the lag."""
+GROWTH_SCATTER = 4.5
+"""So is a rise by less than so many times the scatter of the lags around their line. Lags that go up and down in waves
+that are no longer than the time looked at have a line that rises by at most 4.4 times their scatter around it.
+"""
 GROWTH_WORK_S = 2.0
 """And one by fewer records than the group settles in this time: the lag of a busy group goes up and down."""
+KEEPS_UP_S = 5.0
+"""A lag of what the group settles in this time, or of GROWTH_MIN records, is no backlog."""
 
 
 class Level(IntEnum):
@@ -92,7 +96,7 @@ class Health:
     drain_s: float | None
     """Seconds until nothing is left at this rate; infinity for never, None if not known or if the group keeps up."""
     keeps_up: bool = False
-    """The group settles records as fast as new ones come."""
+    """The group settles records as fast as new ones come, and has no backlog."""
 
     @property
     def drain(self) -> str:
@@ -114,7 +118,7 @@ def assess(facts: GroupFigures, limits: HealthLimits | None = None) -> Health:
     trend = _trend(facts, slope)
     found = [one for one in _findings(facts, limits or HealthLimits(), trend, slope) if one is not None]
     found.sort(key=lambda finding: (-finding.level, -finding.weight))
-    keeps_up = trend is Trend.STEADY and bool(facts.lag) and bool(facts.rate_done)
+    keeps_up = trend is Trend.STEADY and _is_work_in_hand(facts)
     return Health(
         level=max((finding.level for finding in found), default=Level.OK),
         findings=tuple(found),
@@ -141,10 +145,26 @@ def _trend(facts: GroupFigures, slope: float | None) -> Trend:
     if slope is None:
         return Trend.UNKNOWN
     change = slope * (facts.lags[-1][0] - facts.lags[0][0])
-    noise = max(GROWTH_MIN, GROWTH_SHARE * (facts.lag or 0), GROWTH_WORK_S * (facts.rate_done or 0))
+    scatter = _scatter(facts.lags, slope)
+    noise = max(GROWTH_MIN, GROWTH_SCATTER * scatter, GROWTH_WORK_S * (facts.rate_done or 0))
     if abs(change) < noise:
         return Trend.STEADY
     return Trend.GROWING if change > 0 else Trend.FALLING
+
+
+def _is_work_in_hand(facts: GroupFigures) -> bool:
+    """There is a lag, the group works on it, and it is no backlog."""
+    if not facts.lag or not facts.rate_done:
+        return False
+    return facts.lag <= max(GROWTH_MIN, KEEPS_UP_S * facts.rate_done)
+
+
+def _scatter(points: Sequence[tuple[float, float]], slope: float) -> float:
+    """How far the values are from their line: the standard deviation of what the line leaves over."""
+    mean_time = sum(time for time, _ in points) / len(points)
+    mean_value = sum(value for _, value in points) / len(points)
+    left = sum((value - mean_value - slope * (time - mean_time)) ** 2 for time, value in points)
+    return math.sqrt(left / (len(points) - 2))
 
 
 def _drain_s(lag: int | None, slope: float | None) -> float | None:

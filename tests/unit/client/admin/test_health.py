@@ -89,8 +89,39 @@ def test_a_group_that_settles_what_comes_in_keeps_up() -> None:
     assert growing.drain == "never at this rate"
 
 
-def test_a_small_rise_of_a_large_lag_is_no_growth() -> None:
-    assert assess(GroupFigures(members=1, lag=10_100, lags=line(10_000, 10_100))).trend is Trend.STEADY
+@pytest.mark.parametrize(
+    ("lag", "slope", "rate_done", "trend", "drain"),
+    [
+        (1_000_000, 300, 1_000, Trend.GROWING, "never at this rate"),
+        (10_000_000, 4_000, 1_000, Trend.GROWING, "never at this rate"),
+        (20_000, 6, 100, Trend.GROWING, "never at this rate"),
+        (1_000_000, -300, 1_000, Trend.FALLING, "55 min 33 s"),
+        (20_000, -6, 100, Trend.FALLING, "55 min 33 s"),
+        (20_000, 0, 1_000, Trend.STEADY, "never at this rate"),  # the work of 20 s, which gets no less
+        (4_000, 0, 1_000, Trend.STEADY, "keeps up"),
+        (2, 0, 0.1, Trend.STEADY, "keeps up"),
+    ],
+)
+def test_a_backlog_is_told_by_its_course_however_large_it_is(
+    lag: int, slope: float, rate_done: float, trend: Trend, drain: str
+) -> None:
+    lags = line(lag - 118 * slope, lag, points=60, seconds=118)
+    health = assess(GroupFigures(members=3, lag=lag, lags=lags, rate_done=rate_done, oldest_age_s=50))
+    assert (health.trend, health.drain) == (trend, drain)
+    assert health.level is (Level.WARNING if trend is Trend.GROWING else Level.OK)
+
+
+@pytest.mark.parametrize("points", [10, 30, 60])
+@pytest.mark.parametrize("waves", [1, 1.5, 2.3, 4])
+@pytest.mark.parametrize("begins", [0, 0.25, 0.5, 0.7])
+def test_the_ups_and_downs_of_a_large_lag_are_no_growth(points: int, waves: float, begins: float) -> None:
+    steps = [index / (points - 1) for index in range(points)]
+    lags = [(118 * step, 10_000 + 5_000 * math.sin(math.tau * (waves * step + begins))) for step in steps]
+    health = assess(GroupFigures(members=3, lag=10_000, lags=lags, rate_done=100.0))
+    assert (health.trend, health.level) == (Trend.STEADY, Level.OK)
+    higher = [(time, lag + 300 * time) for time, lag in lags]
+    growing = assess(GroupFigures(members=3, lag=45_000, lags=higher, rate_done=100.0))
+    assert growing.trend is Trend.GROWING
 
 
 def test_a_rise_by_what_a_busy_group_settles_in_a_second_is_no_growth() -> None:
