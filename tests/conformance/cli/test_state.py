@@ -1,10 +1,13 @@
 """`headrace state` and `headrace top` on both brokers: what a share group has done, drawn and raw."""
 
 import json
+from collections.abc import Callable
 
 import pytest
 
+from headrace import ShareConsumer
 from tests.conformance.cli.conftest import Command
+from tests.conformance.steps import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -57,6 +60,22 @@ def test_a_record_is_explained(run: Command, unique: str) -> None:
     assert f"there is no topic '{unique}-x'" in run.refused("explain", f"{unique}-x/0/0", "-g", unique)
     assert "is in the future" in run("state", unique, "--at", "2999-01-01", status=2).err
     assert "does not name a record" in run.refused("explain", f"{unique}/0", "-g", unique)
+
+
+def test_a_record_that_was_released_and_is_held_again_is_not_called_available(
+    run: Command, join: Callable[..., ShareConsumer], unique: str
+) -> None:
+    run("topic", "create", unique)
+    run("produce", unique, "--perf", "--count", "4", "--size", "5")
+    run("consume", unique, "-g", unique, "--from-beginning", "--max", "4", "--release")
+    member = join(unique, unique)
+    held = wait_for(lambda: member.poll(timeout=5.0))
+    assert [(one.offset, one.delivery_count) for one in held][:1] == [(0, 2)]
+    said = run("explain", f"{unique}/0/0", "-g", unique).out
+    assert said == (
+        f"{unique}-0@0 is unknown for {unique}.\nIt was written as available, after it was delivered once of at most 5. "
+        "It waits for a fetch, or a member holds it. Only the broker knows locks.\n"
+    )
 
 
 def test_an_unknown_group_is_refused(run: Command, unique: str) -> None:

@@ -16,6 +16,7 @@ from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun
 
 UNKNOWN = "unknown"
+ONLY_THE_BROKER = "Only the broker knows locks."
 FINAL = (RecordState.ACKNOWLEDGED, RecordState.ARCHIVED)
 
 
@@ -122,10 +123,7 @@ def _in_window(ask: _Question, run: StateRun) -> Explanation:
         case RecordState.ACQUIRED:
             return Explanation(state, f"Delivery {run.delivery_count}{ask.of_limit}: {_held(ask, run)}.")
         case RecordState.AVAILABLE:
-            before = (
-                f" It was delivered {_times(run.delivery_count)}{ask.of_limit}." if run.delivery_count else ""
-            )
-            return Explanation(state, f"The next member that fetches gets it.{before}{ask.nobody}")
+            return _available(ask, run)
         case RecordState.ACKNOWLEDGED:
             return Explanation(
                 state, "Accepted. It leaves the window when all records before it are settled."
@@ -135,6 +133,16 @@ def _in_window(ask: _Question, run: StateRun) -> Explanation:
         case RecordState.ARCHIVED:
             return Explanation(state, _archived(ask, run))
     raise AssertionError(run.state)
+
+
+def _available(ask: _Question, run: StateRun) -> Explanation:
+    """A record that was written as available may have been acquired since: that is not written down."""
+    if ask.view.is_live or ask.members == 0:
+        before = f" It was delivered {_times(run.delivery_count)}{ask.of_limit}." if run.delivery_count else ""
+        return Explanation("available", f"The next member that fetches gets it.{before}{ask.nobody}")
+    before = f", after it was delivered {_times(run.delivery_count)}{ask.of_limit}" if run.delivery_count else ""
+    text = f"It was written as available{before}. It waits for a fetch, or a member holds it. {ONLY_THE_BROKER}"
+    return Explanation(UNKNOWN, text + ask.nobody)
 
 
 def _archived(ask: _Question, run: StateRun) -> str:
@@ -183,7 +191,7 @@ def _full_window(ask: _Question) -> tuple[str, int | None]:
 
 
 def _not_written(ask: _Question) -> Explanation:
-    text = "It has no written state: it waits for a fetch, or a member holds it. Only the broker knows locks."
+    text = f"It has no written state: it waits for a fetch, or a member holds it. {ONLY_THE_BROKER}"
     if ask.view.start_offset is not None and ask.offset > ask.view.start_offset:
         text += f" The group starts at {ask.view.start_offset}."
     return Explanation(UNKNOWN, text + ask.nobody)

@@ -111,6 +111,21 @@ def test_what_is_written_down_does_not_know_locks() -> None:
         )
 
 
+def test_a_record_that_was_written_as_available_may_be_held_by_now() -> None:
+    view = replace(WRITTEN, runs=(StateRun(10, 11, RecordState.AVAILABLE, 1),))
+    for members in (1, None):
+        assert said(10, view, members=members) == Explanation(
+            "unknown",
+            "It was written as available, after it was delivered once of at most 5. It waits for a fetch, or a member "
+            "holds it. Only the broker knows locks.",
+        )
+    assert said(10, view, members=0) == Explanation(
+        "available",
+        "The next member that fetches gets it. It was delivered once of at most 5. The group has no members now.",
+    )
+    assert said(10, replace(view, is_live=True)).state == "available"
+
+
 def test_a_group_of_which_nothing_is_written_may_hold_records_all_the_same() -> None:
     view = replace(WRITTEN, start_offset=None, next_offset=None, runs=())
     assert said(3, view).state == "undecided"
