@@ -3,11 +3,16 @@
 import asyncio
 import logging
 import socket
+from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from typer.testing import CliRunner
 
 from headrace import Broker
+from headrace.base.properties import parse_properties
+from headrace.broker.settings.access_table import STANDARD_AUTHORIZER
+from headrace.cli.app import app
 from headrace.client.errors import BrokerNotAvailableError
 from headrace.client.settings import ClientSettings
 from headrace.web.embedded import EmbeddedView
@@ -18,6 +23,13 @@ from headrace.web.source import open_source
 from tests.conformance.share.share_client import start_at
 from tests.conformance.steps import now_ms, wait_for
 from tests.web.conftest import DEAD, KITCHEN, ORDERS, RECORDS, World
+
+SECURED = {
+    "listeners": "SASL_PLAINTEXT://127.0.0.1:0",
+    "sasl.enabled.mechanisms": "SCRAM-SHA-256",
+    "authorizer.class.name": STANDARD_AUTHORIZER,
+    "super.users": "User:admin",
+}
 
 
 def test_a_dashboard_that_sees_its_cluster_is_ready(world: World) -> None:
@@ -92,6 +104,56 @@ def test_a_foreign_kafka_tells_the_same_ages_and_sizes(world: World) -> None:
     assert outside.oldest == inside.oldest != {}
     assert outside.waiting == inside.waiting == {DEAD: 1}
     assert outside.topic_bytes() == inside.topic_bytes()
+
+
+def test_a_permission_that_is_missing_takes_its_own_metrics_and_is_named_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    users = {"admin": "admins secret", "viewer": "viewers secret"}
+    logins = {name: tmp_path / f"{name}.properties" for name in users}
+
+    def run(*arguments: str) -> None:
+        result = CliRunner().invoke(app, [*arguments, "--command-config", str(logins["admin"])])
+        assert result.exit_code == 0, result.output
+
+    def allow(*rights: str) -> None:
+        run("acl", "add", "--allow", "User:viewer", *rights)
+
+    async def look(times: int) -> SlowFacts:
+        async with open_source(ClientSettings.parse(parse_properties(logins["viewer"].read_text()))) as source:
+            for _ in range(times):
+                sampler = SlowSampler(source)
+                facts = await sampler.facts()
+                await sampler.close()
+        return facts
+
+    with Broker(settings=SECURED, users=users) as broker:
+        for name, password in users.items():
+            logins[name].write_text(
+                f"bootstrap.servers={broker.bootstrap_servers}\nsecurity.protocol=SASL_PLAINTEXT\n"
+                f"sasl.mechanism=SCRAM-SHA-256\nsasl.username={name}\nsasl.password={password}\n"
+            )
+        run("topic", "create", ORDERS)
+        run("produce", ORDERS, "--perf", "--count", "3", "--size", "5")
+        for group, dead in ((KITCHEN, DEAD), ("private", "dlq.private")):
+            run("topic", "create", dead, "--config", "errors.deadletterqueue.group.enable=true")
+            run("group", "config", "set", group, f"errors.deadletterqueue.topic.name={dead}")
+            run("consume", ORDERS, "-g", group, "--from-beginning", "--max", "2", "--reject")
+        allow("-o", "describe", "-o", "describe_configs", "--topic", "*", "--group", "*")
+        allow("-o", "read", "--topic", ORDERS, "--topic", DEAD)
+        caplog.set_level(logging.WARNING, "headrace")
+        facts = asyncio.run(look(times=2))
+        assert (sorted(facts.oldest), facts.waiting, facts.disks) == ([KITCHEN, "private"], {DEAD: 2}, ())
+        letters, disks = sorted(one.getMessage() for one in caplog.records if one.name == "headrace.web")
+        assert "headrace_disk_free_bytes" in disks
+        assert disks.endswith("headrace acl add --allow User:NAME --operation describe --cluster")
+        assert "headrace_dead_letters_waiting" in letters
+        assert letters.endswith("--operation read --topic dlq.private")
+        allow("-o", "describe", "--cluster")
+        allow("-o", "read", "--topic", "dlq.private")
+        facts = asyncio.run(look(times=1))
+        assert facts.waiting == {DEAD: 2, "dlq.private": 2}
+        assert facts.topic_bytes()[ORDERS] > 0
 
 
 def test_a_cluster_that_is_not_there_is_an_error_at_the_start() -> None:

@@ -20,7 +20,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.dead_letters import DeadLetter, LetterStatus, Listing, PartitionLetters, places_of_topic
 from headrace.client.plain_fetch import list_offsets_once
 from headrace.wire.enums import OffsetSpec
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition
 
 logger = logging.getLogger("headrace.client")
@@ -45,6 +45,8 @@ class DeadLetterWatch:
         self._lock = asyncio.Lock()
         self._is_stale = False
         """A partition could not be read: its leader may have moved."""
+        self.denied: dict[str, KafkaError] = {}
+        """By topic: that it may not be read. What waits in it is not known."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -60,6 +62,7 @@ class DeadLetterWatch:
 
     async def _refresh(self, wanted: Sequence[str], *, fresh: bool) -> None:
         self._watched = {name: seen for name, seen in self._watched.items() if name in wanted}
+        self.denied = {name: error for name, error in self.denied.items() if name in wanted}
         if not wanted:
             return
         if fresh or self._is_stale or any(name not in self._watched for name in wanted):
@@ -69,8 +72,9 @@ class DeadLetterWatch:
         for name in wanted:
             try:
                 places += await places_of_topic(self._cluster, name)
-            except KafkaError:
+            except KafkaError as error:
                 self._watched.pop(name, None)
+                self._note(name, error)
         if not places:
             return
         starts = await list_offsets_once(self._cluster, dict.fromkeys(places, OffsetSpec.EARLIEST))
@@ -79,12 +83,19 @@ class DeadLetterWatch:
         for name, _ in places:
             counts[name] = counts.get(name, 0) + 1
         for place in places:
+            self.denied.pop(place[0], None)
+        for place in places:
             try:
                 start, end = _offset(starts[place]), _offset(ends[place])
                 await self._read(place, start, end, max(1, self._letters_max // counts[place[0]]))
             except KafkaError as error:
                 logger.debug("dead letters cannot be read now: %s", error)
                 self._is_stale = True
+                self._note(place[0], error)
+
+    def _note(self, topic: str, error: KafkaError) -> None:
+        if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            self.denied[topic] = error
 
     async def _read(self, place: TopicAndPartition, start: int, end: int, letters_max: int) -> None:
         topic = self._cluster.topic(place[0])

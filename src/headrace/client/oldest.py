@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace.client.admin.survey import GroupSurvey, place_lag
 from headrace.client.cluster import Cluster
 from headrace.client.plain_fetch import OFFSET_MAX, read_range
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition
 
 logger = logging.getLogger("headrace.client")
@@ -52,11 +52,18 @@ class OldestRecords:
         """In milliseconds since 1970."""
         self._failed: dict[Standing, None] = {}
         """Places that could not be read, the one that was tried longest ago first."""
+        self._denied: dict[Standing, KafkaError] = {}
+
+    @property
+    def denied(self) -> dict[str, KafkaError]:
+        """By topic: that its records may not be read."""
+        return {place.topic: error for place, error in self._denied.items()}
 
     async def refresh(self, lags: Mapping[Standing, int]) -> None:
         """Forgets where nobody stands any more, and reads the times of new places."""
         self._times = {place: time for place, time in self._times.items() if place in lags}
         self._failed = {place: None for place in self._failed if place in lags}
+        self._denied = {place: error for place, error in self._denied.items() if place in lags}
         new = [place for place in lags if place not in self._times and place not in self._failed]
         wanted = [*list(self._failed)[:AT_ONCE], *sorted(new, key=lambda place: -lags[place])]
         limit = asyncio.Semaphore(AT_ONCE)
@@ -64,11 +71,14 @@ class OldestRecords:
         async def read(place: Standing) -> None:
             async with limit:
                 self._failed.pop(place, None)
+                self._denied.pop(place, None)
                 try:
                     self._times[place] = await record_time(self._cluster, place)
                 except KafkaError as error:
                     logger.debug("the record at %s-%d@%d cannot be read now: %s", *place, error)
                     self._failed[place] = None
+                    if error.code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+                        self._denied[place] = error
 
         await asyncio.gather(*(read(place) for place in wanted[: self._reads_max]))
 

@@ -29,6 +29,7 @@ from headrace.client.oldest import OldestRecords
 from headrace.version import __version__
 from headrace.web.group_rows import LiveFigures, group_row, live_figures, with_live_lags
 from headrace.web.history import History, Key, Rates
+from headrace.web.missing import AGES, DISKS, LETTER_TOPICS, LETTERS
 from headrace.web.model import BrokerRow, DiskRow, GroupRow, Overview, TopicRow
 from headrace.web.options import WebOptions
 from headrace.web.source import PageSource
@@ -277,13 +278,14 @@ class Sampler:
         is_slow = self._fast_rounds > SLOW_ROUNDS
         if is_slow:
             self._fast_rounds = 0
-            with contextlib.suppress(KafkaError):
+            with self._source.missing.of(DISKS):
                 self._disks = await (self._source.detail or admin).disk_usage()
-            with contextlib.suppress(KafkaError):
+            with self._source.missing.of(LETTER_TOPICS):
                 groups = [one for one, seen in self.surveys.items() if seen.listing.type is GroupType.SHARE]
                 self._letter_topics = await admin.dead_letter_topics(topics=topics, groups=groups)
-        with contextlib.suppress(KafkaError):
+        with self._source.missing.of(LETTERS):
             await self.letters.refresh(self._letter_topics, fresh=is_slow)
+            self._source.missing.topics(LETTERS, self.letters.denied)
 
     async def _find_oldest(self) -> dict[str, int]:
         """By group: when its oldest unsettled record came, in milliseconds since 1970."""
@@ -291,7 +293,9 @@ class Sampler:
             return await self._source.detail.oldest()
         if self._oldest is None:
             self._oldest = OldestRecords(self._source.cluster)
-        return await self._oldest.by_group(self.surveys.values(), self.ends)
+        oldest = await self._oldest.by_group(self.surveys.values(), self.ends)
+        self._source.missing.topics(AGES, self._oldest.denied)
+        return oldest
 
     def _group_rows(
         self,

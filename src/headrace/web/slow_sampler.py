@@ -4,21 +4,23 @@ Theory of operation. Nobody who asks waits long: `facts` gives what was found la
 the background; only the first who asks waits for it. A look that took long is followed by a longer pause, and while
 nobody asks, nobody looks. From an embedded broker sizes and ages are read in small steps between its requests; from
 any other Kafka by DescribeLogDirs, and by fetching the first batch that a group has not settled, of so many partitions
-at a time. What has not moved since the last look is not read again.
+at a time. What has not moved since the last look is not read again. Each of the three is found out by itself: one that
+may not be read, or cannot be read now, keeps what was found last and holds up no other.
 """
 
 import asyncio
 import contextlib
 import logging
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headrace.client.admin.results import DiskUsage
 from headrace.client.dead_letters import LetterStatus
 from headrace.client.oldest import OldestRecords
+from headrace.client.plain_fetch import list_offsets_once
+from headrace.web.missing import AGES, DISKS, LETTER_TOPICS, LETTERS
 from headrace.web.source import PageSource
 from headrace.wire.enums import OffsetSpec
-from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.web")
 
@@ -85,42 +87,51 @@ class SlowSampler:
     async def _look(self) -> None:
         began = time.monotonic()
         try:
-            self.last = await self._find_out()
-        except (KafkaError, OSError) as error:
-            logger.debug("sizes and ages could not be sampled: %s", error)
+            await asyncio.gather(self._find_disks(), self._find_oldest(), self._count_waiting())
         except Exception:  # a fault of ours must not end it for ever
             logger.exception("the slow sampler failed")
         finally:
+            self.last = replace(self.last, looked_at=time.time())
             cost_s = time.monotonic() - began
             self._next_look = time.monotonic() + max(INTERVAL_S, COST_RATIO * cost_s)
             self._looking = None
 
-    async def _find_out(self) -> SlowFacts:
-        detail = self._source.detail
-        if detail is None:
-            disks, oldest = await self._source.admin.disk_usage(), await self._fetch_oldest()
-        else:
-            disks, oldest = await detail.disk_usage(), await detail.oldest()
-        return SlowFacts(time.time(), oldest, await self._count_waiting(), tuple(disks))
+    async def _find_disks(self) -> None:
+        with self._source.missing.of(DISKS):
+            disks = await (self._source.detail or self._source.admin).disk_usage()
+            self.last = replace(self.last, disks=tuple(disks))
+
+    async def _find_oldest(self) -> None:
+        with self._source.missing.of(AGES):
+            detail = self._source.detail
+            oldest = await self._fetch_oldest() if detail is None else await detail.oldest()
+            self.last = replace(self.last, oldest=oldest)
 
     async def _fetch_oldest(self) -> dict[str, int]:
         surveys, _ = await self._source.admin.survey_groups(groups_max=GROUPS_MAX)
         places = list({place: None for survey in surveys for place in survey.places})
-        ends = await self._source.admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
-        known = {place: one.offset or 0 for place, one in ends.items()}
-        return await self._oldest.by_group(surveys, known)
+        if places:
+            await self._source.cluster.refresh({topic for topic, _ in places})
+        ends = await list_offsets_once(self._source.cluster, dict.fromkeys(places, OffsetSpec.LATEST))
+        known = {place: end for place, end in ends.items() if isinstance(end, int)}
+        oldest = await self._oldest.by_group(surveys, known)
+        self._source.missing.topics(AGES, self._oldest.denied)
+        return oldest
 
-    async def _count_waiting(self) -> dict[str, int]:
-        admin = self._source.admin
+    async def _count_waiting(self) -> None:
+        admin, letters, missing = self._source.admin, self._source.letters, self._source.missing
         if time.monotonic() >= self._topics_again:
-            self._dead_letter_topics = (await admin.dead_letter_topics())[:DEAD_LETTER_TOPICS_MAX]
-            self._topics_again = time.monotonic() + TOPICS_INTERVAL_S
-        letters = self._source.letters
-        await letters.refresh(self._dead_letter_topics)
-        listings = (letters.listing(name) for name in letters.topics)
-        return {
-            listing.topic: listing.passed_over
-            + sum(letter.status is LetterStatus.WAITING for letter in listing.letters)
-            for listing in listings
-            if listing is not None
-        }
+            with missing.of(LETTER_TOPICS):
+                self._dead_letter_topics = (await admin.dead_letter_topics())[:DEAD_LETTER_TOPICS_MAX]
+                self._topics_again = time.monotonic() + TOPICS_INTERVAL_S
+        with missing.of(LETTERS):
+            await letters.refresh(self._dead_letter_topics)
+            missing.topics(LETTERS, letters.denied)
+            listings = (letters.listing(name) for name in letters.topics if name not in letters.denied)
+            waiting = {
+                listing.topic: listing.passed_over
+                + sum(letter.status is LetterStatus.WAITING for letter in listing.letters)
+                for listing in listings
+                if listing is not None
+            }
+            self.last = replace(self.last, waiting=waiting)

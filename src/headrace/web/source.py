@@ -8,6 +8,7 @@ from headrace.client.cluster import Cluster
 from headrace.client.dead_letter_watch import DeadLetterWatch
 from headrace.client.settings import ClientSettings
 from headrace.web.embedded import EmbeddedView
+from headrace.web.missing import Missing
 
 
 class PageSource:
@@ -16,6 +17,7 @@ class PageSource:
         self.cluster = cluster
         self.detail = detail
         self.letters = DeadLetterWatch(cluster)
+        self.missing = Missing()
 
 
 @asynccontextmanager
