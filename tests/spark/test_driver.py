@@ -12,7 +12,7 @@ from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
 from headrace.client.member import Arrival, AsyncShareMember, now_ms
-from headrace.spark import checkpoint, locations
+from headrace.spark import locations
 from headrace.spark.acquirer import IDLE_S, MORE_PART, MORE_S, Acquirer
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
@@ -204,7 +204,7 @@ def test_what_latest_means_is_decided_once_for_each_topic(opened: Open, queue: Q
 def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is synced in the checkpoint, and that records are acknowledged, in order."""
     done: list[str] = []
-    sync_path, acknowledge = checkpoint.sync_path, Acquirer.acknowledge
+    sync_path, acknowledge = locations.sync_path, Acquirer.acknowledge
 
     def note_sync(path: Path) -> None:
         sync_path(path)
@@ -214,8 +214,7 @@ def done(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         acknowledge(self, owed)
         done.extend(["accepted"] if owed else [])
 
-    for module in (checkpoint, locations):
-        monkeypatch.setattr(module, "sync_path", note_sync)
+    monkeypatch.setattr(locations, "sync_path", note_sync)
     monkeypatch.setattr(Acquirer, "acknowledge", note_acknowledge)
     return done
 

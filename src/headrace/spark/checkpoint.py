@@ -12,7 +12,6 @@ A commit that is lost makes Spark repeat the micro-batch, and user code may deci
 where it decides about records, the entry of the commit log is synced before that is carried out.
 """
 
-import errno
 import json
 import logging
 import os
@@ -23,7 +22,14 @@ from typing import IO, Any
 from uuid import uuid4
 
 from headrace.spark.errors import CheckpointError
-from headrace.spark.locations import Location, ObjectPath, sync_folders, sync_path, write_durably
+from headrace.spark.locations import (
+    Location,
+    ObjectPath,
+    sync_file,
+    sync_folder,
+    sync_folders,
+    write_durably,
+)
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -33,8 +39,6 @@ OLD_READER_S = 30.0
 """How long a new reader waits for the old one of the same query to close."""
 SOURCE_EVOLUTION = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 MOUNT_S = 2.0
-_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
-"""What a file system says that has no such thing."""
 CURE = (
     "Give readStream and writeStream the same checkpointLocation, and each query one of its own; and leave "
     "asyncProgressTrackingEnabled out of writeStream: with asynchronous progress tracking records would be lost in a "
@@ -112,17 +116,16 @@ class LogSync:
     def __init__(self) -> None:
         self._synced: dict[str, Path] = {}
         """The last entry of each log."""
-        self._is_possible = True
 
     def sync(self, logged: Location) -> None:
         """An entry and the folders that lead to it are on disk when it returns; CheckpointError when they cannot be.
 
-        An object store keeps what it shows.
+        An object store keeps what it shows. Of a file system that cannot sync directories, the files are synced.
         """
         if isinstance(logged, ObjectPath):
             return
         log = logged.parent.name
-        if logged == self._synced.get(log) or not self._is_possible:
+        if logged == self._synced.get(log):
             return
         checkpoint = logged.parent.parent
         # When Spark starts it also reads the entry before, which nobody has synced if it had no records of ours.
@@ -134,22 +137,15 @@ class LogSync:
         try:
             for file in files:
                 if file.exists():
-                    sync_path(file)
-            sync_path(logged.parent)
+                    sync_file(file)
+            sync_folder(logged.parent)
             if log not in self._synced:
                 sync_folders(checkpoint)
         except OSError as error:
-            if error.errno not in _CANNOT_SYNC:
-                raise CheckpointError(
-                    f"{logged}, Spark's log of a micro-batch, cannot be synced to disk ({error}), so its records are "
-                    "not accepted. Look at the disk, then start the query again."
-                ) from error
-            self._is_possible = False
-            logger.warning(
-                "The file system of %s cannot sync files (%s): a power cut may lose micro-batches that Spark has "
-                "logged, with records that were accepted.",
-                *(checkpoint, error),
-            )
+            raise CheckpointError(
+                f"{logged}, Spark's log of a micro-batch, cannot be synced to disk ({error}), so its records are not "
+                "accepted. Look at the disk, then start the query again."
+            ) from error
         self._synced[log] = logged
 
 

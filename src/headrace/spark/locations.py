@@ -11,8 +11,10 @@ tell a Python source its Hadoop settings, so credentials come from the environme
 it: variables, profiles, and the role of the machine, the pod or the service account.
 """
 
+import errno
 import fnmatch
 import itertools
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,11 +28,16 @@ from headrace.spark.errors import CheckpointError, OptionError
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
+logger = logging.getLogger("headrace.spark")
 S3, AZURE, GOOGLE = ("s3", "s3a"), ("abfs", "abfss"), ("gs",)
 _writes = itertools.count()
 S3_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 S3_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
 CONNECT_S, REQUEST_S, ATTEMPTS = 10, 30, 5
+_CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.ENOSYS, errno.EROFS)
+"""What a file system says that has no such thing for directories."""
+_told_file_systems: set[int] = set()
+"""By device: those whose directories this process could not sync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,11 +177,50 @@ def write_durably(location: Location, text: str) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.rename(location)
-    sync_path(location.parent)
+    sync_folder(location.parent)
+
+
+def sync_file(path: Path) -> None:
+    """Its bytes, whoever wrote them."""
+    sync_path(path)
+
+
+def sync_folder(folder: Path) -> None:
+    """The names of what is in it. If its file system has no such thing, this is logged, once in a process."""
+    try:
+        sync_path(folder)
+    except OSError as error:
+        if error.errno not in _CANNOT_SYNC:
+            raise
+        if _is_first_told(folder):
+            logger.warning(
+                "The file system of %s cannot sync directories (%s): a power failure may remove new files from it, "
+                "and with them records that were accepted.",
+                *(folder, error),
+            )
+
+
+def sync_folders(folder: Path) -> None:
+    """A folder and those above it, as far as we may: they may be new."""
+    sync_folder(folder)
+    for each in folder.parents:
+        try:
+            sync_path(each)
+        except PermissionError:
+            return
+        except OSError as error:
+            if error.errno not in _CANNOT_SYNC:
+                raise
+            if _is_first_told(each):
+                logger.warning(
+                    "%s cannot be synced (%s): if directories in it that lead to %s are new, a power failure may "
+                    "remove them.",
+                    *(each, error, folder),
+                )
 
 
 def sync_path(path: Path) -> None:
-    """A file's bytes, or a folder's entries, whoever wrote them."""
+    """OSError where the file system or the disk says no."""
     file = os.open(path, os.O_RDONLY)
     try:
         os.fsync(file)
@@ -182,13 +228,11 @@ def sync_path(path: Path) -> None:
         os.close(file)
 
 
-def sync_folders(folder: Path) -> None:
-    """A folder and those above it, as far as we may: they may be new."""
-    for each in (folder, *folder.parents):
-        try:
-            sync_path(each)
-        except PermissionError:
-            return
+def _is_first_told(folder: Path) -> bool:
+    device = folder.stat().st_dev
+    is_first = device not in _told_file_systems
+    _told_file_systems.add(device)
+    return is_first
 
 
 @cache

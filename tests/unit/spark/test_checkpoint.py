@@ -2,17 +2,47 @@
 
 import errno
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
 
 from headrace.spark import checkpoint, locations
-from headrace.spark.checkpoint import LogSync, is_committed, require_committed, require_logged, require_own
+from headrace.spark.ahead_notes import notes_of
+from headrace.spark.checkpoint import (
+    MEMBER_ID_LENGTH,
+    LogSync,
+    is_committed,
+    require_committed,
+    require_logged,
+    require_own,
+)
 from headrace.spark.errors import CheckpointError
 from headrace.spark.offset import AcquiredOffset
+from headrace.spark.outcomes import OutcomeLog
+from headrace.spark.settle import Acknowledge
 
 OFFSET = AcquiredOffset(3, "g").to_json()
+
+
+class Refused:
+    """What a file system refuses to sync, and what was synced."""
+
+    def __init__(self) -> None:
+        self.folders: set[Path] = set()
+        self.synced: list[Path] = []
+
+    def sync(self, fsync: Callable[[int], None]) -> Callable[[int], None]:
+        def told(file: int) -> None:
+            found = os.fstat(file)
+            for each in self.folders:
+                if each.exists() and os.path.samestat(each.stat(), found):
+                    raise OSError(errno.EINVAL, "Invalid argument")
+            fsync(file)
+            self.synced.append(Path(os.readlink(f"/proc/self/fd/{file}")))
+
+        return told
 
 
 @pytest.fixture(autouse=True)
@@ -93,8 +123,7 @@ def test_a_micro_batch_that_is_committed_before_it_runs_is_refused(tmp_path: Pat
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
     """What is synced, in order."""
     paths: list[Path] = []
-    for module in (checkpoint, locations):
-        monkeypatch.setattr(module, "sync_path", paths.append)
+    monkeypatch.setattr(locations, "sync_path", paths.append)
     return paths
 
 
@@ -143,7 +172,7 @@ def test_a_disk_that_fails_keeps_records_from_being_accepted(
     def fail(path: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 
-    monkeypatch.setattr(checkpoint, "sync_path", fail)
+    monkeypatch.setattr(locations, "sync_path", fail)
     write(tmp_path, 0, json.dumps(OFFSET), committed=False)
     sync = LogSync()
     for _ in range(2):
@@ -151,18 +180,74 @@ def test_a_disk_that_fails_keeps_records_from_being_accepted(
             sync.sync(tmp_path / "offsets" / "0")
 
 
-def test_a_file_system_that_cannot_sync_is_told_of_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(path: Path) -> None:
-        raise OSError(errno.EINVAL, "Invalid argument")
+@pytest.fixture
+def cannot_sync(monkeypatch: pytest.MonkeyPatch) -> Refused:
+    """Directories that cannot be synced; none, to begin with."""
+    refused = Refused()
+    monkeypatch.setattr(locations, "_told_file_systems", set())
+    monkeypatch.setattr(os, "fsync", refused.sync(os.fsync))
+    return refused
 
-    monkeypatch.setattr(checkpoint, "sync_path", refuse)
+
+def test_files_are_synced_where_directories_cannot_be_and_that_is_told_once(
+    tmp_path: Path, cannot_sync: Refused, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As on some CIFS and FUSE mounts."""
+    cannot_sync.folders = {
+        tmp_path,
+        *tmp_path.parents,
+        *map(tmp_path.__truediv__, ("offsets", "share-outcomes")),
+    }
+    notes = tmp_path / "share-outcomes"
+    OutcomeLog(notes, reader="m").describe(Acknowledge.COMMIT, None)
+    OutcomeLog(notes).write(0, [])
+    ahead = notes_of(notes, "m" * MEMBER_ID_LENGTH)
+    assert ahead.open() is None
+    ahead.write({"seq": 3})
+    ahead.close()
     sync = LogSync()
-    for batch in range(3):
+    for batch in range(2):
         write(tmp_path, batch, json.dumps(OFFSET), committed=False)
         sync.sync(tmp_path / "offsets" / str(batch))
-    assert [record.message for record in caplog.records if "cannot sync" in record.message] == [
-        f"The file system of {tmp_path} cannot sync files ([Errno 22] Invalid argument): a power cut may lose "
-        "micro-batches that Spark has logged, with records that were accepted."
+    synced = {file.name for file in cannot_sync.synced if file.parent == tmp_path / "offsets"}
+    assert synced == {"0", "1"}
+    after = notes_of(notes, "m" * MEMBER_ID_LENGTH)
+    assert after.open() == {"seq": 3}
+    after.close()
+    told = [record.message for record in caplog.records if "cannot" in record.message]
+    here = [
+        message
+        for message in told
+        if message.startswith(f"The file system of {notes} cannot sync directories")
     ]
+    assert len(here) == 1
+    above = {each.stat().st_dev for each in tmp_path.parents} - {tmp_path.stat().st_dev}
+    assert len(told) == 1 + len(above)
+
+
+def test_a_directory_above_that_cannot_be_synced_does_not_keep_the_others_from_it(
+    tmp_path: Path, cannot_sync: Refused, caplog: pytest.LogCaptureFixture
+) -> None:
+    cannot_sync.folders = {tmp_path.parent}
+    sync = LogSync()
+    for batch in range(2):
+        write(tmp_path, batch, json.dumps(OFFSET), committed=False)
+        sync.sync(tmp_path / "offsets" / str(batch))
+    offsets = tmp_path / "offsets"
+    synced = [each for each in cannot_sync.synced if each.is_relative_to(tmp_path)]
+    assert synced == [offsets / "0", offsets, tmp_path, offsets / "1", offsets]
+    assert set(tmp_path.parent.parents) <= set(cannot_sync.synced)
+    told = [record.message for record in caplog.records]
+    assert told == [
+        f"{tmp_path.parent} cannot be synced ([Errno 22] Invalid argument): if directories in it that lead to "
+        f"{tmp_path} are new, a power failure may remove them."
+    ]
+
+
+def test_a_file_that_cannot_be_synced_is_not_taken_for_a_directory(
+    tmp_path: Path, cannot_sync: Refused
+) -> None:
+    write(tmp_path, 0, json.dumps(OFFSET), committed=False)
+    cannot_sync.folders = {tmp_path / "offsets" / "0"}
+    with pytest.raises(CheckpointError, match="not accepted"):
+        LogSync().sync(tmp_path / "offsets" / "0")
