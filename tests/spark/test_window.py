@@ -42,10 +42,15 @@ def test_it_is_raised_as_far_as_the_brokers_allow_and_that_is_told(
     assert told(caplog) == "", "it is set now"
 
 
-def test_it_is_raised_to_what_the_micro_batches_need(opened: Open, queue: Queue) -> None:
-    queue.send(10)
-    opened(maxRecordsPerTrigger=2_500).latest(initial(queue), None)
-    assert window_of(queue) == "2500", "for one micro-batch that runs and one that waits, of 2 partitions"
+def test_a_query_that_needs_little_raises_it_for_those_after_it_too(opened: Open, queue: Queue) -> None:
+    """They cannot see who has set it, and would leave it as it is."""
+    queue.send(12_000)
+    small = opened(maxRecordsPerTrigger=2_500)
+    end = small.latest(initial(queue), None)
+    small.close()
+    assert window_of(queue) == str(LOCKS_ALLOWED)
+    offsets = drained(opened(drain=True), end)
+    assert max(map(records, offsets)) > 2 * 2_500
 
 
 @pytest.mark.parametrize("locks", ["150", "2000"])

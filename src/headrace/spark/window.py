@@ -4,6 +4,10 @@ Kafka lets a group lock 2,000 records of a partition by default, and up to 4,000
 more. A micro-batch has no more records than are locked, so a small window means many small micro-batches. What
 anybody has set, for the group or for the brokers, stays as it is; and a query that accepts records ahead (`ahead.py`)
 needs no larger window.
+
+Nobody can see later who has set it. So it is raised at once to all that a query can use, whatever the one that raises
+it needs by its own options: another query of the group, or the same one with other options, would have to take a value
+in between for somebody's choice. A larger window costs nothing by itself: no member locks more than it has room for.
 """
 
 import logging
@@ -21,7 +25,7 @@ LOCKS_MAX = "group.share.max.partition.max.record.locks"
 LOCKS_ALLOWED = 4_000
 """And its default, for brokers that do not show it."""
 LOCKS_WANTED = 100_000
-"""Of a partition, where the query does not say how large its micro-batches are."""
+"""Of a partition: more does not make micro-batches faster."""
 
 
 async def fit_window(
@@ -34,7 +38,7 @@ async def fit_window(
     if options.takes_ahead or not found.is_default or wanted <= locks:
         return locks
     allowed = await _allowed(admin)
-    raised = min(wanted, allowed)
+    raised = min(LOCKS_WANTED, allowed)
     if raised <= locks:
         return locks
     group = options.group
