@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from headrace import ShareConsumer
 from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
@@ -129,6 +130,41 @@ def test_draining_leaves_what_came_later(opened: Open, queue: Queue) -> None:
     offsets = [end, *drained(driver, end, 60)]
     assert sum(map(records, offsets)) == 100
     assert queue.lag() == 100
+
+
+def test_draining_tells_what_other_members_have_left_it_once(
+    opened: Open, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.send(100)
+    with queue.admin() as admin:
+        admin.set_group_config(queue.group, {"share.auto.offset.reset": "earliest"})
+    with ShareConsumer(
+        bootstrap_servers=queue.bootstrap_servers,
+        group_id=queue.group,
+        client_id="another",
+        share_acknowledgement_mode="explicit",
+        share_acquire_mode="record_limit",
+        max_poll_records=30,
+    ) as other:
+        other.subscribe([queue.topic])
+        held: list[Any] = []
+        while not held:
+            held = list(other.poll(timeout=1))
+        driver = opened(drain=True)
+        end = driver.latest(initial(queue), None)
+        queue.send(10)  # it has nothing to do with those
+        driver.log(end)
+        offsets = [end, *drained(driver, end)]
+        driver.latest(offsets[-1], None)
+    processed = sum(map(records, offsets))
+    assert processed <= 100 - len(held)
+    told = [each.getMessage() for each in caplog.records if "AvailableNow ends" in each.getMessage()]
+    assert len(told) == 1
+    assert f"and {100 - processed} records of group {queue.group} that were there when it started" in told[0]
+    assert "other members (another)" in told[0]
+    caplog.clear()
+    assert sum(map(records, drained(opened(drain=True), offsets[-1]))) == 110 - processed
+    assert not [each for each in caplog.records if "AvailableNow ends" in each.getMessage()]
 
 
 def test_draining_goes_on_when_records_come_while_the_broker_is_asked_for_the_lag(

@@ -147,13 +147,18 @@ class Acquirer:
             task.cancel()
         await asyncio.gather(*ends, return_exceptions=True)
 
-    async def close(self) -> None:
-        """Lets go of everything that is not acknowledged, and leaves the group."""
+    async def close(self, *, is_drained: bool = False) -> None:
+        """Lets go of everything that is not acknowledged, and leaves the group.
+
+        `is_drained`: the query ends because there is nothing left for it; if others have something, that is told.
+        """
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             await self._member.close(timeout_s=CLOSE_S)
+            if is_drained and self._ends is not None:
+                await self.group.tell_what_is_left(self._ends)
         await self._admin.close()
 
     async def drain(self) -> dict[TopicAndPartition, int]:

@@ -145,7 +145,7 @@ class Driver:
             if self._ends is not None:
                 # Leaves before Spark knows that this is the end: whoever waits for the query finds all settled.
                 self._is_drained = True
-                self._run(acquirer.close())
+                self._run(acquirer.close(is_drained=True))
             return dict(start)
         self._last_count = offset.batch.record_count
         return offset.to_json()

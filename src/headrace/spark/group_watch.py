@@ -167,9 +167,50 @@ class GroupWatch:
         )
         self._ledger.confirmed(owed.within(settled))
 
+    async def tell_what_is_left(self, ends: Mapping[TopicAndPartition, int]) -> None:
+        """When the query has left the group: what it had to process and did not get, and why."""
+        group = self._options.group
+        left = await self._left_below(ends)
+        if not left:
+            return
+        shown = ", ".join(
+            f"{topic}-{partition}: {count}" for (topic, partition), count in sorted(left.items())
+        )
+        members = (await self._admin.describe_share_group(group)).members
+        others = ", ".join(sorted(member.client_id or member.member_id for member in members))
+        logger.warning(
+            "Trigger.AvailableNow ends, and %d records of group %s that were there when it started are not settled "
+            "(%s): the brokers had no more for this query. %s `headrace explain TOPIC/PARTITION/OFFSET --group %s` "
+            "says why a record is not delivered. Start the query again when they are available.",
+            *(sum(left.values()), group, shown),
+            f"The group has other members ({others}), which hold them or have their partitions."
+            if others
+            else "They are locked by a member that is gone, until their locks expire, or wait for an open transaction.",
+            group,
+        )
+
+    async def _left_below(self, ends: Mapping[TopicAndPartition, int]) -> dict[TopicAndPartition, int]:
+        found = await self._admin.share_group_offsets(self._options.group, list(self._options.topics))
+        untouched = [place for place, end in ends.items() if end and _start_of(found.get(place)) is None]
+        starts = (
+            await self._admin.list_offsets(dict.fromkeys(untouched, OffsetSpec.EARLIEST)) if untouched else {}
+        )
+        left: dict[TopicAndPartition, int] = {}
+        for place, end in ends.items():
+            known = found.get(place)
+            if place in starts:
+                left[place] = end - (starts[place].offset or 0)
+            elif known is not None and known.lag is not None:
+                left[place] = known.lag - max(0, (known.end_offset or end) - end)
+        return {place: count for place, count in left.items() if count > 0}
+
     async def end_offsets(self) -> dict[TopicAndPartition, int]:
         """Where the subscribed topics end now."""
         described = await self._admin.describe_topics(self._options.topics)
         places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
         offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
         return {place: found.offset or 0 for place, found in offsets.items()}
+
+
+def _start_of(found: ShareGroupOffset | None) -> int | None:
+    return None if found is None else found.start_offset
