@@ -376,6 +376,21 @@ class TestLeaders:
             count = len(fired)
             wait_for(lambda: others.send("others", "x", delay=0) and len(fired) > count + 2)
 
+    def test_workers_that_start_together_all_have_their_periodic_tasks_sent(self):
+        """All but one are fenced before their first round, in which the group gets to know their tasks."""
+        fired = []
+        with Broker() as broker, ExitStack() as stack:
+            queues = [Queue(broker.bootstrap_servers, group_id="mailers") for _ in range(2)]
+            for number, queue in enumerate(queues):
+
+                @queue.every(1, f"ticks{number}")
+                def tick(firing: Firing, number: int = number) -> None:
+                    fired.append(number)
+
+            for queue in queues:
+                stack.enter_context(at_work(queue))
+            wait_for(lambda: {*fired} == {0, 1})
+
 
 class TestLongRetries:
     def test_a_long_wait_keeps_no_lock_and_its_attempts_go_on(self, queue):

@@ -4,7 +4,9 @@ Theory of operation. One worker of a group leads. It moves everything that is du
 same transaction how far it has read each step: killed at any moment, it has moved a record and noted that, or neither.
 Its transactional id is the group's, so a new leader fences the old one before it reads where that one was; two leaders
 cannot both move a record. A worker leads when it starts, and the one before it stands by. Who stands by takes over when
-something has been due for a while and the leader has written nothing.
+something has been due for a while and the leader has written nothing, and when the leader does not send one of its own
+periodic tasks: its period is over, or the group does not know it yet, because this worker was fenced before it could
+write it down.
 
 Memory does not grow with the number of waiting records: of each step, only the next records are read.
 """
@@ -321,8 +323,8 @@ class Forwarder:
 
     def _plan_firings(self, fired: Mapping[str, int], plan: _Round) -> None:
         for periodic in self._periodic:
-            last_ms = fired.get(periodic.topic)
-            if last_ms is None or last_ms > plan.now_ms + CLOCK_BACK_MS:  # new: its first period begins now
+            last_ms = _last_ms(fired, periodic, plan.now_ms)
+            if last_ms is None:  # new: its first period begins now
                 plan.fired[periodic.topic] = plan.now_ms
                 continue
             following = periodic.schedule.after(last_ms)
@@ -469,9 +471,11 @@ class Forwarder:
         return min(moments, default=plan.now_ms + 86_400_000)
 
     async def _stand_by(self, cluster: Cluster) -> None:
-        """Returns when the leader is gone."""
+        """Returns when the leader is gone, or does not have a periodic task of this worker: it may be that of another
+        program with this group, or of another version."""
         control = ControlReader(cluster, self._control_topic)
         changed_ms, position = self._now_ms(), None
+        known_ms = changed_ms
         while True:
             ends = await self._find_ends(cluster)
             await control.catch_up(ends[self._control_topic, 0])
@@ -482,9 +486,16 @@ class Forwarder:
                 cluster, control, ends, now_ms
             ):
                 return
-            if self._has_overdue_period(control.state.fired, now_ms):
-                return  # whoever leads may not have the task: another program with this group, or another version
+            fired = control.state.fired
+            if self._knows_all(fired, now_ms):
+                known_ms = now_ms
+            if now_ms - known_ms >= self._patience_ms or self._has_overdue_period(fired, now_ms):
+                return
             await asyncio.sleep(STAND_BY_S)
+
+    def _knows_all(self, fired: Mapping[str, int], now_ms: int) -> bool:
+        """The group has this worker's periodic tasks. A leader that has them writes them down in its first round."""
+        return all(_last_ms(fired, periodic, now_ms) is not None for periodic in self._periodic)
 
     def _has_overdue_period(self, fired: Mapping[str, int], now_ms: int) -> bool:
         plan = _Round(now_ms - self._patience_ms, ZERO_UUID, [])
@@ -502,6 +513,12 @@ class Forwarder:
             if plan.due:
                 return True
         return False
+
+
+def _last_ms(fired: Mapping[str, int], periodic: Periodic, now_ms: int) -> int | None:
+    """When it was last sent. None for a task that is new to the group, or that was sent by a wrong clock."""
+    last_ms = fired.get(periodic.topic)
+    return None if last_ms is None or last_ms > now_ms + CLOCK_BACK_MS else last_ms
 
 
 def _is_fenced(error: BaseException) -> bool:

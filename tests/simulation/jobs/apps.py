@@ -29,7 +29,7 @@ from headrace.worker.transactions.pruning import InboxPruner
 from headrace.worker.transactions.relay import OutboxRelay
 from headrace.worker.transactions.statements import message_id_of
 from tests.simulation.jobs.database import Effect, JobsDatabase
-from tests.simulation.jobs.model import DUE, TICKS, Jobs
+from tests.simulation.jobs.model import DUE, LAST_TICKS, OTHER_TICKS, TICKS, Jobs
 from tests.simulation.path.apps import Application, LoopOutbox, Worker
 from tests.simulation.path.model import ACCEPT, DEAD_LETTERS, REJECT
 from tests.simulation.scenario import TOPICS
@@ -37,7 +37,6 @@ from tests.simulation.scenario import TOPICS
 if TYPE_CHECKING:
     from headrace.client.admin.aio import AsyncAdmin as Admin
     from tests.simulation.jobs.world import JobsWorld
-    from tests.simulation.path.node import Node
 
 GROUP = "jobs"
 DELAYS_S = (0, 0.05, 0.2, 0.6, 1, 2.5, 7, 20)
@@ -86,10 +85,7 @@ class Scheduling(QueueProgram):
         async with AsyncAdmin(ClientSettings.parse(client)) as admin:
             for name in (DUE, TICKS):
                 await _create(admin, name)
-        periodic = Periodic(
-            "tick", TICKS, Interval(PERIOD_S), lambda moment: (f"tick {moment}".encode(), ())
-        )  # fmt: skip
-        forwarder = self.new_forwarder(client, GROUP, (periodic,))
+        forwarder = self.new_forwarder(client, GROUP, (periodic("tick", TICKS),))
         running = asyncio.create_task(forwarder.run())
         producer = AsyncProducer.of(settings_for(self.producer_settings(client)))
         try:
@@ -128,18 +124,32 @@ class Scheduling(QueueProgram):
 
 
 class Forwarding(QueueProgram):
-    """At the end: forwards until all is there."""
+    """At the end: forwards until all is there. Two such programs begin together, and neither has the other's task."""
 
-    def __init__(self, node: "Node") -> None:
-        super().__init__(node)
-        forwarder = self.new_forwarder(self.client_settings(), GROUP)
-        self.running = asyncio.get_running_loop().create_task(forwarder.run())
+    ticks = LAST_TICKS
 
     async def main(self) -> None:
-        await asyncio.wait([self.running])
+        client = self.client_settings()
+        while not self.is_stopping:
+            with suppress(*AWAY):
+                async with AsyncAdmin(ClientSettings.parse(client)) as admin:
+                    await _create(admin, self.ticks)
+                await self.forward(client)
+            await asyncio.sleep(1)
 
-    def please_stop(self) -> None:
-        self.running.cancel()
+    async def forward(self, client: dict[str, Any]) -> None:
+        forwarder = self.new_forwarder(client, GROUP, (periodic("last tick", self.ticks),))
+        running = asyncio.create_task(forwarder.run())
+        try:
+            while not self.is_stopping:
+                await asyncio.wait([running], timeout=0.5)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+
+
+class OtherForwarding(Forwarding):
+    ticks = OTHER_TICKS
 
 
 class OnceWorker(Worker, QueueProgram):
@@ -266,6 +276,10 @@ class OnceWorker(Worker, QueueProgram):
                 raise ValueError("it does not work")
             case 2:
                 raise Reject("it never will")
+
+
+def periodic(name: str, topic: str) -> Periodic:
+    return Periodic(name, topic, Interval(PERIOD_S), lambda moment: (f"{topic} {moment}".encode(), ()))
 
 
 async def _create(admin: "Admin", name: str) -> None:

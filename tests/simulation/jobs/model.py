@@ -1,7 +1,8 @@
 """The promises of task queues to their users.
 
 1. A scheduled record whose sending was acknowledged comes to its topic, exactly once: no copy of it is ever committed
-   a second time, whatever is killed. A period of a periodic task is sent at most once.
+   a second time, whatever is killed. A period of a periodic task is sent at most once, and when nothing fails any
+   more, every periodic task is sent, though the group's programs have different ones.
 2. A record whose cancellation was acknowledged in time does not come.
 3. A task with `once=` has its effect at most once for each record, and for each message of an outbox. A record that
    was replaced by a copy (a dead letter, another try later) has none.
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
 DUE, TICKS = "due", "ticks"
 """Where scheduled records go, and periodic ones."""
+LAST_TICKS, OTHER_TICKS = "last-ticks", "other-ticks"
+"""Those of the two programs that forward at the end."""
 ARRIVE_MS = 180_000
 """When nothing fails any more, every scheduled record comes within this time."""
 Place = tuple[str, str, int, int]
@@ -76,6 +79,8 @@ class Jobs(Path):
         self.canceled: set[bytes] = set()
         self.arrived: Counter[bytes] = Counter()
         """Values that are committed, by how often."""
+        self.fired: set[str] = set()
+        """Topics to which something was sent by a forwarder."""
         self.effects: set[Place] = set()
         self.copied: set[Place] = set()
         self.messages: set[str] = set()
@@ -94,12 +99,14 @@ class Jobs(Path):
     # Scheduled records
 
     def decided(self, log: object, values: list[bytes | None], commit: bool) -> None:
-        if not commit or getattr(log, "topic", "") not in (DUE, TICKS):
+        topic = getattr(log, "topic", "")
+        if not commit or topic not in (DUE, TICKS, LAST_TICKS, OTHER_TICKS):
             return
+        self.fired.add(topic)
         for value in values:
             assert value is not None
             self.arrived[value] += 1
-            self.world.stats.events["forwarded" if log.topic == DUE else "periods"] += 1  # type: ignore[attr-defined]
+            self.world.stats.events["forwarded" if topic == DUE else "periods"] += 1
             if self.arrived[value] > 1 and not self.is_void:
                 raise Violation("jobs: sent twice", f"{value!r}")
             if value in self.canceled and not self.is_void:
@@ -181,7 +188,9 @@ class Jobs(Path):
             node.go_on()
             node.app.please_stop()
         if self.scheduled and not self.is_void:
-            world.start_forwarder()
+            world.start_forwarders()
             if not world.wait_for(lambda: not self.missing, ARRIVE_MS):
                 raise Violation("jobs: a scheduled record does not come", f"{sorted(self.missing)[:5]}")
+            if not world.wait_for(lambda: self.fired >= {LAST_TICKS, OTHER_TICKS}, ARRIVE_MS):
+                raise Violation("jobs: a periodic task is never sent", f"{sorted(self.fired)} are")
         super().at_end()

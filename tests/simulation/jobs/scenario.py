@@ -7,12 +7,17 @@ from typing import Any
 
 from tests.simulation import registry
 from tests.simulation import scenario as broker
-from tests.simulation.jobs.apps import Forwarding, OnceWorker, Scheduling
+from tests.simulation.jobs.apps import Forwarding, OnceWorker, OtherForwarding, Scheduling
 from tests.simulation.jobs.model import Jobs, JobsLogs, JobsShare
 from tests.simulation.jobs.steps import TABLE
 from tests.simulation.path import scenario as path
 
-APPLICATIONS: dict[str, Any] = {"scheduling": Scheduling, "once": OnceWorker, "forwarding": Forwarding}
+APPLICATIONS: dict[str, Any] = {
+    "scheduling": Scheduling,
+    "once": OnceWorker,
+    "forwarding": Forwarding,
+    "other forwarding": OtherForwarding,
+}
 ACTORS: dict[str, Any] = {
     **{name: (make, 0, 0) for name, (make, _, _) in registry.ACTORS.items()},
     "admin": (path.CalmAdmin, 1, 1),

@@ -60,8 +60,10 @@ class JobsWorld(PathWorld):
         names, weights = list(self.scenario.habits), list(self.scenario.habits.values())
         self._add(self.rng.choices(names, weights)[0])
 
-    def start_forwarder(self) -> None:
+    def start_forwarders(self) -> None:
+        """Together: one of them fences the other one."""
         self._add("forwarding")
+        self._add("other forwarding")
 
     def _add(self, kind: str) -> None:
         self._node_numbers += 1
