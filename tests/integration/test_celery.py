@@ -85,6 +85,15 @@ def consume(connection, *queues, count=1, timeout=WAIT_S, **options):
     return found
 
 
+def put_and_get(connection):
+    queue = connection.SimpleQueue("failover")
+    queue.put({"hello": "world"})
+    message = queue.get(timeout=WAIT_S)
+    message.ack()
+    queue.close()
+    assert message.payload == {"hello": "world"}
+
+
 def held(broker, group, topic):
     """How many records of a topic are locked."""
     states = [state for (name, _), state in broker.share_state(group).items() if name == topic]
@@ -118,15 +127,27 @@ class TestConnection:
             connection.ensure_connection(max_retries=1, interval_start=0, interval_step=0)
         assert isinstance(raised.value.__cause__, connection.recoverable_connection_errors)
 
-    def test_the_next_url_is_tried(self, url):
-        with kombu.Connection(f"headrace://localhost:1;{url}", connect_timeout=1) as connection:
-            connection.ensure_connection(max_retries=30, interval_start=0, interval_step=0)
-            queue = connection.SimpleQueue("failover")
-            queue.put({"hello": "world"})
-            message = queue.get(timeout=WAIT_S)
-            message.ack()
-            assert message.payload == {"hello": "world"}
-            queue.close()
+    @pytest.mark.parametrize("use", ["ensure_connection", "default_channel"])
+    def test_the_next_url_is_tried_when_a_broker_is_not_there(self, url, use):
+        with kombu.Connection(f"headrace://localhost:1;{url}", transport_options=QUICK) as connection:
+            channel = getattr(connection, use)
+            if callable(channel):
+                channel()
+            assert connection.hostname == url.partition("://")[2].partition(":")[0]
+            put_and_get(connection)
+
+    def test_the_next_url_is_tried_when_a_host_accepts_connections_and_does_not_answer(self, url):
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            urls = f"headrace://127.0.0.1:{silent.getsockname()[1]};{url}"
+            with kombu.Connection(urls, connect_timeout=4, transport_options=QUICK) as connection:
+                put_and_get(connection)
+
+    def test_a_task_is_sent_to_the_next_url_when_a_broker_is_not_there(self, url, admin, unique):
+        app = celery.Celery("shop", broker=f"headrace://localhost:1;{url}", set_as_current=False)
+        with app:
+            app.send_task("add", (2, 3))
+        (topic,) = admin.describe_topics([f"{unique}.celery"], offsets=True).values()
+        assert sum(each.end_offset for each in topic.partitions) == 1
 
     def test_one_that_is_dropped_without_being_closed_ends_its_thread(self, url):
         def threads():

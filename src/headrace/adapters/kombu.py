@@ -56,6 +56,8 @@ logger = logging.getLogger("headrace.kombu")
 PERSISTENT = 2
 DRAINED_MAX = 50
 CONNECT_S = 5
+CONNECT_S_MIN = 1
+"""TLS and a login to a broker that is far away fit into it."""
 _tags = itertools.count(1)
 
 
@@ -617,9 +619,15 @@ class Transport(virtual.Transport):  # type: ignore[misc]
                 "start the worker with --pool=prefork, threads or solo"
             )
         if not self.is_usable:
-            self._link = self._connect(self.client.connect_timeout or CONNECT_S)
+            self._link = self._connect(self._connect_s())
             weakref.finalize(self, self._link.abandon).atexit = False
         return super().establish_connection()  # type: ignore[no-any-return]
+
+    def _connect_s(self) -> float:
+        """How long a host may stay silent. Kombu gives up after one connect_timeout for all URLs together, so one URL
+        must leave time for the others."""
+        together: float = self.client.connect_timeout or CONNECT_S
+        return max(together / max(1, len(self.client.alt)), min(together, CONNECT_S_MIN))
 
     def _connect(self, timeout_s: float) -> Link:
         link = Link(self.options)

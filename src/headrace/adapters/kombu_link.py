@@ -133,12 +133,13 @@ class Link:
     # On the loop's thread
 
     async def connect(self) -> None:
-        await self._open_admin()
+        """Tries each address once. When to try again, and which URL, is up to kombu."""
+        await self._open_admin(timeout_s=0)
 
-    async def _open_admin(self) -> AsyncAdmin:
+    async def _open_admin(self, timeout_s: float | None = None) -> AsyncAdmin:
         if self._admin is None:
             admin = AsyncAdmin(self._settings)
-            await admin.start()
+            await admin.start(timeout_s=timeout_s)
             self._admin = admin
         return self._admin
 

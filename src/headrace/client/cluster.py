@@ -115,14 +115,15 @@ class Cluster:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def start(self, topics: Iterable[str] = ()) -> None:
+    async def start(self, topics: Iterable[str] = (), *, timeout_s: float | None = None) -> None:
         """Fetches the first metadata, of `topics` too.
 
-        After default.api.timeout.ms in vain the error names every address tried.
-        What waiting cannot cure (wrong credentials, an untrusted certificate, a service that is no Kafka) is
-        raised at once.
+        After `timeout_s` (default.api.timeout.ms without it) in vain the error names every address tried; with 0,
+        each address is tried once. What waiting cannot cure (wrong credentials, an untrusted certificate, a service
+        that is no Kafka) is raised at once.
         """
-        deadline = _now() + self.settings.default_api_timeout_ms / 1000
+        patience_s = self.settings.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
+        deadline = _now() + patience_s
         hang_ups = 0
         try:
             while True:
@@ -137,7 +138,7 @@ class Cluster:
                     if hang_ups >= HANG_UPS_MAX:
                         raise
                     if _now() >= deadline:
-                        raise self._unreachable(error) from None
+                        raise self._unreachable(error, patience_s) from None
         except BaseException:
             await self.close()
             raise
@@ -423,12 +424,12 @@ class Cluster:
             if idle_ms >= 0:
                 self._links.close_idle(idle_ms / 1000)
 
-    def _unreachable(self, last: KafkaError) -> KafkaError:
+    def _unreachable(self, last: KafkaError, patience_s: float) -> KafkaError:
         addresses = ", ".join(str(address) for address in self.settings.bootstrap_servers)
-        seconds = self.settings.default_api_timeout_ms / 1000
+        within = f" within {patience_s:g} s" if patience_s else ""
         return error_for(
             ErrorCode.BROKER_NOT_AVAILABLE,
-            f"no broker could be reached within {seconds:g} s; the last try: {last.text}",
+            f"no broker could be reached{within}; the last try: {last.text}",
             about=f"bootstrap.servers {addresses}",
         )
 

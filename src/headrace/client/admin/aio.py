@@ -91,13 +91,16 @@ class AsyncAdmin:
         self._cluster: Cluster | None = None
         self._is_closed = False
 
-    async def start(self) -> Self:
-        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time."""
+    async def start(self, *, timeout_s: float | None = None) -> Self:
+        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time.
+
+        Brokers are tried again for `timeout_s`, default.api.timeout.ms without it; 0 tries each address once.
+        """
         if self._is_closed:
             raise IllegalStateError("this admin client is closed; make a new one")
         if self._cluster is None:
             cluster = Cluster(self._settings)
-            await cluster.start()
+            await cluster.start(timeout_s=timeout_s)
             self._cluster = cluster
         return self
 
