@@ -361,8 +361,9 @@ class TestTransport:
             assert (first.delivery_info["redelivered"], second.delivery_info["redelivered"]) == (False, True)
             second.ack()
 
-    def test_an_expired_message_is_dropped(self, connection):
-        with contextlib.closing(connection.SimpleQueue("ttl")) as queue:
+    @pytest.mark.parametrize("kind", ["SimpleQueue", "SimpleBuffer"])
+    def test_an_expired_message_is_dropped(self, connection, kind):
+        with contextlib.closing(getattr(connection, kind)("ttl")) as queue:
             queue.put("late", expiration=0.001)
             queue.put("later", expiration=60)
             assert queue.get(timeout=WAIT_S).payload == "later"

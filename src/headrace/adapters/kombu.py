@@ -95,6 +95,7 @@ class ShareMessage(virtual.Message):  # type: ignore[misc]
     def __init__(self, payload: dict[str, Any], channel: Any = None, **keywords: Any) -> None:
         self.delivery: Delivery | None = payload.pop("delivery", None)
         self.reader: ShareReader | None = payload.pop("reader", None)
+        self.sent_ms: int = payload.pop("sent_ms", -1)
         super().__init__(payload, channel=channel, **keywords)
 
 
@@ -442,24 +443,24 @@ class Channel(virtual.Channel):  # type: ignore[misc]
             self._give_one_back(arrival)
             return False
         payload = self._payload(arrival)
+        is_late = self._is_expired(payload, arrival)
         if delivery is not None:
-            is_late = self._is_expired(payload, delivery)
             if is_late or arrival.queue in self._no_ack:
                 accept(delivery)
                 self._settle(self._reader)
-            if is_late:
-                return False
             if arrival.queue not in self._no_ack:
                 payload |= {"delivery": delivery, "reader": self._reader}
+        if is_late:
+            return False
         callback(payload)
         return True
 
-    def _is_expired(self, payload: dict[str, Any], delivery: Delivery) -> bool:
-        until_ms = expires_at_ms(payload, delivery.timestamp)
+    def _is_expired(self, payload: dict[str, Any], arrival: KombuArrival) -> bool:
+        until_ms = expires_at_ms(payload, arrival.sent_ms)
         return until_ms is not None and until_ms < self.link.now_ms()
 
     def _payload(self, arrival: KombuArrival) -> dict[str, Any]:
-        payload = to_message(arrival.value, arrival.headers)
+        payload = to_message(arrival.value, arrival.headers) | {"sent_ms": arrival.sent_ms}
         properties = payload["properties"]
         properties["delivery_tag"] = next(_tags)
         if arrival.delivery is not None:
@@ -472,14 +473,14 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         queue = next((each for each in self._active_queues if not self._has_topic_of_its_own(each)), None)
         if queue is not None:
             value, headers = to_record(message.serializable())
-            self.connection.inbox.put(KombuArrival(self, queue, value, headers))
+            self.connection.inbox.put(KombuArrival(self, queue, value, headers, message.sent_ms))
 
     def basic_get(self, queue: str, no_ack: bool = False, **options: Any) -> ShareMessage | None:
         while (arrival := self._get_one(queue)) is not None:
             payload = self._payload(arrival)
             delivery, reader = arrival.delivery, self._getters[queue]
             assert delivery is not None
-            if not self._is_expired(payload, delivery):
+            if not self._is_expired(payload, arrival):
                 break
             accept(delivery)
             reader.settled()
@@ -509,7 +510,9 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         )
         if delivery is None:
             return None
-        return KombuArrival(self, queue, delivery.value, delivery.headers, delivery, delivery.offset)
+        return KombuArrival(
+            self, queue, delivery.value, delivery.headers, delivery.timestamp, delivery, delivery.offset
+        )
 
     def basic_qos(self, prefetch_size: int = 0, prefetch_count: int = 0, apply_global: bool = False) -> None:
         self.qos.prefetch_count = prefetch_count

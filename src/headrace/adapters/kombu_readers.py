@@ -52,6 +52,7 @@ class KombuArrival:
     queue: str
     value: bytes | None
     headers: Sequence[RecordHeader]
+    sent_ms: int
     delivery: Delivery | None = None
     """None for what a listener has got: nobody waits for an answer to it."""
     offset: int = -1
@@ -275,7 +276,13 @@ class ShareReader:
                 self._held += 1
             self._inbox.put(
                 KombuArrival(
-                    self._channel, queue, delivery.value, delivery.headers, delivery, delivery.offset
+                    self._channel,
+                    queue,
+                    delivery.value,
+                    delivery.headers,
+                    delivery.timestamp,
+                    delivery,
+                    delivery.offset,
                 )
             )
 
@@ -355,7 +362,7 @@ class BroadcastListener:
         if self._is_meant(routing_key_of(to_message(None, record.headers))):
             self._inbox.put(
                 KombuArrival(
-                    self._channel, self._queue, record.value, record.headers,
+                    self._channel, self._queue, record.value, record.headers, record.timestamp,
                     offset=record.offset, topic=self._topic,
                 )
             )  # fmt: skip
