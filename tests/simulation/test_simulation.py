@@ -166,13 +166,22 @@ def test_fresh_seeds_break_no_promise_of_task_queues() -> None:
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
-@pytest.mark.thorough
 def test_fresh_seeds_break_no_promise_of_the_spark_path() -> None:
     """The same with queries of the Spark source: `make simulate-spark FIRST=...` explores further."""
-    first = fresh_seed()
-    arguments = ["--path", "spark", "--first", first, "--seeds", "4", "--steps", "100", "--jobs", "1"]
-    done = simulate(*arguments, "--shrink-s", "20")
+    run_fresh_spark_seeds(int(fresh_seed()), 4)
+
+
+@pytest.mark.parametrize("part", range(3))
+def test_more_fresh_seeds_break_no_promise_of_the_spark_path(part: int) -> None:
+    """For `make verify`: those that follow."""
+    run_fresh_spark_seeds(int(fresh_seed()) + 4 + 12 * part, 12)
+
+
+def run_fresh_spark_seeds(first: int, seeds: int) -> None:
+    arguments = ["--path", "spark", "--first", str(first), "--seeds", str(seeds), "--steps", "100"]
+    done = simulate(*arguments, "--jobs", "1", "--shrink-s", "20")
     assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
+    assert f"{seeds} seeds, " in done.stdout
 
 
 def test_a_failure_is_shrunk_to_a_trail_that_fails_in_the_same_way() -> None:
