@@ -4,10 +4,11 @@ import asyncio
 import threading
 import time
 from dataclasses import dataclass
+from datetime import timedelta
 
 import pytest
 
-from headrace.worker import Backoff, Breaker, Queue, Reject
+from headrace.worker import Backoff, Breaker, Queue, Reject, Retry
 from headrace.worker.testing import QueueTest
 from tests.conformance.steps import wait_for
 
@@ -118,6 +119,20 @@ class TestOutage:
                 test.send("emails", Email(name))
             test.advance(31)
             wait_for(lambda: only(test).succeeded == 2)
+
+    def test_records_that_ask_for_another_try_at_their_own_time_do_not_pause_the_task(self, queue):
+        asked = []
+
+        @queue.task("emails", breaker=Breaker(failures=5, first=10, most=40))
+        async def send(body: int) -> None:
+            asked.append(body)
+            raise Retry(after=timedelta(days=1))
+
+        with QueueTest(queue) as test:
+            queue.send_many("emails", range(20))
+            test.run_until_idle()
+            (metrics,) = test.metrics().values()
+            assert (sorted(asked), metrics.pauses) == ([*range(20)], 0)
 
     def test_an_outage_pauses_the_task_and_costs_no_record(self, queue, caplog):
         runs, is_away = [], True

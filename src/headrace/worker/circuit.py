@@ -3,17 +3,17 @@
 Closed, everything runs. It opens when `failures` different records have failed and none has succeeded in between: a
 service is away, and every further run only costs attempts. Open, one record at a time is tried (a probe), first after
 `first` seconds, then after twice as long each time, up to `most`. The first success closes it. Retries of a single
-record never open it. The scheduler prefers new records for probes: with nothing but records that always fail, it would
-never close. Pure: no clock and no threads; the scheduler tells what happened and when.
+record never open it, nor do records whose function says when to try them again (`Retry(after=...)`): they tell nothing
+about the service, so a probe that ends like that is repeated after the same time. The scheduler prefers new records for
+probes: with nothing but records that always fail, it would never close. Pure: no clock and no threads; the scheduler
+tells what happened and when.
 """
 
 import math
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from headrace.worker.outcomes import TaskResult
-
-FAILURES = (TaskResult.FAILED, TaskResult.RETRY_ASKED)
+from headrace.worker.outcomes import TaskOutcome, TaskResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,18 +65,18 @@ class Circuit:
         if self.is_open:
             self._probe, self._is_probe_due = run, False
 
-    def ended(self, run: object, record: Hashable, result: TaskResult, now_ms: int) -> None:
+    def ended(self, run: object, record: Hashable, outcome: TaskOutcome, now_ms: int) -> None:
         """A run has ended. `record` is the same for every run of a record."""
         if self._breaker is None:
             return
         is_probe = run is self._probe
-        if result is TaskResult.DONE:
+        if outcome.result is TaskResult.DONE:
             self._close()
         elif self.is_open and is_probe:
             self._probe = None
             longer = min(self._wait_ms * 2, round(self._breaker.most * 1000))
-            self._probe_after(longer if result in FAILURES else self._wait_ms, now_ms)
-        elif not self.is_open and result in FAILURES:
+            self._probe_after(longer if outcome.is_failure else self._wait_ms, now_ms)
+        elif not self.is_open and outcome.is_failure:
             self._failed.add(record)
             if len(self._failed) >= self._breaker.failures:
                 self._open(now_ms)

@@ -22,8 +22,8 @@ class Retry(Exception):
 
         raise Retry(after=30, reason="the mail server is away")
 
-    It counts as an attempt. The record keeps its lock for `Queue(hold_max=...)` seconds at most; for longer waits, a
-    copy of it is scheduled (docs/how-to/schedule.md).
+    It counts as an attempt. With `after`, it is no failure for the task's breaker. The record keeps its lock for
+    `Queue(hold_max=...)` seconds at most; for longer waits, a copy of it is scheduled (docs/how-to/schedule.md).
     """
 
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
@@ -77,6 +77,13 @@ class TaskOutcome:
     """Of a batch: the outcome of each record, where the function returned them."""
     is_shared: bool = False
     """Of a batch that failed as a whole: which of its records is the cause is not known."""
+
+    @property
+    def is_failure(self) -> bool:
+        """Something did not work. A function that says when to try again has decided that, and nothing has failed."""
+        return self.result is TaskResult.FAILED or (
+            self.result is TaskResult.RETRY_ASKED and self.retry_after_s is None
+        )
 
 
 DONE = TaskOutcome(TaskResult.DONE)

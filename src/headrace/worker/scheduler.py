@@ -414,7 +414,7 @@ class Scheduler:
         elif slot.has_success:
             return
         record = slot.first if outcome.is_shared else _place(job)
-        self.circuit.ended(job, record, outcome.result, now_ms)
+        self.circuit.ended(job, record, outcome, now_ms)
 
     def hold(self, job: Job, due_ms: int) -> None:
         """A record that was to be scheduled could not be: it waits here."""
