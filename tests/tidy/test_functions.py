@@ -64,6 +64,7 @@ ALLOWED = {
     "spark/driver.py": "ids of queries",
     "spark/parsing.py": "names of columns that are new",
     "worker/dead_letter_writer.py": "jitter of retries",
+    "worker/forwarder.py": "jitter of takeovers",
     "worker/heartbeats.py": "ids of members",
     "worker/later.py": "ids of delayed tasks",
     "worker/queue.py": "when a delayed task is due",

@@ -14,11 +14,13 @@ Memory does not grow with the number of waiting records: of each step, only the 
 import asyncio
 import contextlib
 import logging
+import random
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from headrace.base.backoff import backoff
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
@@ -76,7 +78,8 @@ STAND_BY_S = 1.0
 OVERDUE_MS = 3_000
 """A leader that has done nothing about what has been due for so long is taken to be gone."""
 PATIENCE_MS_MAX = 60_000
-"""The same for a worker that was fenced itself before it had done anything: then leaders need more time."""
+"""The same for a worker that was fenced itself before it had done anything: then leaders need more time. Of several
+that stand by, each waits for another time, so that they do not take over together."""
 EXISTS_S = 2.0
 AGAIN_S = 1.0
 CLOSE_S = 5.0
@@ -169,6 +172,8 @@ class Forwarder:
         self._trouble = ""
         """What the log has last said about it."""
         self._patience_ms = OVERDUE_MS
+        self._fenced_early = 0
+        """How often, one after the other, it was fenced before it had done anything."""
         self._has_worked = False
         """Since it leads."""
 
@@ -192,7 +197,10 @@ class Forwarder:
                 if _is_fenced(error):
                     leads = False
                     if not self._has_worked:
-                        self._patience_ms = min(2 * self._patience_ms, PATIENCE_MS_MAX)
+                        self._fenced_early += 1
+                        self._patience_ms = round(
+                            backoff(OVERDUE_MS, PATIENCE_MS_MAX, self._fenced_early, random.random())
+                        )
                     logger.info("group %s: another worker forwards scheduled records now", self._group_id)
                 elif str(error) != self._trouble:
                     self._trouble = str(error)
@@ -237,7 +245,8 @@ class Forwarder:
             logger.info("group %s: this worker forwards scheduled records", self._group_id)
             while True:
                 is_more = await self._round(cluster, producer, control)
-                self._has_worked, self._patience_ms, self._trouble = True, OVERDUE_MS, ""
+                self._has_worked, self._fenced_early, self._trouble = True, 0, ""
+                self._patience_ms = OVERDUE_MS
                 if not is_more:
                     wait_s = (self._next_ms - self._now_ms()) / 1000
                     await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, wait_s)))
