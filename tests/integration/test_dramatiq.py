@@ -394,6 +394,13 @@ class TestConsumers:
 
 
 class TestBroker:
+    def test_join_times_out_while_no_broker_answers(self):
+        broker = HeadraceBroker("localhost:1", group_id="shop", default_api_timeout_ms=3_000)
+        broker.declare_queue("default")
+        with pytest.raises(QueueJoinTimeout):
+            broker.join("default", timeout=100)
+        broker.close()
+
     def test_join_times_out_and_knows_its_queues(self, broker):
         broker.declare_queue("default")
         broker.enqueue(dramatiq.Message("default", "a", (), {}, {}))

@@ -29,11 +29,6 @@ class Backlog:
         self._background = BackgroundLoop("headrace-backlog")
 
     def __enter__(self) -> Self:
-        try:
-            self._background.run(self._admin.start())
-        except BaseException:
-            self._background.close()
-            raise
         return self
 
     def __exit__(
@@ -44,18 +39,20 @@ class Backlog:
         finally:
             self._background.close()
 
-    def is_empty(self) -> bool:
+    def is_empty(self, timeout_s: float | None = None) -> bool:
         """Whether all is settled and nothing is scheduled. A retry is written before its original is settled, so what
-        was read counts only if nothing was written meanwhile."""
-        return self._background.run(self._is_empty())
+        was read counts only if nothing was written meanwhile. TimeoutError if brokers do not say so in time."""
+        return self._background.run(self._is_empty(), timeout_s)
 
     def drop(self) -> None:
         """Deletes the records from the topic, for all groups, and takes the scheduled ones out of the schedule."""
         self._background.run(self._drop())
 
     async def _is_empty(self) -> bool:
+        await self._admin.start()
         before = await self._ends()
-        if await self._is_scheduled() or await self._lag(before):
+        may_be_scheduled = any(place[0] == self._later for place in before)
+        if (may_be_scheduled and await self._is_scheduled()) or await self._lag(before):
             return False
         return before == await self._ends()
 
@@ -93,6 +90,7 @@ class Backlog:
         return found
 
     async def _drop(self) -> None:
+        await self._admin.start()
         await self._cancel_scheduled()
         places = [place for place in await self._ends() if place[0] == self._topic]
         if places:

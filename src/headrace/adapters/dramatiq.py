@@ -14,7 +14,9 @@ due later would hold up the others. So delayed messages are scheduled records (`
 queues, and no worker holds a message that is not due.
 """
 
+import contextlib
 import logging
+import math
 import threading
 import time
 from collections import deque
@@ -145,12 +147,14 @@ class HeadraceBroker(Broker):
         """
         if queue_name not in self.queues:
             raise QueueNotFound(queue_name)
-        deadline = None if timeout is None else time.monotonic() + timeout / 1000
+        deadline = math.inf if timeout is None else time.monotonic() + timeout / 1000
         with Backlog(self.backend, self.topic_of(queue_name)) as backlog:
-            while not backlog.is_empty():
-                if deadline is not None and time.monotonic() >= deadline:
-                    raise QueueJoinTimeout(queue_name)
-                time.sleep(interval / 1000)
+            while (left_s := deadline - time.monotonic()) > 0:
+                with contextlib.suppress(TimeoutError):
+                    if backlog.is_empty(None if timeout is None else left_s):
+                        return
+                time.sleep(min(interval / 1000, left_s))
+        raise QueueJoinTimeout(queue_name)
 
     def close(self) -> None:
         """Gives back what its consumers hold, and sends what is on its way."""
