@@ -20,6 +20,9 @@ from headrace.broker.security.tls_door import TlsDoor
 logger = logging.getLogger("headrace.broker")
 
 IDLE_CHECK_S = 10.0
+OTHERS_MAX = 4
+"""Threads beside those of the group commit: batches are opened, closed segments synced, old files removed, the reserve
+is made again."""
 
 
 class Server:
@@ -27,7 +30,7 @@ class Server:
         self.core: BrokerCore
         self.loop = loop
         self.listeners: list[BrokerListener] = []
-        self._worker = ThreadPoolExecutor(SYNCS_MAX, "headrace-sync")
+        self._worker = ThreadPoolExecutor(SYNCS_MAX + OTHERS_MAX, "headrace-sync")
         self._cleaner = ThreadPoolExecutor(1, "headrace-cleaner")
         self._connections: dict[int, Connection] = {}
         self._limits = ConnectionLimits(connections_beside_files())

@@ -10,11 +10,12 @@ The loop's thread owns everything here. `sync` and the `run` of background work 
 import contextlib
 import json
 import logging
-from collections.abc import Callable, Collection, Container, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Container, Generator, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from headrace.log.background import Work
+from headrace.log.background import Pace, Work
 from headrace.log.checkpoint import Checkpoint
 from headrace.log.compaction import Compaction, Plan, plan
 from headrace.log.config import LogConfig
@@ -59,6 +60,19 @@ from headrace.wire.errors import KafkaError
 
 logger = logging.getLogger("headrace.log")
 T = TypeVar("T")
+
+CLOSING = "sync closed segments"
+DROPPED_MAX = 20
+"""Segments that one log loses in one go."""
+DROP_COST = 25
+"""What a step of background work may cost is counted in logs that are looked at (see `Pace`). Retention may have to
+start a new segment, with about ten operations on the disk: that costs as much as so many logs."""
+INDEX_COST = 5
+BYTES_PER_COST = 1 << 20
+"""How old a segment is may have to be read from its indexes: what that costs grows with the segment."""
+PRODUCERS_PER_COST = 50
+SEGMENTS_PER_COST = 10
+"""A look at so many of a log costs as much as a look at one log."""
 
 
 class UnknownFormat(Exception):
@@ -421,50 +435,111 @@ class LogManager:
         self._summaries.pop(directory, None)
         logger.warning("%s is of a topic that is not known; it is now %s", directory, name)
 
-    def background_work(self, now_ms: int) -> list[Work]:
-        """Retention, removal of old files, compaction: what is due now. To be called every few seconds."""
-        rolled = []
-        for log in self.logs.values():
-            if log.segments:
-                self._expire(log, now_ms)
-                if log.has_rolled:
-                    rolled.append(log)
-        works = []
-        if rolled:
-            works.append(Work("sync closed segments", partial(self.sync, rolled)))
+    def expire(self, now_ms: int, *, is_compacted: bool) -> Iterator[None]:
+        """Retention, of the logs that are (or are not) compacted: takes old and surplus segments out of them.
+
+        In steps of bounded cost. It ends early when a backup begins: the next round goes on. A log that is being
+        compacted keeps what it has until that is done.
+        """
+        pace = Pace()
+        for log in list(self.logs.values()):
+            if self.store.is_held:
+                return
+            if ("compact" in log.config.cleanup_policy) is not is_compacted:
+                if pace.spend(1):
+                    yield
+                continue
+            if pace.spend(1 + _reading_cost(log)):
+                yield
+            while self._may_expire(log):
+                dropped = self._expire(log, now_ms)
+                if not dropped:
+                    break
+                if pace.spend(DROP_COST + len(dropped) + _reading_cost(log)):
+                    yield
+
+    def _may_expire(self, log: PartitionLog) -> bool:
+        is_free = not log.is_deleted and log not in self._compactions
+        return bool(log.segments) and is_free and not self.store.is_held
+
+    def _expire(self, log: PartitionLog, now_ms: int) -> list[Segment]:
+        dropped = self._attempt(
+            log,
+            "old segments stay",
+            lambda: self.store.reserve.with_room(
+                partial(drop_expired, log, now_ms=now_ms, at_most=DROPPED_MAX)
+            ),
+        )
+        due_ms = now_ms + log.config.file_delete_delay_ms
+        self._doomed += [PendingRemoval(due_ms, log=log, segment=segment) for segment in dropped or ()]
+        return dropped or []
+
+    def forget_idle_producers(self, now_ms: int) -> Iterator[None]:
+        """In steps of bounded cost."""
+        pace = Pace()
+        for log in list(self.logs.values()):
+            producers = log.producer_states
+            if pace.spend(1 + len(producers.entries) // PRODUCERS_PER_COST):
+                yield
+            producers.forget_idle(now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms)
+
+    def closing_and_compaction(self, now_ms: int) -> Generator[None, None, list[Work]]:
+        """The sync of segments that have closed, and the next compaction; looked for in steps of bounded cost."""
+        pace = Pace()
+        rolled: list[PartitionLog] = []
+        due: list[tuple[int, PartitionLog]] = []
+        for log in list(self.logs.values()):
+            if pace.spend(1):
+                yield
+            if log.is_deleted or len(log.segments) < 2:
+                continue
+            if log.has_rolled:
+                rolled.append(log)
+            if "compact" in log.config.cleanup_policy and not self._compactions:
+                chosen = self._plan(log, now_ms)
+                if chosen is not None and chosen.is_due:
+                    due.append((chosen.dirty_bytes, log))
+                if pace.spend(len(log.segments) // SEGMENTS_PER_COST):
+                    yield
+        works = [Work(CLOSING, partial(self.sync, rolled), is_short=True)] if rolled else []
+        compaction = self._first_compaction(due, now_ms)
+        return [*works, compaction] if compaction is not None else works
+
+    def _first_compaction(self, due: list[tuple[int, PartitionLog]], now_ms: int) -> Work | None:
+        """One at a time, for the log with most to gain."""
+        if not due or self._compactions:
+            return None
+        _, log = max(due, key=lambda candidate: candidate[0])
+        chosen = self._plan(log, now_ms)  # now: segments may have gone since it was found due
+        return self._compact(log, chosen, now_ms) if chosen is not None and chosen.is_due else None
+
+    def removal(self, now_ms: int) -> Work | None:
+        """Of files whose time has come; what dropped segments are replaced with is saved before."""
         due = [doomed for doomed in self._doomed if doomed.due_ms <= now_ms]
-        if due or not (self.store.start_offsets.is_saved and self.store.cleaner_offsets.is_saved):
-            self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
-            works.append(self._removal(due))
-        if self.store.reserve.is_out:
-            works.append(Work("make the reserve again", self.store.reserve.make))
-        compaction = self._next_compaction(now_ms)
-        if compaction is not None:
-            works.append(compaction)
-        return works
+        if not due and self.store.start_offsets.is_saved and self.store.cleaner_offsets.is_saved:
+            return None
+        self._doomed = [doomed for doomed in self._doomed if doomed.due_ms > now_ms]
+        return self._removal(due)
+
+    def refill(self) -> Work | None:
+        """Of the reserve, where it was given up."""
+        if not self.store.reserve.is_out:
+            return None
+        return Work("make the reserve again", self.store.reserve.make, is_short=True)
+
+    def background_work(self, now_ms: int) -> list[Work]:
+        """All that is due, looked for in one go: for tests and tools."""
+        for is_compacted in (False, True):
+            deque(self.expire(now_ms, is_compacted=is_compacted), 0)
+        found = _whole(self.closing_and_compaction(now_ms))
+        works = [self.removal(now_ms), self.refill(), *found]
+        return sorted([work for work in works if work is not None], key=lambda work: work.what != CLOSING)
 
     def run_background_work(self, now_ms: int) -> None:
         """All of it at once, on this thread: for tests and tools."""
         for work in self.background_work(now_ms):
             work.run()
             work.finish()
-
-    def forget_idle_producers(self, now_ms: int) -> None:
-        for log in self.logs.values():
-            if log.producer_states.entries:
-                log.producer_states.forget_idle(
-                    now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms
-                )
-
-    def _expire(self, log: PartitionLog, now_ms: int) -> None:
-        log.producer_states.forget_idle(now_ms=now_ms, expiration_ms=log.config.producer_expiration_ms)
-        dropped = self._attempt(
-            log,
-            "old segments stay",
-            lambda: self.store.reserve.with_room(partial(drop_expired, log, now_ms=now_ms)),
-        )
-        due_ms = now_ms + log.config.file_delete_delay_ms
-        self._doomed += [PendingRemoval(due_ms, log=log, segment=segment) for segment in dropped or ()]
 
     def _attempt(self, log: PartitionLog, what: str, work: Callable[[], T]) -> T | None:
         """One log that cannot be read or written must not keep the others from what is due."""
@@ -495,7 +570,7 @@ class LogManager:
         def finish() -> None:
             self._doomed += left
 
-        return Work("remove old files", run, finish)
+        return Work("remove old files", run, finish, is_short=True)
 
     def _save_offsets(self) -> None:
         self.store.start_offsets.sync()
@@ -542,21 +617,6 @@ class LogManager:
             return  # it does not say whose it is: then it is not this log's
         finally:
             folder.close()
-
-    def _next_compaction(self, now_ms: int) -> Work | None:
-        """One at a time, for the log with most to gain."""
-        if self._compactions:
-            return None
-        due = []
-        for log in self.logs.values():
-            if "compact" in log.config.cleanup_policy and len(log.segments) > 1:
-                chosen = self._plan(log, now_ms)
-                if chosen is not None and chosen.is_due:
-                    due.append((chosen.dirty_bytes, log, chosen))
-        if not due:
-            return None
-        _, log, chosen = max(due, key=lambda candidate: candidate[0])
-        return self._compact(log, chosen, now_ms)
 
     def compaction_of(self, log: PartitionLog, now_ms: int) -> Work | None:
         """Of what is closed and synced, whatever its share of the log; None if that is nothing, or under way."""
@@ -651,6 +711,23 @@ class LogManager:
         content = json.dumps({"logs": summaries}, separators=(",", ":")).encode()
         data = _crc_line(content) + b"\n" + content
         self.store.reserve.with_room(partial(replace_file, self.disk, CLEAN_SHUTDOWN, data))
+
+
+def _reading_cost(log: PartitionLog) -> int:
+    """Of learning how old the log's first segment is."""
+    if not log.segments or log.segments[0].is_dated:
+        return 0
+    return INDEX_COST + log.segments[0].size // BYTES_PER_COST
+
+
+def _whole(steps: Generator[None, None, T]) -> T:
+    """What the generator returns at its end."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 def _crc_line(content: bytes) -> bytes:

@@ -4,10 +4,13 @@ from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
 
 
-def drop_expired(log: PartitionLog, *, now_ms: int) -> list[Segment]:
-    """Takes them out of the log; their files are the caller's to remove. OSError if a new segment cannot be made."""
+def drop_expired(log: PartitionLog, *, now_ms: int, at_most: int) -> list[Segment]:
+    """Takes some of them out of the log; there may be more. Their files are the caller's to remove.
+
+    OSError if a new segment cannot be made.
+    """
     count = max(_before_start(log), _by_time(log, now_ms), _by_size(log)) if log.segments else 0
-    return log.drop_oldest(count, now_ms=now_ms) if count else []
+    return log.drop_oldest(min(count, at_most), now_ms=now_ms) if count else []
 
 
 def _before_start(log: PartitionLog) -> int:
@@ -19,6 +22,8 @@ def _by_time(log: PartitionLog, now_ms: int) -> int:
         return 0
     count = 0
     for segment in log.segments:
+        if count and not segment.is_dated:
+            break  # it is read the next time: a step of retention reads the indexes of one segment
         if _is_empty_active(segment) or now_ms - segment.newest_ms() <= log.config.retention_ms:
             break
         count += 1

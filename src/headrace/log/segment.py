@@ -251,9 +251,14 @@ class Segment:
         assert self._time_index is not None
         return self._index, self._time_index
 
+    @property
+    def is_dated(self) -> bool:
+        """The largest timestamp is known, and need not be read from the indexes."""
+        return self.max_timestamp >= 0 or not self.size or self._index is not None
+
     def newest_ms(self) -> int:
         """The largest timestamp; without any, the time since which the segment has been known."""
-        if self.max_timestamp < 0 and self.size and self._index is None:
+        if not self.is_dated:
             self.indexes()
         return self.max_timestamp if self.max_timestamp >= 0 else self.created_ms
 

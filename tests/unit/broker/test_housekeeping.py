@@ -9,9 +9,11 @@ import pytest
 from headrace import Broker
 from headrace.broker.housekeeping import LOGS_PER_STEP
 from headrace.log.background import Work
+from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.records import NewRecord, build_batch, read_records
-from tests.unit.broker.share.bench import Bench
+from tests.unit.broker.share.bench import Bench, WhenTold
+from tests.unit.work import operations
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_a_piece_of_work_that_fails_does_not_end_housekeeping(
         raise ValueError("broken")
 
     with monkeypatch.context() as patch:
-        patch.setattr(broker.core.logs, "background_work", lambda _: [Work("break", broken)])
+        patch.setattr(broker.core.logs, "removal", lambda _: Work("break", broken))
         broker.advance(60)
     broker.advance(120)
     assert broker.call(lambda: log.start_offset) == 10
@@ -153,3 +155,80 @@ def test_a_log_that_cannot_be_opened_keeps_no_other_from_growing_old(monkeypatch
     monkeypatch.setattr(bench.core.logs, "open_log", open_or_fail)
     bench.core.slices.run(bench.core.housekeeping._open_logs())
     assert [one.opened_log is not None for one in topic.partitions] == [True, False, True]
+
+
+def aged(bench: Bench, name: str, partitions: int, **configs: str) -> list[PartitionLog]:
+    """Logs whose only record is older than their retention."""
+    named = {key.replace("_", "."): value for key, value in configs.items()} | {"retention.ms": "1000"}
+    topic = bench.core.topics.create(name, partitions=partitions, configs=named)
+    batch = build_batch([NewRecord(b"k", b"v", (), bench.clock.wall_ms())])
+    logs = [partition.log for partition in topic.partitions]
+    for log in logs:
+        log.append(batch, now_ms=bench.clock.wall_ms())
+    return logs
+
+
+def starts(logs: list[PartitionLog]) -> set[int]:
+    return {log.start_offset for log in logs}
+
+
+def settle(bench: Bench) -> list[int]:
+    """The operations of each turn until nothing is left."""
+    counts = []
+    while bench.core.slices.is_pending:
+        counts.append(operations(bench.core.settle))
+    return counts
+
+
+def test_turns_of_retention_do_not_grow_with_the_number_of_logs() -> None:
+    longest = []
+    for partitions in (100, 200):
+        bench = Bench()
+        logs = aged(bench, "orders", partitions)
+        bench.clock.advance(40)
+        first = operations(bench.core.settle)
+        longest.append(max(first, *settle(bench)))
+        assert starts(logs) == {1}
+    assert longest[1] < 1.2 * longest[0]
+
+
+def test_turns_of_a_round_without_work_do_not_grow_with_the_number_of_logs() -> None:
+    longest = []
+    for partitions in (1_500, 3_000):
+        bench = Bench()
+        topic = bench.core.topics.create("orders", partitions=partitions, configs={})
+        for partition in topic.partitions:
+            partition.open()
+        rounds = bench.core.housekeeping
+        counts = []
+        for begin in (rounds._retain, rounds._clean, rounds._forget_producers):
+            counts += [operations(begin), *settle(bench)]
+        longest.append(max(counts))
+    assert longest[1] < 1.2 * longest[0]
+
+
+def test_retention_and_compaction_have_the_intervals_of_their_settings() -> None:
+    bench = Bench(**{"log.retention.check.interval.ms": 100_000, "log.cleaner.backoff.ms": 20_000})
+    both = aged(bench, "both", 1, cleanup_policy="compact,delete")
+    bench.advance(21)
+    assert starts(both) == {1}  # retention of compacted logs comes with compaction
+    bench.advance(10)  # the first retention
+    plain = aged(bench, "plain", 1)
+    bench.advance(60)
+    assert starts(plain) == {0}
+    bench.advance(50)
+    assert starts(plain) == {1}
+
+
+def test_a_long_compaction_delays_neither_retention_nor_the_removal_of_files() -> None:
+    long, short = WhenTold(), WhenTold()
+    short.run_slow = long.run  # type: ignore[method-assign]
+    bench = Bench(MemoryDisk(is_simulated=True), runner=short, **{"log.retention.check.interval.ms": 30_000})
+    bench.core.housekeeping.start(Work("compact for hours", lambda: None))
+    logs = aged(bench, "orders", 1, file_delete_delay_ms="0")
+    bench.advance(31)
+    assert starts(logs) == {1}
+    assert len(long.waiting) == 1
+    short.run_all()
+    files = [name for name in bench.disk.list("orders-0") if name.endswith(".log")]
+    assert files == ["00000000000000000001.log"]

@@ -289,7 +289,7 @@ def test_a_topic_that_becomes_compacted_loses_its_records_without_keys() -> None
     assert content(log) == [(1, "a", "1")]
 
 
-def test_appends_reads_and_retention_go_on_while_a_worker_compacts() -> None:
+def test_appends_and_reads_go_on_while_a_worker_compacts_and_retention_of_the_log_waits() -> None:
     manager, log = compacted_log(cleanup_policy=frozenset({"compact", "delete"}), file_delete_delay_ms=0)
     for number in range(12):
         put(log, (f"key {number % 3}", f"value {number}"))
@@ -300,14 +300,29 @@ def test_appends_reads_and_retention_go_on_while_a_worker_compacts() -> None:
     compaction.run()
     put(log, ("key 0", "meanwhile"))
     assert values_of(log)[-1] == "meanwhile"
-    log.delete_records(4)
+    log.delete_records(10)
+    bases = list(log.bases)
     manager.run_background_work(NOW)
+    assert log.bases == bases
+    compaction.finish()
+    assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    compact(manager)
+    assert [value for _, _, value in content(log)] == ["value 10", "value 11", "meanwhile"]
+
+
+def test_segments_that_go_during_a_compaction_leave_its_result_unused() -> None:
+    manager, log = compacted_log(file_delete_delay_ms=0)
+    for number in range(12):
+        put(log, (f"key {number % 3}", f"value {number}"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    compaction.run()
+    log.drop_oldest(1, now_ms=NOW)
     before = content(log)
     compaction.finish()
     assert content(log) == before
     assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
-    compact(manager)
-    assert [value for _, _, value in content(log)] == ["value 9", "value 10", "value 11", "meanwhile"]
 
 
 def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:

@@ -1,10 +1,14 @@
 """Retention: old or surplus segments go, the end of the log never does, and files go late."""
 
 import errno
+from itertools import pairwise
 
+from headrace.log.background import STEP_COST
+from headrace.log.config import LogConfig
+from headrace.log.manager import BYTES_PER_COST, DROP_COST, DROPPED_MAX, LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
-from tests.unit.log.logs import DAY, NOW, batch, open_log, values_of
+from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, open_log, values_of
 
 
 def fill(log: PartitionLog, *ages_in_days: float) -> None:
@@ -160,3 +164,92 @@ def test_an_index_saved_before_the_last_records_makes_their_segment_no_older() -
         manager.run_background_work(NOW)
         assert (log.start_offset, log.end_offset) == (0, 3)
         manager.close()
+
+
+def many_old_logs(count: int) -> tuple[LogManager, list[PartitionLog]]:
+    manager = LogManager(MemoryDisk(), now_ms=NOW)
+    config = LogConfig(retention_ms=DAY)
+    logs = [manager.open_log("orders", index, config, TOPIC_ID) for index in range(count)]
+    for log in logs:
+        log.append(batch("x", at=NOW - 2 * DAY), now_ms=NOW)
+    return manager, logs
+
+
+def test_a_step_of_retention_empties_a_bounded_number_of_logs() -> None:
+    manager, logs = many_old_logs(100)
+    steps = manager.expire(NOW, is_compacted=False)
+    emptied = [0]
+    for _ in steps:
+        emptied.append(sum(log.start_offset for log in logs))
+    assert all(log.start_offset == 1 for log in logs)
+    assert len(emptied) > 4
+    assert max(after - before for before, after in pairwise([*emptied, 100])) <= STEP_COST // DROP_COST
+
+
+def test_a_step_of_retention_drops_a_bounded_number_of_segments_of_one_log() -> None:
+    manager, log = open_log(segment_bytes=200, retention_ms=DAY)
+    fill(log, *[5.0] * 500)
+    left = [len(log.segments)]
+    for _ in manager.expire(NOW, is_compacted=False):
+        left.append(len(log.segments))
+    assert max(before - after for before, after in pairwise(left)) <= STEP_COST // DROP_COST * DROPPED_MAX
+    assert len(left) > 1
+    assert (log.start_offset, log.end_offset, len(log.segments)) == (500, 500, 1)
+
+
+def test_a_step_of_retention_reads_a_bounded_number_of_indexes() -> None:
+    disk = MemoryDisk()
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=5 * DAY)
+    fill(log, *[1.0] * 3)
+    manager.close(clean=False)
+    manager, log = open_log(disk, segment_bytes=200, retention_ms=5 * DAY)
+    closed = log.segments[0]
+    closed.max_timestamp = -1
+    closed.put_away()
+    assert not closed.is_dated
+    closed.size += STEP_COST * BYTES_PER_COST  # as large as a segment may be: its indexes are large, too
+    steps = manager.expire(NOW, is_compacted=False)
+    assert next(steps, None) is None
+    assert not closed.is_dated  # it has a step of its own
+    closed.size -= STEP_COST * BYTES_PER_COST
+    assert list(steps) == []
+    assert closed.is_dated
+
+
+def test_retention_ends_when_a_backup_begins_between_two_steps() -> None:
+    manager, logs = many_old_logs(100)
+    steps = manager.expire(NOW, is_compacted=False)
+    next(steps)
+    emptied = sum(log.start_offset for log in logs)
+    manager.store.is_held = True
+    assert list(steps) == []
+    assert sum(log.start_offset for log in logs) == emptied > 0
+    manager.store.is_held = False
+    manager.run_background_work(NOW)
+    assert all(log.start_offset == 1 for log in logs)
+
+
+def test_retention_leaves_a_topic_alone_that_is_deleted_between_two_steps() -> None:
+    manager, logs = many_old_logs(100)
+    steps = manager.expire(NOW, is_compacted=False)
+    next(steps)
+    emptied = sum(log.start_offset for log in logs)
+    manager.delete_topic("orders", now_ms=NOW)
+    manager.open_log("orders", 99, LogConfig(), bytes(16)).append(batch("x"), now_ms=NOW)
+    names = manager.disk.list("orders-99")
+    assert list(steps) == []
+    assert sum(log.start_offset for log in logs) == emptied
+    assert manager.disk.list("orders-99") == names
+
+
+def test_compacted_logs_and_others_have_rounds_of_their_own() -> None:
+    manager = LogManager(MemoryDisk(), now_ms=NOW)
+    for index, policy in enumerate(({"delete"}, {"compact", "delete"})):
+        config = LogConfig(retention_ms=DAY, cleanup_policy=frozenset(policy))
+        log = manager.open_log("orders", index, config, TOPIC_ID)
+        log.append(batch("x", keys=["k"], at=NOW - 2 * DAY), now_ms=NOW)
+    starts = []
+    for is_compacted in (True, False):
+        assert list(manager.expire(NOW, is_compacted=is_compacted)) == []
+        starts.append([log.start_offset for log in manager.logs.values()])
+    assert starts == [[0, 1], [1, 1]]

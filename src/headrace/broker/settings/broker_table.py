@@ -202,7 +202,7 @@ _LOG = (
     ),
     _broker(
         "log.retention.check.interval.ms", Type.LONG, 300_000,
-        "How often the broker looks for old segments.", minimum=1,
+        "How often the broker looks for old segments of topics that are not compacted.", minimum=1,
     ),
     _broker(
         "log.segment.delete.delay.ms", Type.LONG, 60_000, "Default of a topic's file.delete.delay.ms.",
@@ -230,7 +230,8 @@ _LOG = (
         "Default of a topic's message.timestamp.after.max.ms.", minimum=0, is_dynamic=True,
     ),
     _broker(
-        "log.cleaner.backoff.ms", Type.LONG, 15_000, "How often the broker looks for logs to compact.",
+        "log.cleaner.backoff.ms", Type.LONG, 15_000,
+        "How often the broker looks for logs to compact, and for old segments of compacted topics.",
         minimum=0, is_dynamic=True,
     ),
     _broker(
