@@ -232,6 +232,12 @@ class BrokerCore:
         """
         return self.group_commit.durable([self.metadata, *things] if self.metadata.is_dirty else things)
 
+    def opened(self, work: Callable[[], None]) -> Later[None]:
+        """Resolves when a worker has opened a batch; one at a time, so that memory has the bound of one of them."""
+        later: Later[None] = Later()
+        self.opening.run(work, lambda error: later.resolve(None) if error is None else later.fail(error))
+        return later
+
     def run_slow(self, work: Callable[[], None], done: Callable[[Exception | None], None]) -> None:
         """Work that would hold up the loop, on the slow thread; `done` is called here."""
         self._runner.run_slow(work, done)

@@ -3,7 +3,8 @@
 Theory of operation. Work is a generator: each `yield` is a place where the turn may end, and everything must be
 consistent there, because other requests are handled before it goes on. The first step is taken at once, so that small
 work is done when `run` returns; `BrokerCore.settle` takes one more step each time, of the works in turn. A step is
-bounded by a count of operations, not by time: the same requests give the same steps.
+bounded by a count of operations, not by time: the same requests give the same steps. Work that has to wait for
+something else, such as a worker, yields a `Later` of it and goes on when that is done, whether it failed or not.
 """
 
 import logging
@@ -16,6 +17,7 @@ from headrace.broker.later import Later
 logger = logging.getLogger("headrace.broker")
 
 Steps = Iterator[None]
+WaitingSteps = Iterator[Later[None] | None]
 Failed = Callable[[Exception], None]
 T = TypeVar("T")
 U = TypeVar("U")
@@ -24,11 +26,17 @@ _END = object()
 
 class Slices:
     def __init__(self) -> None:
-        self._waiting: deque[tuple[Steps, Failed | None]] = deque()
+        self._waiting: deque[tuple[WaitingSteps, Failed | None]] = deque()
 
-    def run(self, steps: Steps, failed: Failed | None = None) -> None:
+    def run(self, steps: WaitingSteps, failed: Failed | None = None) -> None:
         """Takes the first step now and the others later, one a turn. `failed` is told if one of them raises."""
-        if _step(steps, failed):
+        waits_for = _step(steps, failed)
+        if isinstance(waits_for, Later):
+            waits_for.then(
+                lambda _: self._waiting.append((steps, failed)),
+                lambda _: self._waiting.append((steps, failed)),
+            )
+        elif waits_for is None:
             self._waiting.append((steps, failed))
 
     def each(
@@ -69,13 +77,13 @@ class Slices:
             self.run(*self._waiting.popleft())
 
 
-def _step(steps: Steps, failed: Failed | None) -> bool:
-    """True when there is more to do."""
+def _step(steps: WaitingSteps, failed: Failed | None) -> object:
+    """What the work waits for, None if only for its next turn; `_END` when there is no more to do."""
     try:
-        return next(steps, _END) is not _END
+        return next(steps, _END)
     except Exception as error:  # it is one work's trouble; the turn belongs to others too
         if failed is not None:
             failed(error)
         else:
             logger.exception("a piece of longer work failed; the rest of it is not done")
-        return False
+        return _END

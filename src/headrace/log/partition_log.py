@@ -39,7 +39,7 @@ from headrace.log.producers import (
 )
 from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
-from headrace.log.times import find_max_timestamp, find_time
+from headrace.log.times import Search, at_once, find_max_timestamp, find_time
 from headrace.log.trust import Trust
 from headrace.log.validation import Checked, Prepared, prepare
 from headrace.wire.batches import FRAME_SIZE, HEADER_SIZE, place, read_header, split, stamp_append_time
@@ -517,12 +517,17 @@ class PartitionLog:
         return self._positions.available(segment, position, before=limit_offset, limit=limit)
 
     def offset_for_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older than `timestamp_ms`."""
-        limit_offset = self.stable_offset if committed else self.end_offset
+        """(timestamp, offset) of the first record that is not older than `timestamp_ms`.
+
+        On the spot: where a batch is too large to be opened on the loop's thread, that is its first offset.
+        """
+        return at_once(self.search_time(timestamp_ms, committed=committed))
+
+    def search_time(self, timestamp_ms: int, *, committed: bool = False) -> Search:
+        """`offset_for_time` in steps: see `times`."""
         try:
-            return find_time(
-                self.segments, timestamp_ms, start_offset=self.start_offset, end_offset=limit_offset
-            )
+            limit_offset = self.stable_offset if committed else self.end_offset
+            return (yield from find_time(self, timestamp_ms, limit_offset))
         except OSError as error:
             raise self._storage_error("cannot be read", error) from error
 
@@ -543,9 +548,13 @@ class PartitionLog:
             return None
 
     def max_timestamp(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the record with the largest timestamp, the first of several."""
+        """(timestamp, offset) of the record with the largest timestamp, the first of several. On the spot."""
+        return at_once(self.search_max_timestamp())
+
+    def search_max_timestamp(self) -> Search:
+        """`max_timestamp` in steps: see `times`."""
         try:
-            return find_max_timestamp(self.segments, start_offset=self.start_offset)
+            return (yield from find_max_timestamp(self))
         except OSError as error:
             raise self._storage_error("cannot be read", error) from error
 

@@ -252,6 +252,11 @@ class Segment:
         return self._index, self._time_index
 
     @property
+    def is_indexed(self) -> bool:
+        """Its indexes are in memory."""
+        return self._index is not None
+
+    @property
     def is_dated(self) -> bool:
         """The largest timestamp is known, and need not be read from the indexes."""
         return self.max_timestamp >= 0 or not self.size or self._index is not None

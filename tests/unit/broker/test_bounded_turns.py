@@ -10,6 +10,8 @@ from headrace.broker.call import Call
 from headrace.broker.handlers import fetch, list_offsets, offset_commit, produce
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
+from headrace.log.memory_disk import MemoryDisk
+from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -26,7 +28,7 @@ from headrace.wire.messages.offset_commit_request import (
 )
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import NewRecord, build_batch
-from tests.unit.broker.share.bench import Bench
+from tests.unit.broker.share.bench import Bench, WhenTold
 from tests.unit.work import operations
 
 EVERYTHING = 1 << 30
@@ -119,6 +121,54 @@ def test_searches_by_time_count_for_more_than_looking_at_an_offset(bench: Bench)
     topic_of(bench, partitions)
     assert len(turns(bench, list_offsets_of(range(partitions)), 7)[1]) == 1
     assert len(turns(bench, list_offsets_of(range(partitions), 0), 7)[1]) == list_offsets.SEARCH_COST
+
+
+def packed_batch(records: int) -> bytes:
+    """The last record is the youngest."""
+    made = [NewRecord(None, b"v", (), 1_000 + number) for number in range(records)]
+    return build_batch(made, compression=Compression.ZSTD)
+
+
+@pytest.mark.parametrize("timestamp", [-3, 0, 1_100])
+def test_searches_by_time_open_batches_beside_the_loop_one_at_a_time(timestamp: int) -> None:
+    longest: list[int] = []
+    for records in (200, 2_000):
+        runner = WhenTold()
+        bench = Bench(runner=runner)
+        topic = topic_of(bench, 100)
+        for partition in topic.partitions:
+            partition.log.append(packed_batch(records), now_ms=0)
+        answers: list[Any] = []
+        request = list_offsets_of(range(100), timestamp)
+        counts = [
+            operations(lambda: answers.append(bench.core.handle(request, Call(api_version=7))))  # noqa: B023
+        ]
+        opened = 0
+        while not answers[0].is_done:
+            assert len(runner.waiting) <= 1
+            if runner.waiting:
+                runner.step()
+                opened += 1
+            counts.append(operations(bench.core.settle))
+        assert opened == 100
+        longest.append(max(counts))
+        found = {(one.timestamp, one.offset) for one in answers[0].value.topics[0].partitions}
+        wanted = {-3: records - 1, 0: 0, 1_100: 100}[timestamp]
+        assert found == {(1_000 + wanted, wanted)}
+    assert longest[1] < 1.2 * longest[0]
+
+
+def test_a_search_that_fails_on_its_worker_refuses_its_partition_alone(bench: Bench) -> None:
+    topic = topic_of(bench, 2)
+    topic.partitions[0].log.append(build_batch([NewRecord(None, b"v", (), 7)]), now_ms=0)
+    log = topic.partitions[1].log
+    log.append(packed_batch(200), now_ms=0)
+    assert isinstance(bench.disk, MemoryDisk)
+    bench.disk.flip_bit(log.segments[0].path, 8 * 70)
+    response, _ = turns(bench, list_offsets_of(range(2), 1), 7)
+    sound, damaged = response.topics[0].partitions
+    assert (sound.error_code, sound.offset) == (ErrorCode.NONE, 0)
+    assert (damaged.error_code, damaged.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
 
 
 def test_a_parked_fetch_of_many_partitions_is_answered_over_several_turns(bench: Bench) -> None:

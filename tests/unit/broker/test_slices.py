@@ -2,7 +2,8 @@
 
 import pytest
 
-from headrace.broker.slices import Slices, Steps
+from headrace.broker.later import Later
+from headrace.broker.slices import Slices, Steps, WaitingSteps
 
 
 def counting(name: str, steps: int, done: list[str]) -> Steps:
@@ -106,3 +107,29 @@ def test_an_answer_that_is_there_is_given_at_once_and_raises_what_it_failed_with
     assert later.now() is later
     with pytest.raises(ValueError, match="invalid literal"):
         slices.each(["x"], int, per_step=1).now()
+
+
+def test_work_that_waits_for_something_goes_on_when_that_is_done_or_has_failed() -> None:
+    slices = Slices()
+    done: Later[None] = Later()
+    failing: Later[None] = Later()
+    seen: list[str] = []
+
+    def steps() -> WaitingSteps:
+        yield done
+        seen.append("done")
+        yield failing
+        try:
+            assert failing.value is None
+        except ValueError as error:
+            seen.append(str(error))
+
+    slices.run(steps())
+    assert not slices.is_pending
+    done.resolve(None)
+    assert (seen, slices.is_pending) == ([], True)  # in a turn of its own
+    slices.step()
+    assert (seen, slices.is_pending) == (["done"], False)
+    failing.fail(ValueError("broken"))
+    slices.step()
+    assert (seen, slices.is_pending) == (["done", "broken"], False)

@@ -1,6 +1,14 @@
 """Looking for records by time."""
 
+from itertools import pairwise
+
+import pytest
+
+from headrace.log import times
+from headrace.log.background import STEP_COST
 from headrace.log.partition_log import PartitionLog
+from headrace.wire.compression import Compression
+from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, a_log, batch, open_log
 
 
@@ -69,3 +77,77 @@ def test_times_are_known_after_a_clean_restart() -> None:
     _, log = open_log(manager.disk)
     assert log.offset_for_time(NOW + 71) == (NOW + 90, 5)
     assert log.max_timestamp() == (NOW + 90, 5)
+
+
+def many_batches(count: int) -> PartitionLog:
+    """Only the first and the last are young; between them the index of times says nothing."""
+    log = a_log()
+    for time in (50, *[0] * (count - 2), 90):
+        log.append(batch("x", at=NOW + time), now_ms=NOW)
+    return log
+
+
+def test_a_step_of_a_search_reads_a_bounded_number_of_headers() -> None:
+    count = 3 * STEP_COST // times.HEADER_COST
+    log = many_batches(count)
+    steps = [*log.search_time(NOW + 60)]
+    assert len([step for step in steps if step is None]) == 3
+    assert log.offset_for_time(NOW + 60) == (NOW + 90, count - 1)
+
+
+def test_a_step_of_a_search_learns_the_times_of_a_bounded_number_of_segments() -> None:
+    for search_of in (lambda log: log.search_time(NOW + 395), lambda log: log.search_max_timestamp()):
+        log = log_of(*range(400))
+        assert len(log.segments) > 3 * STEP_COST // times.READING_COST
+        for segment in log.segments[:-1]:
+            segment.put_away()
+            segment.max_timestamp = -1
+        counts = [0]
+        for step in search_of(log):
+            if step is not None:
+                step.look(1 << 20)
+            counts.append(sum(segment.is_dated for segment in log.segments))
+        assert (
+            max(after - before for before, after in pairwise(counts)) <= 1 + STEP_COST // times.READING_COST
+        )
+        assert all(segment.is_dated for segment in log.segments)
+
+
+def test_segments_that_go_while_a_search_pauses_are_not_read_any_more() -> None:
+    count = 2 * STEP_COST
+    log = a_log()
+    for number in range(count):
+        log.append(batch("x", at=NOW + {0: 50, count - 1: 60}.get(number, 0)), now_ms=NOW)
+    log.roll(NOW)
+    last = log.append(batch("x", at=NOW + 90), now_ms=NOW).base_offset
+    search = log.search_time(NOW + 60)
+    assert next(search) is None
+    (dropped,) = log.drop_oldest(1, now_ms=NOW)
+    dropped.remove_files()
+    found = [step for step in search if step is not None and step.look(1 << 20) is None]
+    assert len(found) == 1
+    assert log.offset_for_time(NOW + 60) == (NOW + 90, last)
+
+
+def test_a_search_ends_when_the_topic_is_deleted_meanwhile() -> None:
+    manager, log = open_log()
+    for time in (50, *[0] * STEP_COST, 90):
+        log.append(batch("x", at=NOW + time), now_ms=NOW)
+    search = log.search_time(NOW + 60)
+    assert next(search) is None
+    manager.delete_topic("orders", now_ms=NOW)
+    with pytest.raises(KafkaError) as refused:
+        next(search)
+    assert refused.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.ZSTD])
+def test_what_is_too_large_to_be_opened_is_answered_with_where_it_begins(compression: Compression) -> None:
+    log = a_log(max_message_bytes=4 << 20)
+    log.append(batch("a", at=NOW), now_ms=NOW)
+    log.append(batch("x" * times.AT_ONCE_BYTES_MAX, "b", at=NOW + 5, compression=compression), now_ms=NOW)
+    log.start_offset = 2
+    assert log.offset_for_time(NOW + 5) == (NOW + 5, 2)
+    log.start_offset = 0
+    assert log.offset_for_time(NOW + 5) == (NOW + 5, 1)
+    assert log.max_timestamp() == (NOW + 5, 2)

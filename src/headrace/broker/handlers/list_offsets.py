@@ -3,15 +3,21 @@
 Special times: -1 latest (the last stable offset for read_committed), -2 earliest, -3 the record with the largest
 timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pending upload (v11). Nothing is tiered
 here: -4 is the earliest offset, -5 and -6 answer "none".
+
+A search by time reads the log in steps, and batches that are not small are opened on a worker thread.
 """
 
 from collections import Counter
+from collections.abc import Generator
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
 from headrace.broker.later import Later
+from headrace.broker.slices import WaitingSteps
+from headrace.log.times import AT_LEISURE_BYTES_MAX, AT_ONCE_BYTES_MAX, Found, Search
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
@@ -33,8 +39,12 @@ NONE = (-1, -1)
 READ_COMMITTED = 1
 PARTITIONS_PER_STEP = 1_000
 """Partitions that are answered in one turn of the loop."""
-SEARCH_COST = 10
+SEARCH_COST = 50
 """A search by time reads the log: it counts for so many partitions."""
+
+Asked = tuple[int, ListOffsetsPartition]
+"""With the place of its topic in the request."""
+Answering = Generator[Later[None] | None, None, ListOffsetsPartitionResponse]
 
 
 def handle(
@@ -46,12 +56,14 @@ def handle(
     ]
     times = Counter((place, partition.partition_index) for place, partition in asked)
 
-    def find(one: tuple[int, ListOffsetsPartition]) -> ListOffsetsPartitionResponse:
+    def find(one: Asked) -> Answering:
         place, partition = one
         if times[place, partition.partition_index] > 1:
             return _refused(partition.partition_index, ErrorCode.INVALID_REQUEST)
         try:
-            return _find(core, request.topics[place].name, partition, committed, call.api_version)
+            return (
+                yield from _find(core, request.topics[place].name, partition, committed, call.api_version)
+            )
         except KafkaError as error:
             return _refused(partition.partition_index, error.code)
 
@@ -64,16 +76,30 @@ def handle(
             ]
         )
 
-    return core.slices.each(asked, find, per_step=PARTITIONS_PER_STEP, cost=_cost).map(respond).now()
+    answer: Later[ListOffsetsResponse] = Later()
+
+    def steps() -> WaitingSteps:
+        found: list[ListOffsetsPartitionResponse] = []
+        spent = 0
+        for one in asked:
+            spent += _cost(one)
+            if spent > PARTITIONS_PER_STEP and found:
+                yield None
+                spent = _cost(one)
+            found.append((yield from find(one)))
+        answer.resolve(respond(found))
+
+    core.slices.run(steps(), answer.fail)
+    return answer.now()
 
 
-def _cost(asked: tuple[int, ListOffsetsPartition]) -> int:
+def _cost(asked: Asked) -> int:
     return SEARCH_COST if asked[1].timestamp >= 0 or asked[1].timestamp == MAX_TIMESTAMP else 1
 
 
 def _find(
     core: "BrokerCore", topic: str, asked: ListOffsetsPartition, committed: bool, version: int
-) -> ListOffsetsPartitionResponse:
+) -> Answering:
     log = core.topics.require(topic, asked.partition_index).log
     check_leader_epoch(log, asked.current_leader_epoch)
     if version < SPECIAL_SINCE.get(asked.timestamp, 0):
@@ -84,9 +110,10 @@ def _find(
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         offset = log.start_offset
     elif asked.timestamp == MAX_TIMESTAMP:
-        timestamp, offset = log.max_timestamp() or NONE
+        timestamp, offset = (yield from _searched(core, log.search_max_timestamp())) or NONE
     elif asked.timestamp >= 0:
-        timestamp, offset = log.offset_for_time(asked.timestamp, committed=committed) or NONE
+        search = log.search_time(asked.timestamp, committed=committed)
+        timestamp, offset = (yield from _searched(core, search)) or NONE
     elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # A special time from a newer Kafka, as far as we can tell.
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -96,6 +123,23 @@ def _find(
         offset=offset,
         leader_epoch=_epoch_at(log, offset) if offset >= 0 else -1,
     )
+
+
+def _searched(core: "BrokerCore", search: Search) -> Generator[Later[None] | None, None, Found | None]:
+    while True:
+        try:
+            batch = next(search)
+        except StopIteration as end:
+            found: Found | None = end.value
+            return found
+        if batch is None:
+            yield None
+        elif batch.is_small:
+            batch.look(AT_ONCE_BYTES_MAX)
+        else:
+            looked = core.opened(partial(batch.look, AT_LEISURE_BYTES_MAX))
+            yield looked
+            assert looked.value is None  # raises what went wrong
 
 
 def _epoch_at(log: "PartitionLog", offset: int) -> int:
