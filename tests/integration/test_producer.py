@@ -10,6 +10,7 @@ import textwrap
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
@@ -294,7 +295,7 @@ def test_records_of_a_thread_that_sends_while_another_closes_the_producer_fail(
 
     def send_late() -> None:
         """As a thread does that saw the producer open."""
-        late.append(SendFuture())
+        late.append(SendFuture(engine))
         entry = producer._maker.make("t", b"late", None, (), None, None, late[-1])
         engine.offer([entry], entry.cost)
 
@@ -342,6 +343,73 @@ def test_the_child_of_a_fork_sends_for_itself(broker: Broker) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
         producer.send("t", b"parent").result(30)
     assert end_offsets(broker) == 3
+
+
+def in_a_child(work: Callable[[], bool]) -> bool:
+    """Whether `work` returned True in the child of a fork."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # threads and fork: that is what is tested
+        child = os.fork()
+    if not child:
+        is_right = False
+        with contextlib.suppress(BaseException):
+            is_right = work()
+        os._exit(0 if is_right else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def together(count: int, work: Callable[[], object]) -> None:
+    """Calls `work` on some threads at the same time, which take turns as often as possible."""
+    barrier = threading.Barrier(count)
+
+    def run() -> None:
+        barrier.wait()
+        work()
+
+    threads = [threading.Thread(target=run) for _ in range(count)]
+    sys.setswitchinterval(1e-6)
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
+def test_threads_of_a_forked_child_that_send_at_the_same_time_share_one_producer(broker: Broker) -> None:
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
+        producer.send("t", b"parent")
+        producer.flush()
+
+        def send() -> bool:
+            together(8, lambda: producer.send("t", b"child"))
+            names = [thread.name for thread in threading.enumerate()]
+            producer.close()
+            return names.count("headrace-producer") == 1
+
+        assert all(in_a_child(send) for _ in range(8))
+    assert end_offsets(broker) == 1 + 8 * 8
+
+
+def test_what_threads_of_a_forked_child_have_sent_when_one_closes_the_producer_arrives(
+    broker: Broker,
+) -> None:
+    sent, told = os.pipe()
+    with Producer(bootstrap_servers=broker.bootstrap_servers, linger_ms=60_000) as producer:
+
+        def send() -> None:
+            with contextlib.suppress(IllegalStateError):
+                future = producer.send("t", b"child")
+                producer.close()
+                if future.exception(30) is None:
+                    os.write(told, b".")
+
+        def run() -> bool:
+            together(8, send)
+            return True
+
+        assert all(in_a_child(run) for _ in range(8))
+    os.close(told)
+    with os.fdopen(sent, "rb") as told_of:
+        assert end_offsets(broker) == len(told_of.read())
 
 
 def test_another_event_loop_is_refused(broker: Broker) -> None:
@@ -608,6 +676,41 @@ def test_a_callback_that_ends_the_program_does_so_in_the_next_call_and_loses_not
             producer.flush(30)
         assert producer.send("t", b"y").result(30).topic == "t"
     assert end_offsets(broker) == 2
+
+
+@pytest.mark.parametrize("then", ["result", "exception", "send_many", "flush", "close"])
+def test_what_would_wait_for_the_producers_own_thread_is_refused_in_a_delivery_callback(
+    broker: Broker, then: str
+) -> None:
+    calls: dict[str, Callable[[Producer], object]] = {
+        "result": lambda producer: producer.send("t", b"second").result(),
+        "exception": lambda producer: producer.send("t", b"second").exception(),
+        "send_many": lambda producer: producer.send_many("t", [b"second"]),
+        "flush": lambda producer: producer.flush(),
+        "close": lambda producer: producer.close(),
+    }
+    refused: Future[None] = Future()
+
+    def call(_: SendFuture) -> None:
+        try:
+            calls[then](producer)
+        except BaseException as error:
+            refused.set_exception(error)
+
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"first").add_done_callback(call)
+        with pytest.raises(IllegalStateError, match="called from its own callback"):
+            refused.result(30)
+        assert producer.send("t", b"third").result(30).topic == "t"
+    assert end_offsets(broker) == (3 if then in ("result", "exception") else 2), "send_many queued nothing"
+
+
+def test_a_callback_may_ask_for_the_outcome_that_it_is_called_with(broker: Broker) -> None:
+    places: list[RecordMetadata] = []
+    with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+        producer.send("t", b"x").add_done_callback(lambda future: places.append(future.result()))
+        producer.flush(30)
+    assert [place.topic for place in places] == ["t"]
 
 
 def test_the_outcome_of_a_record_is_refused_to_the_child_of_a_fork(broker: Broker) -> None:

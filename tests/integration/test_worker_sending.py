@@ -1,6 +1,7 @@
 """Sending: bodies are checked against their task, time-outs end, event loops are not blocked unnoticed, forks work."""
 
 import asyncio
+import itertools
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -95,3 +96,29 @@ def test_a_queue_that_has_sent_works_in_forked_children(broker):
     assert (done.returncode, done.stderr) == (0, "")
     topic = broker.core.topics.get("emails")
     assert sum(partition.log.end_offset for partition in topic.partitions) == 4
+
+
+def test_a_signal_handler_may_send_while_it_interrupts_the_first_record_of_a_queue(broker):
+    """The handler runs at each step of the first `send` in turn, until that has fewer steps."""
+    with Queue(broker.bootstrap_servers, group_id="mailers") as queue:
+        for steps in itertools.count():
+            left, has_run = steps, False
+
+            def run_handler(frame, event, argument):
+                nonlocal left, has_run
+                left -= event == "call"
+                if left < 0:
+                    sys.setprofile(None)
+                    queue.send("emails", "handler")
+                    has_run = True
+
+            queue.close()
+            sys.setprofile(run_handler)
+            try:
+                place = queue.send("emails", "first")
+            finally:
+                sys.setprofile(None)
+            if not has_run:
+                break
+        assert steps > 50
+        assert place.offset == 2 * steps

@@ -7,7 +7,6 @@ also runs the forwarder, which moves them to their own topics when they are due.
 
 import asyncio
 import logging
-import threading
 import weakref
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import Future
@@ -17,6 +16,7 @@ from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import Delivery
 from headrace.client.errors import AuthorizationError, PolicyViolationError, TopicExistsError
+from headrace.client.forks import ForkSafeLock
 from headrace.client.identity import process_name
 from headrace.client.settings import ClientSettings
 from headrace.wire.errors import KafkaError
@@ -59,8 +59,8 @@ class TaskBackend:
         self.schedule = Schedule(self.given, group_id)
         self._partitions = -1 if partitions is None else partitions
         self._known: set[str] = set()
-        self._creating = threading.Lock()
-        self._lock = threading.Lock()
+        self._creating = ForkSafeLock()
+        self._lock = ForkSafeLock()
         self._forwarding: _Forwarding | None = None
         weakref.finalize(self, self.outbox.close)  # also at the program's end
 

@@ -5,14 +5,12 @@ record may be, and it can be closed and used again.
 """
 
 import asyncio
-import os
-import threading
-import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
 from headrace.client.errors import RecordTooLargeError, SomeNotSentError, UnknownTopicOrPartitionError
+from headrace.client.forks import ForkSafeLock
 from headrace.client.producing.record import ProducerRecord, RecordMetadata
 from headrace.client.producing.sync import Producer
 from headrace.client.settings import ProducerSettings
@@ -36,9 +34,8 @@ class Outbox:
         if settings.transactional_id:
             raise QueueError("a queue sends without transactions; leave transactional.id out")
         self._settings = settings
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._producer: Producer | None = None
-        _OUTBOXES.add(self)
 
     def send(
         self,
@@ -102,10 +99,6 @@ class Outbox:
         with _as_send_error(topic):
             return await asyncio.to_thread(self._open().partition_count, topic)
 
-    def forked(self) -> None:
-        """In a child: another thread may have held the lock. The producer begins anew by itself."""
-        self._lock = threading.Lock()
-
     def close(self) -> None:
         """Sends what is on its way and stops. A later `send` starts anew."""
         with self._lock:
@@ -116,20 +109,10 @@ class Outbox:
     def _open(self) -> Producer:
         with self._lock:
             if self._producer is None:
-                self._producer = Producer.of(self._settings)
+                producer = Producer.of(self._settings)
+                if self._producer is None:  # else a signal handler has sent a record meanwhile
+                    self._producer = producer
             return self._producer
-
-
-_OUTBOXES: "weakref.WeakSet[Outbox]" = weakref.WeakSet()
-
-
-def _forked() -> None:
-    for outbox in list(_OUTBOXES):
-        outbox.forked()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
 
 
 def settings_for(given: "Mapping[str, object]", *, transactional_id: str | None = None) -> ProducerSettings:

@@ -1,7 +1,5 @@
 """`HeadraceBackend`: Django's tasks as records of a queue. Each queue name is a topic, `GROUP.NAME`."""
 
-import os
-import threading
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -24,6 +22,7 @@ from headrace.adapters.django.options import (
     topic_of,
 )
 from headrace.adapters.django.running import QueuedTasks
+from headrace.client.forks import ForkSafeLock
 from headrace.worker.bodies import CONTENT_TYPE, ContentType
 from headrace.worker.errors import QueueError
 from headrace.worker.queue import Queue
@@ -155,17 +154,7 @@ class HeadraceBackend(BaseTaskBackend):  # type: ignore[misc]
 
 _QUEUES: dict[str, tuple[Mapping[str, Any], Queue]] = {}
 """One for each alias: Django makes a back end for every thread, and in async code for every task."""
-_LOCK = threading.Lock()
-
-
-def _forked() -> None:
-    """In a child: another thread may have held the lock. Queues go on in a child by themselves."""
-    global _LOCK
-    _LOCK = threading.Lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forked)
+_LOCK = ForkSafeLock()
 
 
 def _queue_of(backend: HeadraceBackend) -> Queue:

@@ -37,6 +37,7 @@ from headrace.client.admin.survey import GROUPS_MAX, GroupSurvey
 from headrace.client.background import BackgroundLoop
 from headrace.client.dead_letters import LETTERS_MAX, LetterPlace, Listing, RedriveResult
 from headrace.client.errors import IllegalStateError
+from headrace.client.forks import ForkSafeLock
 from headrace.client.settings import ClientSettings
 from headrace.share.view import SharePartitionState
 from headrace.wire.acls import Acl, AclFilter
@@ -68,19 +69,26 @@ class Admin:
     ) -> None:
         self._admin = AsyncAdmin(settings, **keywords)
         self._loop: BackgroundLoop | None = None
+        self._starting = ForkSafeLock()
 
     def start(self) -> Self:
         """Connects. BrokerNotAvailableError names the addresses when none could be reached in time."""
         if self._loop is None:
-            self._loop = BackgroundLoop("headrace-admin")
-            self._finalizer = weakref.finalize(self, _dropped, self._admin, self._loop)
-            self._finalizer.atexit = False
-            try:
-                self._loop.run(self._admin.start())
-            except BaseException:
-                self.close()
-                raise
+            with self._starting:
+                if self._loop is None:
+                    self._begin()
         return self
+
+    def _begin(self) -> None:
+        loop = BackgroundLoop("headrace-admin")
+        try:
+            loop.run(self._admin.start())
+        except BaseException:
+            loop.close()
+            raise
+        self._finalizer = weakref.finalize(self, _dropped, self._admin, loop)
+        self._finalizer.atexit = False
+        self._loop = loop
 
     def close(self) -> None:
         """Closes its connections and ends its thread; does nothing the second time, and in the child of a fork."""

@@ -10,7 +10,7 @@ import os
 import threading
 from collections import deque
 from collections.abc import Callable, Generator, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from headrace.client.background import wait_for_bell
 from headrace.client.errors import IllegalStateError
@@ -33,12 +33,21 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
+class Sender(Protocol):
+    def refuse_own_thread(self) -> None:
+        """IllegalStateError on the thread that settles the futures: it cannot wait for itself."""
+
+
 class SendFuture:
-    """The outcome of one `send`. `result` waits for it; a callback runs on the producer's thread and must not block."""
+    """The outcome of one `send`. `result` waits for it; a callback runs on the producer's thread and must not block.
 
-    __slots__ = ("_bells", "_callbacks", "_error", "_forks", "_is_done", "_is_seen", "_metadata")
+    In a callback, `result` of another record raises IllegalStateError: that thread would wait for itself.
+    """
 
-    def __init__(self) -> None:
+    __slots__ = ("_bells", "_callbacks", "_error", "_forks", "_is_done", "_is_seen", "_metadata", "_sender")
+
+    def __init__(self, sender: Sender) -> None:
+        self._sender = sender
         self._metadata: RecordMetadata | None = None
         self._error: Exception | None = None
         self._is_done = False
@@ -60,6 +69,8 @@ class SendFuture:
 
     def exception(self, timeout: float | None = None) -> Exception | None:
         """Why the record failed, or None once it is acknowledged. TimeoutError after `timeout` seconds."""
+        if not self._is_done:
+            self._sender.refuse_own_thread()
         self._is_seen = True
         if not self._is_done:
             self._wait(timeout)

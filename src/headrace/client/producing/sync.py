@@ -64,8 +64,18 @@ class Producer:
         self.settings = settings
         self._maker = EntryMaker(self.settings)
         self._is_closed = False
-        self._engine = _Engine(self.settings)
+        self._engines: dict[int, _Engine] = {}
+        """By process. The first thread that sends after a fork adds one; those of processes before it are never freed:
+        ending their loops here would reach into the parent's."""
+        self._made_by = self._engine.pid
         _OPEN.add(self)
+
+    @property
+    def _engine(self) -> "_Engine":
+        """The one of this process. `setdefault` is atomic: threads and signal handlers that come at the same time all
+        get the same, and an engine that nobody gets has no thread yet."""
+        pid = os.getpid()
+        return self._engines.get(pid) or self._engines.setdefault(pid, _Engine(self.settings))
 
     def send(
         self,
@@ -84,7 +94,7 @@ class Producer:
         or `close`.
         """
         engine = self._require_engine()
-        future = SendFuture()
+        future = SendFuture(engine)
         entry = self._maker.make(topic, value, key, headers, partition, timestamp, future)
         engine.offer([entry], entry.cost)
         return future
@@ -95,6 +105,7 @@ class Producer:
         SomeNotSentError when some are not; its `sent` has the place of each record, None for those.
         """
         engine = self._require_engine()
+        engine.refuse_own_thread()
         bell = threading.Event()
         many = Many(bell.set)
         chunk: list[Entry | ValueRun] = []
@@ -179,13 +190,11 @@ class Producer:
         """
         if self._is_closed:
             return
-        self._engine.refuse_own_thread()
+        engine = self._engine
+        engine.refuse_own_thread()
         self._is_closed = True
         _OPEN.discard(self)
-        if self._engine.is_own:
-            self._engine.close(
-                self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout)
-            )
+        engine.close(self.settings.delivery_timeout_ms / 1000 if timeout is None else max(0.0, timeout))
 
     def __enter__(self) -> Self:
         return self
@@ -200,7 +209,9 @@ class Producer:
                 self.close()
 
     def __del__(self, _warn: Callable[..., None] = warnings.warn) -> None:
-        engine = getattr(self, "_engine", None)
+        engines: dict[int, _Engine] = getattr(self, "_engines", {})
+        engine = engines.pop(os.getpid(), None)
+        _LEFT_TO_PARENT.extend(engines.values())
         if engine is not None and not self._is_closed and engine.is_running:
             _warn(
                 f"unclosed {self!r}; call close(), or use it in a with statement",
@@ -212,17 +223,16 @@ class Producer:
     def _require_engine(self, *, is_sending: bool = True) -> "_Engine":
         if self._is_closed:
             raise IllegalStateError(CLOSED)
-        if not self._engine.is_own:
-            if self.settings.transactional_id:
+        engine = self._engine
+        if self.settings.transactional_id:
+            if engine.pid != self._made_by:
                 raise IllegalStateError(
                     "this producer was made in another process (before a fork), and a transactional.id belongs to one "
                     "producer; make one with another transactional.id in this process"
                 )
-            _LEFT_TO_PARENT.append(self._engine)
-            self._engine = _Engine(self.settings)
-        if is_sending and self.settings.transactional_id:
-            self._require_transactions().transaction.move(Event.SEND)
-        return self._engine
+            if is_sending:
+                self._require_transactions().transaction.move(Event.SEND)
+        return engine
 
     def _require_transactions(self) -> Transactions:
         if not self.settings.transactional_id:
@@ -245,7 +255,7 @@ class _Engine:
 
     def __init__(self, settings: ProducerSettings) -> None:
         self._settings = settings
-        self._pid = os.getpid()
+        self.pid = os.getpid()
         self._lock = threading.RLock()
         """Of those who send. It is never held while something is waited for."""
         self._offered = 0
@@ -270,12 +280,8 @@ class _Engine:
         self._driver: ProducerDriver | None = None
 
     @property
-    def is_own(self) -> bool:
-        return os.getpid() == self._pid
-
-    @property
     def is_running(self) -> bool:
-        return self._background is not None and self.is_own
+        return self._background is not None
 
     @property
     def driver(self) -> ProducerDriver:
@@ -501,5 +507,5 @@ def _close_all() -> None:
 
 _OPEN: "weakref.WeakSet[Producer]" = weakref.WeakSet()
 _LEFT_TO_PARENT: list[_Engine] = []
-"""Engines of before a fork. They are never freed: ending their loops here would reach into the parent's."""
+"""Engines of before a fork, of producers that are gone."""
 atexit.register(_close_all)
