@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.spark")
 S3, AZURE, GOOGLE = ("s3", "s3a"), ("abfs", "abfss"), ("gs",)
+HADOOP = ("hdfs", "viewfs", "webhdfs")
 _writes = itertools.count()
 S3_ENDPOINT = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL")
 S3_REGION = ("AWS_REGION", "AWS_DEFAULT_REGION")
@@ -151,6 +152,13 @@ def locate(location: str) -> Location:
     parts = [part for part in path.split("/") if part]
     if scheme in (*S3, *AZURE, *GOOGLE) and host and parts and ("@" in host) == (scheme in AZURE):
         return ObjectPath(f"{scheme}://{host}", "/".join(parts))
+    if scheme in HADOOP:
+        raise OptionError(
+            f"checkpointLocation={location!r}: the source cannot keep its notes in HDFS, which Python opens only with "
+            "Hadoop's native library and a JVM of its own. Use an object store, mount HDFS and give its path to "
+            "readStream and writeStream, or leave the option out of readStream; then every outcome is ACCEPT. "
+            "writeStream's may stay in HDFS."
+        )
     raise OptionError(
         f"checkpointLocation={location!r} is not a place that the source can open. It may be a local or mounted path, "
         "s3a://BUCKET/PATH, gs://BUCKET/PATH or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH. With a checkpoint "
