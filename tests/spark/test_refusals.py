@@ -16,6 +16,12 @@ def test_a_batch_read_is_refused_with_the_cure(spark: SparkSession, queue: Queue
         ).load().count()
 
 
+def test_a_table_is_refused_with_the_cure(spark: SparkSession, queue: Queue) -> None:
+    options = f"`kafka.bootstrap.servers` '{queue.bootstrap_servers}', subscribe '{queue.topic}', `kafka.group.id` 'g'"
+    with pytest.raises(Exception, match=r"cannot be used by CREATE TABLE.*createOrReplaceTempView"):
+        spark.sql(f"CREATE TABLE refused USING `kafka-share` OPTIONS ({options})")
+
+
 def test_a_wrong_option_is_refused_when_the_stream_is_made(spark: SparkSession, queue: Queue) -> None:
     with pytest.raises(Exception, match="Did you mean minPartitions"):
         queue.stream(spark, minPartition=3)

@@ -200,6 +200,12 @@ class SourceOptions:
         rest, spelled = spell(given)
         for ignored in _IGNORED:
             rest.pop(ignored, None)
+        if any(name.startswith(_OF_A_TABLE) for name in rest):
+            raise OptionError(_TABLE)
+        if not rest:  # as for a table that was created with a schema
+            raise OptionError(
+                f"No option is given, and subscribe, {' and '.join(REQUIRED)} are required. {_TABLE}"
+            )
         for name, why in _REFUSED.items():
             key = name.lower()
             if key in rest:
@@ -265,6 +271,13 @@ def option_names() -> list[str]:
 REQUIRED = ("kafka.bootstrap.servers", "kafka.group.id")
 _GROUP_NAMES = ("kafka.group.id", "kafka.share.group.id", "scan.share-group.id")
 _IGNORED = ("path",)
+_OF_A_TABLE = "option."
+"""Begins the names of options that Spark adds where a table is created: each once more."""
+_TABLE = (
+    "kafka-share cannot be used by CREATE TABLE: when a stream reads the table, Spark does not give the options of the "
+    'table to the source. Use spark.readStream.format("kafka-share").options(...).load(), and for SQL '
+    ".createOrReplaceTempView(NAME)."
+)
 _NO_BATCH = "a queue has no end to read to. Use readStream; Trigger.AvailableNow stops when it is drained."
 _START = (
     "where a share group starts is a property of the group: startingOffsets=earliest or latest, or "

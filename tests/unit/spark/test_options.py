@@ -33,6 +33,22 @@ def test_what_is_missing_is_named_with_an_example(missing: str) -> None:
         SourceOptions.parse({key: value for key, value in LEAST.items() if key != missing})
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(
+            {**LEAST, **{f"option.{name}": value for name, value in LEAST.items()}}, id="when it is created"
+        ),
+        pytest.param({"path": "/warehouse/orders"}, id="when a stream reads it"),
+    ],
+)
+def test_a_table_is_refused_with_the_way_that_works(given: dict[str, str]) -> None:
+    with pytest.raises(
+        OptionError, match=r"cannot be used by CREATE TABLE.*readStream.*createOrReplaceTempView"
+    ):
+        SourceOptions.parse(given)
+
+
 def test_case_does_not_matter_and_spaces_are_cut() -> None:
     options = SourceOptions.parse({**LEAST, "MAXRECORDSPERTRIGGER": " 7 ", "subscribe": "b, a ,b"})
     assert options.records_per_trigger == 7
