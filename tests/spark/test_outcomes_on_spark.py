@@ -175,6 +175,14 @@ def test_operators_that_would_drop_a_released_record_are_refused(
         )
 
 
+def test_a_topic_under_two_groups_is_refused(spark: SparkSession, queue: Queue) -> None:
+    stream = queue.stream(spark)
+    other = queue.stream(spark, **{"kafka.group.id": f"{queue.group}-other"})
+    with pytest.raises(OptionError, match=f"topic '{queue.topic}' under groups '{queue.group}' and"):
+        process(stream.union(other).where("partition = 0"), lambda *_: None)
+    process(stream.union(queue.stream(spark)), lambda *_: None)
+
+
 def test_a_released_record_passes_drop_duplicates_with_its_delivery_count(
     spark: SparkSession, queue: Queue, effects: Effects
 ) -> None:

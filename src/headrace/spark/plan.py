@@ -1,16 +1,20 @@
-"""What stands between the source and `process`: operators that would drop a record that was released and comes again.
+"""What stands between the sources and `process`: what would lose a released record, or mistake one for another.
 
 `dropDuplicates` keeps in Spark's state what it has seen. A released record comes again with the same values and a
 higher deliveryCount: unless deliveryCount is one of the columns, it is a duplicate of itself, never reaches the
 function, and is accepted with the rest of the micro-batch. With a watermark, it may also be late.
+
+An outcome names a record and not the group that delivered it. Where a query has a topic under two groups, it would be
+carried out in both.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from headrace.spark.errors import OptionError
+from headrace.spark.options import SourceOptions
 
 SOURCE = "kafka-share"
 _LOST = (
@@ -33,6 +37,41 @@ def require_redeliveries_pass(df: DataFrame, delivery_count: str) -> None:
                 f"dropDuplicates without deliveryCount {_LOST.format(why=' as a duplicate of itself')}Add the column, "
                 f'dropDuplicates([..., "deliveryCount"]), {_CURE}'
             )
+
+
+def require_one_group(df: DataFrame) -> None:
+    """OptionError when the query reads a topic under several groups."""
+    sources = map(SourceOptions.parse, _options_of(df))
+    found = topic_of_two_groups((source.group, source.topics) for source in sources)
+    if found is not None:
+        raise OptionError(found)
+
+
+def topic_of_two_groups(sources: Iterable[tuple[str, Iterable[str]]]) -> str | None:
+    """Why outcomes are not clear, if so: two of these sources, given by group and topics, have a topic in common."""
+    groups: dict[str, str] = {}
+    for group, topics in sources:
+        for topic in topics:
+            other = groups.setdefault(topic, group)
+            if other != group:
+                return (
+                    f"the query reads topic {topic!r} under groups {other!r} and {group!r}. An outcome names a record "
+                    "by topic, partition, offset and deliveryCount, so it would count in both groups. Give each group "
+                    "a query of its own."
+                )
+    return None
+
+
+def _options_of(df: Any) -> Iterator[Mapping[str, str]]:
+    """Of each source of ours; a Connect client knows nothing of what is behind a view."""
+    if hasattr(df, "_jdf"):
+        for node in _below(df._jdf.queryExecution().analyzed()):
+            if _is_ours(node):
+                yield dict(node.extraOptions())
+    else:
+        for node in _below_connect(df._plan):
+            if getattr(node, "_format", None) == SOURCE:
+                yield dict(node._options)
 
 
 def _classic(df: Any, delivery_count: str) -> Iterator[tuple[bool, bool]]:

@@ -39,7 +39,7 @@ from headrace.spark.matching import match
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import MODE, OUTCOMES, OUTCOMES_FOLDER
 from headrace.spark.outcomes import Outcome, OutcomeLog, join, parse_type, to_runs
-from headrace.spark.plan import require_redeliveries_pass
+from headrace.spark.plan import require_one_group, require_redeliveries_pass, topic_of_two_groups
 from headrace.spark.runs import RunSet
 from headrace.spark.settle import Acknowledge
 from headrace.spark.telling import plainly
@@ -79,7 +79,14 @@ class OutcomeRules:
         joined = join(outcomes)
         if joined:
             unknown = to_runs(joined)
-            for offset in brought_offsets(self.path.parent, batch_id):
+            brought = brought_offsets(self.path.parent, batch_id)
+            said = {each.topic for each in joined}
+            unclear = topic_of_two_groups(
+                (offset.group, said & offset.topic_ids.keys()) for offset in brought
+            )
+            if unclear is not None:  # of a view, or of kafka-share-ack, the plan does not tell
+                raise OutcomeError(unclear)
+            for offset in brought:
                 meant, others = match(joined, offset.batch)
                 unknown = unknown.within(others)
                 if meant:
@@ -158,6 +165,7 @@ def process(
     before it must have deliveryCount among its columns.
     """
     rules = find_rules(df.schema, checkpoint_location)
+    require_one_group(df)
     if source_metadata(df.schema).get(MODE) != Acknowledge.HANDOFF:
         require_redeliveries_pass(df, OUTCOMES)
     location = spark_location(rules.path.parent)

@@ -50,11 +50,12 @@ def offset(
     *runs: tuple[int, int, int],
     accepted: Accepted = Accepted.WHEN_COMMITTED,
     sequence: int = 1,
+    reader: str | None = None,
 ) -> str:
     batch = RunSet.of([((topic, 0), Run(*run)) for run in runs])
     ids = {topic: "id"}
     return json.dumps(
-        AcquiredOffset(sequence, group, f"reader-{group}", ids, batch, accepted=accepted).to_json()
+        AcquiredOffset(sequence, group, reader or f"reader-{group}", ids, batch, accepted=accepted).to_json()
     )
 
 
@@ -119,7 +120,7 @@ def test_an_outcome_of_a_record_that_the_micro_batch_before_had_is_refused(
 def test_a_query_may_have_several_sources_also_of_one_topic_and_of_other_kinds(tmp_path: Path) -> None:
     sources = [
         offset("orders", "g", (0, 9, 1)),
-        offset("orders", "h", (0, 9, 2)),
+        offset("orders", "g", (0, 9, 2), reader="reader-h"),
         '{"rate":{"0":5}}',
         "-",
         "5",
@@ -127,6 +128,21 @@ def test_a_query_may_have_several_sources_also_of_one_topic_and_of_other_kinds(t
     given = rules(tmp_path, *sources)
     given.record(7, [reject(3, count=1), reject(4, count=2)])
     assert len(OutcomeLog(given.path).read()) == 2
+
+
+def test_outcomes_about_a_topic_that_is_read_under_two_groups_are_refused(tmp_path: Path) -> None:
+    """They would be carried out in both: an outcome does not name the group."""
+    given = rules(
+        tmp_path,
+        offset("orders", "g", (0, 9, 1)),
+        offset("orders", "h", (5, 14, 1)),
+        offset("sms", "g", (0, 9, 1)),
+    )
+    with pytest.raises(OutcomeError, match=r"topic 'orders' under groups 'g' and 'h'.*a query of its own"):
+        given.record(7, [reject(3)])
+    assert OutcomeLog(given.path).read() == []
+    given.record(7, [reject(3, topic="sms")])
+    assert OutcomeLog(given.path).read() == [reject(3, topic="sms")]
 
 
 def test_a_log_that_knows_sources_by_name_is_understood(tmp_path: Path) -> None:
