@@ -49,7 +49,14 @@ def broker() -> Iterator[Broker]:
 
 
 @pytest.fixture(scope="session")
-def spark() -> Iterator[SparkSession]:
+def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder from which every process of Spark can import."""
+    return tmp_path_factory.mktemp("modules")
+
+
+@pytest.fixture(scope="session")
+def spark(modules: Path) -> Iterator[SparkSession]:
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [os.environ.get("PYTHONPATH"), str(modules)]))
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["JAVA_HOME"] = str(find_java().home)
     session = (

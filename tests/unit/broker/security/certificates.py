@@ -41,6 +41,14 @@ class TestAuthority:
         return path
 
 
+def pkcs12_truststore(ca: Path, password: bytes) -> Path:
+    path = ca.with_suffix(".p12")
+    hidden = serialization.BestAvailableEncryption(password)
+    trusted = x509.load_pem_x509_certificates(ca.read_bytes())
+    path.write_bytes(pkcs12.serialize_key_and_certificates(None, None, None, trusted, hidden))
+    return path
+
+
 def self_signed(name: x509.Name, folder: Path) -> tuple[Path, bytes]:
     """A certificate with any name: the file with key and certificate, and its DER."""
     key = ec.generate_private_key(ec.SECP256R1())
