@@ -7,14 +7,34 @@ from typing import Any
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.handlers import fetch, list_offsets, offset_commit, produce
+from headrace.broker.groups.share import ShareGroup
+from headrace.broker.handlers import (
+    alter_share_group_offsets,
+    fetch,
+    list_offsets,
+    offset_commit,
+    produce,
+)
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
+from headrace.broker.transactions import ending
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
 from headrace.wire.message import Message
+from headrace.wire.messages.add_partitions_to_txn_request import (
+    AddPartitionsToTxnRequest,
+    AddPartitionsToTxnTopic,
+)
+from headrace.wire.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
+from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
+from headrace.wire.messages.init_producer_id_response import InitProducerIdResponse
 from headrace.wire.messages.list_offsets_request import (
     ListOffsetsPartition,
     ListOffsetsRequest,
@@ -27,8 +47,15 @@ from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequestTopic,
 )
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
+from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
+from headrace.wire.messages.write_txn_markers_request import (
+    WritableTxnMarker,
+    WritableTxnMarkerTopic,
+    WriteTxnMarkersRequest,
+)
 from headrace.wire.records import NewRecord, build_batch
-from tests.unit.broker.share.bench import Bench, WhenTold
+from headrace.wire.share_state import ShareKey
+from tests.unit.broker.share.bench import GROUP, Bench, WhenTold
 from tests.unit.work import operations
 
 EVERYTHING = 1 << 30
@@ -169,6 +196,140 @@ def test_a_search_that_fails_on_its_worker_refuses_its_partition_alone(bench: Be
     sound, damaged = response.topics[0].partitions
     assert (sound.error_code, sound.offset) == (ErrorCode.NONE, 0)
     assert (damaged.error_code, damaged.offset) == (ErrorCode.CORRUPT_MESSAGE, -1)
+
+
+def alter_of(indexes: range, start_offset: int = 3) -> AlterShareGroupOffsetsRequest:
+    partitions = [
+        AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=start_offset)
+        for index in indexes
+    ]
+    topics = [AlterShareGroupOffsetsRequestTopic(topic_name="t", partitions=partitions)]
+    return AlterShareGroupOffsetsRequest(group_id=GROUP, topics=topics)
+
+
+def starts_of(bench: Bench, topic: Topic) -> list[int | None]:
+    keys = [ShareKey(GROUP, topic.id, partition.index) for partition in topic.partitions]
+    states = [bench.core.share_state.get(key) for key in keys]
+    return [state.start_offset if state is not None else None for state in states]
+
+
+def test_offsets_of_a_share_group_are_set_a_few_a_turn(bench: Bench) -> None:
+    step = alter_share_group_offsets.PARTITIONS_PER_STEP
+    topic = topic_of(bench, 4 * step)
+    turns(bench, alter_of(range(1)), 0)
+    response, counts = turns(bench, alter_of(range(2 * step)), 0)
+    assert len(counts) == 2
+    assert {one.error_code for one in response.responses[0].partitions} == {ErrorCode.NONE}
+    assert starts_of(bench, topic) == [3] * 2 * step + [None] * 2 * step
+    _, more = turns(bench, alter_of(range(4 * step)), 0)
+    assert len(more) == 4
+    assert max(more) < 1.2 * max(counts)
+    group = bench.core.groups.registry.require_type(GROUP, ShareGroup, "share")
+    assert group.rules.initialized[topic.id].partitions == tuple(range(4 * step))
+
+
+def test_the_rest_of_a_share_groups_offsets_is_refused_once_it_has_a_member(bench: Bench) -> None:
+    step = alter_share_group_offsets.PARTITIONS_PER_STEP
+    topic = topic_of(bench, 3 * step)
+    answer = bench.core.handle(alter_of(range(3 * step)), Call(api_version=0))
+    assert isinstance(answer, Later)
+    join = ShareGroupHeartbeatRequest(
+        group_id=GROUP, member_id="m", member_epoch=0, subscribed_topic_names=["t"]
+    )
+    bench.core.handle(join, Call(api_version=1))
+    while not answer.is_done:
+        bench.core.settle()
+    codes = [one.error_code for one in answer.value.responses[0].partitions]  # type: ignore[attr-defined]
+    assert codes == [ErrorCode.NONE] * step + [ErrorCode.NON_EMPTY_GROUP] * 2 * step
+    assert starts_of(bench, topic)[:step] == [3] * step
+    assert 3 not in starts_of(bench, topic)[step:]
+
+
+def test_offsets_of_a_topic_that_is_deleted_while_they_are_set_are_refused(bench: Bench) -> None:
+    step = alter_share_group_offsets.PARTITIONS_PER_STEP
+    topic_of(bench, 2 * step)
+    answer = bench.core.handle(alter_of(range(2 * step)), Call(api_version=0))
+    assert isinstance(answer, Later)
+    bench.core.topics.delete("t")
+    again = topic_of(bench, 2 * step)
+    while not answer.is_done:
+        bench.core.settle()
+    codes = [one.error_code for one in answer.value.responses[0].partitions]  # type: ignore[attr-defined]
+    assert codes == [ErrorCode.NONE] * step + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION] * step
+    assert starts_of(bench, again) == [None] * 2 * step
+
+
+def begin_transaction(bench: Bench, partitions: int) -> InitProducerIdResponse:
+    """One that has written to each of the partitions of "t"."""
+    ask = bench.core.handle
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer, _ = turns(bench, init, 4)
+    assert isinstance(producer, InitProducerIdResponse)
+    added = AddPartitionsToTxnRequest(
+        v3_and_below_transactional_id="x",
+        v3_and_below_producer_id=producer.producer_id,
+        v3_and_below_producer_epoch=producer.producer_epoch,
+        v3_and_below_topics=[AddPartitionsToTxnTopic(name="t", partitions=[*range(partitions)])],
+    )
+    answer = ask(added, Call(api_version=3))
+    assert not isinstance(answer, Later) or answer.is_done
+    return producer
+
+
+def end_of(producer: InitProducerIdResponse) -> EndTxnRequest:
+    return EndTxnRequest(
+        transactional_id="x",
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        committed=True,
+    )
+
+
+def test_the_markers_of_a_large_transaction_are_written_a_few_a_turn(bench: Bench) -> None:
+    step = ending.MARKERS_PER_STEP
+    topic = topic_of(bench, 10 * step)
+    turns(bench, produce_to(range(10 * step)), 12)
+    producer = begin_transaction(bench, 10 * step)
+    answer = bench.core.handle(end_of(producer), Call(api_version=3))
+    assert isinstance(answer, Later)
+    marked = [sum(partition.log.end_offset == 2 for partition in topic.partitions)]
+    while not answer.is_done:
+        bench.core.settle()
+        marked.append(sum(partition.log.end_offset == 2 for partition in topic.partitions))
+    assert marked == [step * number for number in range(1, 11)]
+    assert answer.value.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+
+
+def test_a_topic_deleted_between_two_turns_gets_no_more_markers_nor_does_a_later_one_of_its_name(
+    bench: Bench,
+) -> None:
+    step = ending.MARKERS_PER_STEP
+    topic_of(bench, 3 * step)
+    turns(bench, produce_to(range(3 * step)), 12)
+    producer = begin_transaction(bench, 3 * step)
+    answer = bench.core.handle(end_of(producer), Call(api_version=3))
+    assert isinstance(answer, Later)
+    bench.core.topics.delete("t")
+    again = topic_of(bench, 3 * step)
+    while not answer.is_done:
+        bench.core.settle()
+    assert answer.value.error_code == ErrorCode.NONE  # type: ignore[attr-defined]
+    assert {partition.log.end_offset for partition in again.partitions} == {0}
+
+
+def test_write_txn_markers_are_written_a_few_a_turn(bench: Bench) -> None:
+    step = ending.MARKERS_PER_STEP
+    topic = topic_of(bench, 4 * step)
+    turns(bench, produce_to(range(4 * step)), 12)
+    begin_transaction(bench, 4 * step)
+    places = WritableTxnMarkerTopic(name="t", partition_indexes=[*range(4 * step)])
+    marker = WritableTxnMarker(
+        producer_id=9, producer_epoch=0, transaction_result=False, topics=[places], coordinator_epoch=0
+    )
+    response, counts = turns(bench, WriteTxnMarkersRequest(markers=[marker]), 1)
+    assert len(counts) == 4
+    assert len(response.markers[0].topics[0].partitions) == 4 * step
+    assert {partition.log.end_offset for partition in topic.partitions} == {2}
 
 
 def test_a_parked_fetch_of_many_partitions_is_answered_over_several_turns(bench: Bench) -> None:

@@ -1,9 +1,11 @@
 """AlterShareGroupOffsets (91), v0: where an empty share group shall start anew. Answered when it is durable.
 
 A group that does not exist is made. Partitions that do not exist are refused. Offsets are not checked against the log:
-what is below its start is read from there.
+what is below its start is read from there. Many partitions are altered over several turns of the loop, each time as
+by a request for these alone: should the group get a member meanwhile, the rest is refused.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -11,6 +13,7 @@ from headrace.broker.groups.registry import require_group_id
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.share_groups import require_empty
 from headrace.broker.later import Later, when_all
+from headrace.broker.slices import Steps
 from headrace.share.membership import TopicState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
@@ -31,6 +34,8 @@ if TYPE_CHECKING:
 
 VERSIONS = (0, 0)
 UNKNOWN = -1
+PARTITIONS_PER_STEP = 50
+"""Partitions that are altered in one turn of the loop."""
 
 
 def handle(
@@ -38,33 +43,98 @@ def handle(
 ) -> Later[AlterShareGroupOffsetsResponse]:
     core.features.require_share_groups()
     require_group_id(request.group_id)
-    group = core.groups.registry.get(request.group_id)
+    _require_group(core, request.group_id)
+    answer: Later[AlterShareGroupOffsetsResponse] = Later()
+    alteration = _Alteration(core, request)
+
+    def steps() -> Steps:
+        yield from alteration.steps()
+        when_all(alteration.written).then(lambda _: answer.settle(alteration.respond), answer.fail)
+
+    core.slices.run(steps(), answer.fail)
+    return answer
+
+
+def _require_group(core: "BrokerCore", group_id: str) -> ShareGroup:
+    """The group as it is now, or a new one."""
+    group = core.groups.registry.get(group_id)
     if group is None:
-        group = ShareGroup(request.group_id, core.topics)
-    elif not isinstance(group, ShareGroup):
-        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} is not a share group.")
+        return ShareGroup(group_id, core.topics)
+    if not isinstance(group, ShareGroup):
+        raise KafkaError(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {group_id} is not a share group.")
     require_empty(group)
-    altered: dict[bytes, TopicState] = {}
-    written: list[Later[None]] = []
-    responses = []
-    for asked in request.topics:
-        topic = core.topics.get(asked.topic_name)
-        results = [_alter_partition(core, group, topic, one, written) for one in asked.partitions]
-        responses.append(
-            AlterShareGroupOffsetsResponseTopic(
-                topic_name=asked.topic_name,
-                topic_id=topic.id if topic is not None else ZERO_UUID,
-                partitions=results,
-            )
+    return group
+
+
+Asked = tuple[int, AlterShareGroupOffsetsRequestPartition]
+"""With the place of its topic in the request."""
+
+
+class _Alteration:
+    """One request under way."""
+
+    def __init__(self, core: "BrokerCore", request: AlterShareGroupOffsetsRequest) -> None:
+        self._core = core
+        self._request = request
+        self._topics = [core.topics.get(asked.topic_name) for asked in request.topics]
+        self._results: list[list[AlterShareGroupOffsetsResponsePartition]] = [[] for _ in request.topics]
+        self.written: list[Later[None]] = []
+
+    def steps(self) -> Steps:
+        asked = [
+            (place, partition)
+            for place, topic in enumerate(self._request.topics)
+            for partition in topic.partitions
+        ]
+        for first in range(0, len(asked), PARTITIONS_PER_STEP):
+            if first:
+                yield
+            self._alter(asked[first : first + PARTITIONS_PER_STEP])
+
+    def _alter(self, part: Sequence[Asked]) -> None:
+        core, group_id = self._core, self._request.group_id
+        try:
+            group = _require_group(core, group_id)
+        except KafkaError as error:
+            for place, asked in part:
+                self._results[place].append(_refused(asked.partition_index, error))
+            return
+        done: dict[int, list[int]] = {}
+        for place, asked in part:
+            result = _alter_partition(core, group, self._topic(place), asked, self.written)
+            self._results[place].append(result)
+            if not result.error_code:
+                done.setdefault(place, []).append(result.partition_index)
+        altered: dict[bytes, TopicState] = {}
+        for place, indexes in done.items():
+            topic = self._topics[place]
+            assert topic is not None
+            known = altered[topic.id].partitions if topic.id in altered else ()
+            altered[topic.id] = TopicState(topic.name, (*known, *indexes))
+            core.share_leader.fence_partitions(group_id, topic.id, frozenset(indexes))
+        if altered:
+            changes = group.rules.initialize(altered)
+            self.written.append(core.groups.share.change(group, changes, core.groups.now()))
+
+    def _topic(self, place: int) -> "Topic | None":
+        """None for one that was deleted meanwhile."""
+        topic = self._topics[place]
+        is_there = topic is not None and self._core.topics.by_id(topic.id) is topic
+        return topic if is_there else None
+
+    def respond(self) -> AlterShareGroupOffsetsResponse:
+        return AlterShareGroupOffsetsResponse(
+            responses=[
+                AlterShareGroupOffsetsResponseTopic(
+                    topic_name=asked.topic_name,
+                    topic_id=topic.id if topic is not None else ZERO_UUID,
+                    partitions=results,
+                )
+                for asked, topic, results in zip(
+                    self._request.topics, self._topics, self._results, strict=True
+                )
+            ]
         )
-        done = tuple(result.partition_index for result in results if not result.error_code)
-        if topic is not None and done:
-            altered[topic.id] = TopicState(topic.name, done)
-            core.share_leader.fence_partitions(group.group_id, topic.id, frozenset(done))
-    if altered:
-        changes = group.rules.initialize(altered)
-        written.append(core.groups.share.change(group, changes, core.groups.now()))
-    return when_all(written).map(lambda _: AlterShareGroupOffsetsResponse(responses=responses))
 
 
 def _alter_partition(
@@ -86,7 +156,11 @@ def _alter_partition(
         key = ShareKey(group.group_id, topic.id, index)
         written.append(core.groups.share.initialize(key, group.rules.epoch, start_offset=asked.start_offset))
     except KafkaError as error:
-        return AlterShareGroupOffsetsResponsePartition(
-            partition_index=index, error_code=error.code, error_message=error.text
-        )
+        return _refused(index, error)
     return AlterShareGroupOffsetsResponsePartition(partition_index=index)
+
+
+def _refused(index: int, error: KafkaError) -> AlterShareGroupOffsetsResponsePartition:
+    return AlterShareGroupOffsetsResponsePartition(
+        partition_index=index, error_code=error.code, error_message=error.text
+    )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.later import Later
-from headrace.broker.transactions.ending import partition_at, write_marker
+from headrace.broker.transactions.ending import MARKERS_PER_STEP, partition_at, write_marker
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition
 from headrace.wire.messages.write_txn_markers_request import WritableTxnMarker, WriteTxnMarkersRequest
@@ -31,12 +31,20 @@ Codes = dict[int, dict[TopicAndPartition, ErrorCode]]
 
 def handle(core: "BrokerCore", request: WriteTxnMarkersRequest, call: Call) -> Later[WriteTxnMarkersResponse]:
     logs: list[PartitionLog] = []
-    codes: Codes = {}
-    for marker in request.markers:
-        written = {place: _write(core, marker, place, logs) for place in _places(marker)}
-        codes.setdefault(marker.producer_id, {}).update(written)
-    response = _response(codes)
-    return core.durable(logs).map(lambda _: response)
+    wanted = [(marker, place) for marker in request.markers for place in dict.fromkeys(_places(marker))]
+
+    def respond(written: list[ErrorCode]) -> Later[WriteTxnMarkersResponse]:
+        codes: Codes = {marker.producer_id: {} for marker in request.markers}
+        for (marker, place), code in zip(wanted, written, strict=True):
+            codes[marker.producer_id][place] = code
+        response = _response(codes)
+        return core.durable(logs).map(lambda _: response)
+
+    answer: Later[WriteTxnMarkersResponse] = Later()
+    core.slices.each(wanted, lambda one: _write(core, *one, logs), per_step=MARKERS_PER_STEP).then(
+        lambda written: respond(written).then(answer.resolve, answer.fail), answer.fail
+    )
+    return answer
 
 
 def _places(marker: WritableTxnMarker) -> list[TopicAndPartition]:

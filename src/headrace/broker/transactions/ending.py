@@ -2,7 +2,8 @@
 
 The decision (PREPARE_COMMIT or PREPARE_ABORT) is on disk before the first marker is written, so a crash in
 the middle repeats markers and never contradicts one. Markers that a disk refuses are tried again until they
-are written: the decision cannot be taken back, and readers of the partition wait for it.
+are written: the decision cannot be taken back, and readers of the partition wait for it. The markers of a
+transaction in many partitions are written over several turns of the loop.
 """
 
 import logging
@@ -10,6 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from headrace.broker.later import Later
+from headrace.broker.slices import Steps
 from headrace.broker.transactions.machine import TransactionMetadata
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition
@@ -25,6 +27,10 @@ OFFSETS_TOPIC = "__consumer_offsets"
 RETRY_MS = 500
 DAMAGED_RETRY_MS_MAX = 60_000
 """A damaged partition stays as it is until it is repaired or its topic is deleted: it is asked ever more rarely."""
+MARKERS_PER_STEP = 25
+"""Markers that are written in one turn of the loop."""
+FIRST_WRITE_COST = 3
+"""The first write to a partition makes its files: it counts for so many."""
 _PAST = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The partition has seen a later producer or coordinator: whatever this marker would end is over there."""
 
@@ -91,9 +97,20 @@ class Ending:
         A partition that refuses its marker, perhaps for good because it is damaged, does not keep the others from
         theirs.
         """
+        self._core.slices.run(self._steps())
+
+    def _steps(self) -> Steps:
         refusal: KafkaError | None = None
         is_damaged = True
+        spent = 0
         for place in sorted(self.remaining):
+            cost = self._cost(place)
+            if spent and spent + cost > MARKERS_PER_STEP:
+                yield
+                spent = 0
+            spent += cost
+            if place not in self.remaining:
+                continue  # its topic was deleted since the last step
             try:
                 self._mark(place)
             except KafkaError as error:
@@ -105,6 +122,13 @@ class Ending:
             self._retry(refusal, is_damaged=is_damaged)
             return
         self._core.durable(self._logs).then(lambda _: self._finish())
+
+    def _cost(self, place: TopicAndPartition) -> int:
+        partition = partition_at(self._core, place)
+        if partition is None:
+            return 1
+        log = partition.opened_log
+        return 1 if log is not None and log.segments else FIRST_WRITE_COST
 
     def _mark(self, place: TopicAndPartition) -> None:
         partition = partition_at(self._core, place)

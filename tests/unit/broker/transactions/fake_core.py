@@ -16,6 +16,7 @@ from headrace.broker.groups.state import CoordinatorState
 from headrace.broker.journals import Journals
 from headrace.broker.later import Later, resolved
 from headrace.broker.producer import ProducerIdAndEpoch
+from headrace.broker.slices import Slices
 from headrace.broker.timers import Timers
 from headrace.broker.transactions.coordinator import TransactionCoordinator
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -87,6 +88,10 @@ class FakeLog:
         return len(self.entries)
 
     @property
+    def segments(self) -> list[list[Any]]:
+        return [self.entries] if self.entries else []
+
+    @property
     def stable_offset(self) -> int:
         first = min((each.transaction_start_offset for each in self._open()), default=self.end_offset)
         return max(first, self.start_offset)
@@ -127,7 +132,7 @@ class FakePartition:
     def __init__(self, topic: "FakeTopic", index: int, log: FakeLog) -> None:
         self.topic = topic
         self.index = index
-        self.log = log
+        self.log = self.opened_log = log
 
 
 class FakeTopic:
@@ -206,6 +211,7 @@ class FakeCore:
         self.clock = clock or FakeClock()
         self.expiry_clock = ExpiryClock(self.clock)
         self.timers = Timers()
+        self.slices = Slices()
         self.settings = FakeSettings()
         self.topics = FakeTopics(self)
         self.groups = FakeGroups(self.topics)
