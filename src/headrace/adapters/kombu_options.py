@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.adapters.kombu_records import broadcast_prefix, topic_of
 from headrace.base.names import nearest
+from headrace.client.arguments import is_int
 from headrace.client.settings import ClientSettings
 from headrace.worker.later import control_topic, later_topic
 from headrace.worker.outbox import REQUEST_BYTES_MAX
@@ -107,8 +108,7 @@ def _check(options: KombuOptions) -> None:
         ("max_held", 1, HELD_MAX),
     ):
         value = getattr(options, name)
-        is_whole = isinstance(value, int) and not isinstance(value, bool)
-        if not is_whole or not (least <= value <= most or (value == -1 and name != "max_held")):
+        if not is_int(value) or not (least <= value <= most or (value == -1 and name != "max_held")):
             raise ValueError(f"{name} must be a whole number from {least} to {most}, got {value!r}")
     for name in ("hold_max", "get_timeout"):
         value = getattr(options, name)

@@ -219,9 +219,12 @@ class AsyncShareConsumer:
         self._consumption.callback = callback
 
     def wakeup(self) -> None:
-        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends."""
+        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends.
+
+        From any thread, and from signal handlers.
+        """
         self._is_woken = True
-        self._member.wake()
+        self._member.wake_soon()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """How long the group's locks last, as the brokers last said; None before the first answer."""

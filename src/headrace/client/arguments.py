@@ -22,9 +22,30 @@ def seconds(method: str, timeout: float | None) -> float:
     return min(float(timeout), FOR_EVER_S)
 
 
+def is_int(value: object) -> bool:
+    """True and False are integers to Python, and not to whoever gives them."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
 def require_count(max_records: int | None) -> None:
-    if max_records is not None and max_records < 1:
-        raise ValueError(f"poll: max_records must be >= 1 or None, got {max_records}")
+    require_limit("poll: max_records", max_records)
+
+
+def require_limit(name: str, value: int | None) -> None:
+    """An argument that is a number of things, or None."""
+    if value is not None and (not is_int(value) or value < 1):
+        raise ValueError(f"{name} must be an int >= 1 or None, got {value!r}")
+
+
+def require_offset(place: tuple[str, int], offset: int) -> None:
+    if not is_int(offset) or offset < 0:
+        raise ValueError(f"{place[0]}-{place[1]}: an offset must be an int >= 0, got {offset!r}")
+
+
+def require_int(name: str, value: int) -> None:
+    """For numbers whose range the brokers know."""
+    if not is_int(value):
+        raise ValueError(f"{name} must be an int, got {value!r}")
 
 
 def topic_names(topics: Collection[str]) -> frozenset[str]:

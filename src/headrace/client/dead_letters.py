@@ -30,6 +30,7 @@ from typing import Any
 from uuid import uuid4
 
 from headrace.base.ranges import consecutive
+from headrace.client.arguments import require_limit
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     OffsetOutOfRangeError,
@@ -292,8 +293,7 @@ async def _chosen(
     again: bool,
     letters_max: int,
 ) -> tuple[Listing, list[DeadLetter]]:
-    if limit is not None and limit < 1:
-        raise ValueError(f"limit must be >= 1, or None for all, got {limit}")
+    require_limit("limit", limit)
     listing = await read_dead_letters(cluster, topic, letters_max=letters_max)
     if cause is not None and all(letter.cause != cause for letter in listing.letters):
         raise ValueError(f"no dead letter in {topic} has the cause {cause!r}; list them to see their causes")

@@ -356,6 +356,12 @@ class AsyncShareMember:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
                 self._loop.call_soon_threadsafe(self.pump)
 
+    def wake_soon(self) -> None:
+        """`wake`, from any thread and from signal handlers: a loop that sleeps does not see what they change."""
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just been closed
+                self._loop.call_soon_threadsafe(self.wake)
+
     def drop(self) -> None:
         """Nobody knows it any more, and it was not closed. From any thread: it leaves its group as soon as it can."""
         loop = self._loop

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from headrace.base.backoff import backoff
+from headrace.client.arguments import is_int
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +35,8 @@ class Backoff:
             f"finite and >= first ({self.first})",
         )
         _require(0 <= self.jitter <= 1, "jitter", self.jitter, "between 0 and 1")
-        _require(self.tries is None or self.tries >= 1, "tries", self.tries, ">= 1 or None")
+        is_count = self.tries is None or (is_int(self.tries) and self.tries >= 1)
+        _require(is_count, "tries", self.tries, "an int >= 1 or None")
 
     def delay_ms(self, attempts: int, chance: float) -> int:
         """The wait after this many failed attempts; `chance` in [0, 1) chooses within the jitter."""

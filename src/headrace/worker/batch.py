@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.client.arguments import is_int
 from headrace.worker.outcomes import DONE, TaskOutcome, TaskResult, outcome_of
 
 BATCH_MAX = 10_000
@@ -30,7 +31,7 @@ class Batch:
     wait: float = 0.05
 
     def __post_init__(self) -> None:
-        if isinstance(self.max, bool) or not isinstance(self.max, int) or not 1 <= self.max <= BATCH_MAX:
+        if not is_int(self.max) or not 1 <= self.max <= BATCH_MAX:
             raise ValueError(f"Batch: max must be a whole number from 1 to {BATCH_MAX}, got {self.max!r}")
         if not math.isfinite(self.wait) or not 0 <= self.wait <= WAIT_S_MAX:
             raise ValueError(f"Batch: wait must be from 0 to {WAIT_S_MAX:g} seconds, got {self.wait!r}")

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 from enum import Enum
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar
 
+from headrace.client.arguments import is_int
 from headrace.worker.backoff import Backoff
 from headrace.worker.batch import Batch
 from headrace.worker.bodies import BodyCodec, BodyReader, ContentType, Header
@@ -288,11 +289,11 @@ def build_options(
     name = function.__qualname__
     _require(bool(topic) and isinstance(topic, str), name, "topic", topic, "the name of a topic")
     _require(
-        _is_int(concurrency) and 1 <= concurrency <= CONCURRENCY_MAX,
+        is_int(concurrency) and 1 <= concurrency <= CONCURRENCY_MAX,
         name, "concurrency", concurrency, f"a whole number from 1 to {CONCURRENCY_MAX}",
     )  # fmt: skip
     _require(
-        _is_int(waiting) and 0 <= waiting <= WAITING_MAX,
+        is_int(waiting) and 0 <= waiting <= WAITING_MAX,
         name, "waiting", waiting, f"a whole number from 0 to {WAITING_MAX}",
     )  # fmt: skip
     _require(retries is None or isinstance(retries, Backoff), name, "retries", retries, "a Backoff or None")
@@ -365,7 +366,7 @@ def _check_order(name: str, key_order: object, **others: object) -> bool:
 
 def _check_limit(name: str, limit: int | None) -> None:
     _require(
-        limit is None or (_is_int(limit) and 1 <= limit <= LIMIT_MAX),
+        limit is None or (is_int(limit) and 1 <= limit <= LIMIT_MAX),
         name, "limit", limit, f"a whole number from 1 to {LIMIT_MAX}, or None",
     )  # fmt: skip
 
@@ -483,7 +484,3 @@ def _resolve(function: Callable[..., Any], body: inspect.Parameter) -> Any:
 def _require(holds: bool, function: str, name: str, value: object, wanted: str) -> None:
     if not holds:
         raise ValueError(f"task {function}: {name} must be {wanted}, got {value!r}")
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

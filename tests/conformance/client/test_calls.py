@@ -2,9 +2,11 @@
 
 import asyncio
 import os
+import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +23,7 @@ from tests.conformance.share.share_client import fill, new_queue
 from tests.conformance.steps import wait_for
 from tests.conformance.wire_client import WireClient
 
+needs_signals = pytest.mark.skipif(not hasattr(signal, "SIGUSR1"), reason="there is no SIGUSR1 here")
 NOWHERE: dict[str, Any] = {"bootstrap_servers": "127.0.0.1:1", "group_id": "g"}
 BAD = [
     ("x", TypeError, "timeout must be a number of seconds or None, got 'x'"),
@@ -148,6 +151,51 @@ def test_wakeup_ends_a_commit_on_a_loop_too(stoppable: tuple[Broker, threading.E
             assert await consumer.commit_sync() in ({TopicPartition("t", 0): None}, {})
 
     asyncio.run(scenario())
+
+
+NOTHING_HAPPENS = {
+    "group.share.heartbeat.interval.ms": "3000000",
+    "group.share.max.heartbeat.interval.ms": "3000000",
+    "group.share.session.timeout.ms": "3600000",
+    "group.share.max.session.timeout.ms": "3600000",
+}
+"""No member has to say anything for most of an hour, so its loop sleeps until something wakes it."""
+
+
+@pytest.mark.parametrize("by_signal", [False, pytest.param(True, marks=needs_signals)])
+def test_wakeup_from_elsewhere_ends_a_poll_on_a_loop_that_sleeps(by_signal: bool) -> None:
+    async def scenario(broker: Broker) -> None:
+        consumer = AsyncShareConsumer(
+            bootstrap_servers=broker.bootstrap_servers,
+            group_id="g",
+            fetch_max_wait_ms=3_000_000,
+            request_timeout_ms=3_000_000,
+            default_api_timeout_ms=3_000_000,
+        )
+        consumer.subscribe(["t"])
+        assert await consumer.poll(0.5) == []
+        elsewhere: Callable[[], object] = consumer.wakeup
+        if by_signal:
+            signal.signal(signal.SIGUSR1, lambda *_: consumer.wakeup())
+            elsewhere = partial(os.kill, os.getpid(), signal.SIGUSR1)
+        timer = threading.Timer(0.3, elsewhere)
+        timer.start()
+        with pytest.raises(WakeupError):
+            await consumer.poll(None)
+        timer.join()
+        await consumer.close(timeout=0)  # not for as long as the fetch under way
+
+    with (
+        Broker(settings=NOTHING_HAPPENS) as broker,
+        Admin(bootstrap_servers=broker.bootstrap_servers) as admin,
+    ):
+        admin.create_topic("t", 1)
+        before = signal.getsignal(signal.SIGUSR1) if by_signal else None
+        try:
+            asyncio.run(scenario(broker), debug=True)
+        finally:
+            if by_signal:
+                signal.signal(signal.SIGUSR1, before)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")

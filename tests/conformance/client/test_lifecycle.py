@@ -225,11 +225,11 @@ def test_a_poll_in_a_forked_process_is_told_to_make_a_consumer_of_its_own() -> N
         assert os.waitstatus_to_exitcode(status) == 0
 
 
-@pytest.mark.parametrize("count", [0, -1])
+@pytest.mark.parametrize("count", [0, -1, True, 1.5])
 def test_a_poll_for_no_records_is_refused(count: int) -> None:
     with (
         ShareConsumer(bootstrap_servers="127.0.0.1:1", group_id="g") as consumer,
-        pytest.raises(ValueError, match=f"max_records must be >= 1 or None, got {count}"),
+        pytest.raises(ValueError, match=f"max_records must be an int >= 1 or None, got {count}"),
     ):
         consumer.poll(0.1, max_records=count)
 

@@ -318,7 +318,7 @@ def test_one_letter_can_be_read_with_its_content(play: Play) -> None:
 def test_what_cannot_be_is_refused_by_name(play: Play) -> None:
     async def story(world: World) -> None:
         await world.send(DEAD, letter())
-        with pytest.raises(ValueError, match="limit must be >= 1, or None for all, got 0"):
+        with pytest.raises(ValueError, match="limit must be an int >= 1 or None, got 0"):
             await redrive(world.cluster, DEAD, limit=0)
         with pytest.raises(ValueError, match="has the cause 'nonsense'"):
             await redrive(world.cluster, DEAD, cause="nonsense")

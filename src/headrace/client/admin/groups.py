@@ -16,6 +16,7 @@ from headrace.client.admin.results import (
     known,
     known_or,
 )
+from headrace.client.arguments import require_offset
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import GroupIdNotFoundError, UnsupportedVersionError, error_for
 from headrace.wire.codec import MalformedMessage, read_message
@@ -235,8 +236,7 @@ async def alter_consumer_group_offsets(
 ) -> None:
     """As a client that is no member: a broker takes that for a group without members alone."""
     for place, offset in offsets.items():
-        if offset < 0:
-            raise ValueError(f"{place[0]}-{place[1]}: an offset must be >= 0, got {offset}")
+        require_offset(place, offset)
     if not offsets:
         return
     request = OffsetCommitRequest(

@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 
 from headrace.client.admin.call import AdminCall, in_parallel, raise_for
 from headrace.client.admin.results import ListedOffset, in_order, known
+from headrace.client.arguments import is_int
 from headrace.client.cluster import ANY
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import error_for
@@ -47,7 +48,7 @@ def as_timestamp(at: At) -> int:
                 f"{at.isoformat()} has no time zone; use .astimezone() for local time or .replace(tzinfo=UTC)"
             )
         return int(at.timestamp() * 1000)
-    if not isinstance(at, OffsetSpec) and (not isinstance(at, int) or at < 0):
+    if not isinstance(at, OffsetSpec) and (not is_int(at) or at < 0):
         raise ValueError(f"the time must be milliseconds since 1970, a datetime or an OffsetSpec, got {at!r}")
     return int(at)
 

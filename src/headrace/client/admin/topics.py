@@ -7,6 +7,7 @@ from headrace.client.admin.call import AdminCall, in_parallel, outcome, raise_fo
 from headrace.client.admin.configs import Value, as_text
 from headrace.client.admin.offsets import try_list_offsets
 from headrace.client.admin.results import PartitionDescription, TopicDescription, known
+from headrace.client.arguments import require_int
 from headrace.client.errors import error_for
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -37,6 +38,8 @@ async def create_topic(
     replication_factor: int,
     configs: Mapping[str, Value | None],
 ) -> TopicDescription:
+    require_int("create_topic: partitions", partitions)
+    require_int("create_topic: replication_factor", replication_factor)
     topic = CreatableTopic(
         name=name,
         num_partitions=partitions,
@@ -96,6 +99,7 @@ def _not_led(name: str) -> KafkaError:
 
 
 async def create_partitions(call: AdminCall, topic: str, total: int) -> None:
+    require_int("create_partitions: total", total)
     asked = CreatePartitionsTopic(name=topic, count=total, assignments=None)
 
     def read(response: CreatePartitionsResponse) -> None:

@@ -4,6 +4,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
+from headrace.client.arguments import is_int
 from headrace.client.errors import error_for
 from headrace.client.producing.batch import RECORD_OVERHEAD, Entry, ValueRun, record_cost, run_cost
 from headrace.client.settings import ProducerSettings
@@ -60,9 +61,9 @@ class EntryMaker:
         pairs = _to_headers(headers) if headers else ()
         if timestamp is None:
             timestamp = int(time.time() * 1000)
-        elif not isinstance(timestamp, int) or timestamp < 0:
+        elif not is_int(timestamp) or timestamp < 0:
             raise ValueError(f"timestamp must be milliseconds since 1970 as an int >= 0, got {timestamp!r}")
-        if partition is not None and (not isinstance(partition, int) or partition < 0):
+        if partition is not None and (not is_int(partition) or partition < 0):
             raise ValueError(f"partition must be an int >= 0 or None, got {partition!r}")
         if type(topic) is not str or not topic:
             raise ValueError(f"topic must be a non-empty string, got {topic!r}")

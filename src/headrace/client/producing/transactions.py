@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.client.arguments import require_offset
 from headrace.client.cluster import GROUP_COORDINATOR, TRANSACTION_COORDINATOR, retry_backoff
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import (
@@ -101,6 +102,8 @@ class Transactions:
         group_instance_id: str | None = None,
     ) -> None:
         """Commits a consumer group's offsets with the transaction: the next record to be read, by partition."""
+        for place, offset in offsets.items():
+            require_offset(place, offset)
         self.transaction.move(Event.SEND)
         assert self._identity is not None
         producer_id, epoch = self._identity
