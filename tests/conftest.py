@@ -46,7 +46,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     needs.mark(items)
-    is_part = config.getoption("keyword") or config.getoption("lf")
+    is_part = config.getoption("keyword") or config.getoption(
+        "lf", default=False
+    )  # of a plugin that may be off
     tiers.mark(items, is_whole=not is_part and all(Path(argument).is_dir() for argument in config.args))
     if not config.getoption("--thorough"):
         left_out = [item for item in items if item.get_closest_marker("thorough") is not None]

@@ -30,8 +30,8 @@ SECTIONS: tuple[tuple[str, tuple[type, ...]], ...] = (
         ),
     ),
     ("Workers", (headrace.Queue, Task, headrace.Backoff, headrace.Retry, headrace.Reject, QueueTest)),
-    ("Look after groups", (headrace.Admin,)),
-    ("A broker", (headrace.Broker,)),
+    ("Manage topics and groups", (headrace.Admin,)),
+    ("Run a broker", (headrace.Broker,)),
 )
 TWINS = {
     headrace.AsyncProducer: headrace.Producer,
@@ -41,7 +41,7 @@ TWINS = {
 """The same names for asyncio: only what has to be awaited is listed."""
 VERBATIM = re.compile(r"^(?: |-|\||```)", re.MULTILINE)
 """Code, lists and tables."""
-PARAMETER = re.compile(r"`\w+`(?: \([^)]*\))?: ")
+PARAMETER = re.compile(r"`\w+`(?: and `\w+`)?(?: \([^)]*\))?: ")
 DEFAULT = re.compile(r"(?<=[\w\])'])=(?=\S)")
 LINE_LENGTH = 90
 Function = ast.FunctionDef | ast.AsyncFunctionDef
@@ -53,7 +53,7 @@ def python_names() -> str:
         parts.append(f"## {title}\n\n")
         for each in classes:
             parts += [_render_class(each), *(_render_twin(twin) for twin, of in TWINS.items() if of is each)]
-    parts.append("## What the admin client answers\n\n")
+    parts.append("## Results of the admin client\n\n")
     parts += [_render_class(each) for each in _dataclasses(results.__name__)]
     return "".join(parts).rstrip("\n") + "\n"
 
@@ -99,7 +99,7 @@ def _render_twin(cls: type) -> str:
     names = ", ".join(f"`{name}`" for name in awaited)
     return (
         f"### `{cls.__name__}`\n\n`from headrace import {cls.__name__}`\n\n"
-        f"The same as `{plain}` for asyncio, with `async with`. To be awaited: {names}.\n\n"
+        f"The same as `{plain}` for asyncio, with `async with`. Await these methods: {names}.\n\n"
     )
 
 

@@ -173,7 +173,7 @@ def test_where_no_broker_is_the_cure_is_told_at_once() -> None:
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == (
         "headrace topic: no broker can be reached at 127.0.0.1:1 (connection refused).\n"
-        "Start one with `headrace serve`, or say where it is with -b HOST:PORT.\n"
+        "Start one with `headrace serve`, or give its address with -b HOST:PORT.\n"
     )
 
 
@@ -336,7 +336,7 @@ def test_the_broker_s_dashboard_tells_who_holds_a_record_and_for_how_long(tmp_pa
                 in drawn
             )
         said = command(server, "state", "kitchen", "--http", "127.0.0.1:1", status=1)
-        assert "no dashboard answers at 127.0.0.1:1" in said
+        assert "no dashboard responds at 127.0.0.1:1" in said
 
 
 @contextmanager
@@ -364,10 +364,10 @@ def answering(status: int, body: bytes) -> Iterator[str]:
 @pytest.mark.parametrize(
     ("status", "body", "told"),
     [
-        (401, b'{"error": "a token is needed"}', "answers 401: a token is needed"),
-        (502, b"bad gateway", "answers 502: bad gateway"),
-        (200, b'{"is_live": false, "windows": []}', "does not run inside a broker, so it knows no locks"),
-        (200, b"<html>", "no dashboard answers at"),
+        (401, b'{"error": "a token is needed"}', "responds with 401: a token is needed"),
+        (502, b"bad gateway", "responds with 502: bad gateway"),
+        (200, b'{"is_live": false, "windows": []}', "does not run inside a broker, so it cannot show locks"),
+        (200, b"<html>", "no dashboard responds at"),
     ],
 )
 def test_what_is_no_broker_s_dashboard_is_told(status: int, body: bytes, told: str) -> None:

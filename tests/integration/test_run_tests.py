@@ -117,6 +117,12 @@ def test_a_part_of_a_folder_runs_again_although_the_list_of_verify_names_others_
     assert failed in again.stdout
 
 
+def test_tests_are_collected_without_the_cache_of_pytest() -> None:
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--collect-only", "-q", "tests/tidy"]
+    collected = subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, timeout=60)
+    assert collected.returncode == 0, collected.stdout + collected.stderr
+
+
 def test_what_runs_ends_with_it(tmp_path: Path) -> None:
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

@@ -299,7 +299,7 @@ def test_scheduled_records_reach_only_topics_that_the_worker_may_write_to(
         with Admin(login("admin")) as admin:
             ends = admin.list_offsets({("payments", 0): OffsetSpec.LATEST})
             assert ends["payments", 0].offset == 0
-    assert "could not be sent to topic payments, trying again in 300 s" in caplog.text
+    assert "could not be sent to topic payments, retrying in 300 s" in caplog.text
 
 
 def test_logins_and_access_control_together(tmp_path: Path, unique: str) -> None:

@@ -89,7 +89,7 @@ def test_a_port_in_use_is_named() -> None:
 def test_an_unknown_setting_is_refused_with_the_nearest_name() -> None:
     err = refused("--data", ":memory:", "--listen", "127.0.0.1:0", "--set", "num.partitons=3")
     assert "unknown setting num.partitons; did you mean num.partitions?" in err
-    assert "say --force" in err
+    assert "use --force" in err
 
 
 @pytest.mark.parametrize("where", ["file", "forced"])

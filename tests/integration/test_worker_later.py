@@ -187,7 +187,7 @@ class TestTrouble:
             caplog.clear()
             test.advance(301)
             wait_for(lambda: "could not be sent to topic gone" in caplog.text)
-            assert "trying again in 300 s: it does not exist" in caplog.text
+            assert "retrying in 300 s: it does not exist" in caplog.text
             with Admin(bootstrap_servers=test.broker.bootstrap_servers) as admin:
                 admin.create_topic("gone")
             test.advance(301)
@@ -223,7 +223,7 @@ class TestTrouble:
         with QueueTest(queue):
             queue.send("emails", Email("ada"), delay=1)
             wait_for(lambda: sent)
-        assert caplog.text.count("scheduled records wait, trying again: the coordinator is away") == 1
+        assert caplog.text.count("scheduled records are delayed, retrying: the coordinator is away") == 1
 
     def test_a_group_without_a_schedule_has_nothing_to_cancel(self, queue, sent):
         with QueueTest(queue) as test:
@@ -243,7 +243,7 @@ class TestTrouble:
                 admin.delete_topics(["mailers.cleanup"])
             test.advance(100)
             wait_for(lambda: sent)
-            assert "could not be sent, this period is left out" in caplog.text
+            assert "could not be sent; this period is skipped" in caplog.text
 
     def test_positions_of_a_schedule_that_was_deleted(self, queue, sent):
         test = QueueTest(queue)
@@ -355,7 +355,7 @@ class TestLeaders:
             test.advance(10)  # the other one does nothing, so this one leads again
             test.advance(10)
             wait_for(lambda: sent)
-        assert "trying again" not in caplog.text
+        assert "retrying" not in caplog.text
 
     def test_a_periodic_task_that_the_leader_does_not_have_is_sent_though_the_leader_is_busy(self):
         fired = []

@@ -102,7 +102,7 @@ def test_a_log_of_what_was_accepted_ahead_that_is_gone_is_missed(
     end = half_done(opened, queue, tmp_path)
     (path,) = (tmp_path / "share-outcomes").glob("ahead-*.json")
     path.unlink()
-    with pytest.raises(CheckpointError, match=r"is not there any more.*failOnDataLoss=false"):
+    with pytest.raises(CheckpointError, match=r"is missing.*failOnDataLoss=false"):
         opened(**AHEAD, checkpointLocation=tmp_path).latest(end, None)
     last = opened(**AHEAD, checkpointLocation=tmp_path, failOnDataLoss=False, drain=True)
     assert last.latest(end, None) == end
@@ -278,7 +278,7 @@ def test_a_release_that_was_only_in_notes_that_are_gone_is_missed(
     with pytest.raises(CheckpointError, match=r"released, rejected.*Give readStream the checkpointLocation"):
         opened().latest(end, None)
     shutil.move(tmp_path / "share-outcomes", tmp_path / "elsewhere")
-    with pytest.raises(CheckpointError, match=r"is not there any more.*failOnDataLoss=false"):
+    with pytest.raises(CheckpointError, match=r"is missing.*failOnDataLoss=false"):
         opened(checkpointLocation=tmp_path).latest(end, None)
     shutil.move(tmp_path / "elsewhere", tmp_path / "share-outcomes")
     (again,) = drained(opened(checkpointLocation=tmp_path, drain=True), end, checkpoint=tmp_path)
@@ -296,7 +296,7 @@ def test_with_failondataloss_false_notes_that_are_gone_stop_nothing(
     shutil.rmtree(tmp_path / "share-outcomes")
     second = opened(checkpointLocation=tmp_path, failOnDataLoss=False, drain=True)
     assert second.latest(end, None) == end
-    assert "where this query kept its notes, is not there any more" in caplog.text
+    assert "where this query kept its notes, is missing" in caplog.text
     assert queue.lag() == 0
 
 

@@ -146,7 +146,7 @@ def test_a_topic_that_was_made_again_is_another_topic_for_the_replay_and_for_wha
     remake(queue)
     effects = Effects()
     text = fails(queue.stream(spark, acknowledge=acknowledge), effects, queue)
-    assert f"topic {queue.topic} was deleted and made again" in text
+    assert f"topic {queue.topic} was deleted and created again" in text
 
     drain(queue.stream(spark, acknowledge=acknowledge, failOnDataLoss="false"), effects, queue)
     assert effects.numbers == list(range(1_000, 1_030)), "none of the new topic's records counts as processed"

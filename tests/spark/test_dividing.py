@@ -241,7 +241,7 @@ def test_notes_that_are_gone_after_a_part_was_committed_are_missed(
     kill(driver)  # the part is committed, and not settled
     shutil.move(tmp_path / "share-outcomes", tmp_path / "elsewhere")
     for _ in range(2):
-        with pytest.raises(CheckpointError, match=r"share-outcomes.*is not there any more.*Restore it"):
+        with pytest.raises(CheckpointError, match=r"share-outcomes.*is missing.*Restore it"):
             opened(**query.options).latest(end, None)
     assert queue.lag() == 12
     shutil.move(tmp_path / "elsewhere", tmp_path / "share-outcomes")

@@ -129,7 +129,7 @@ def test_a_topic_that_was_made_again_is_another_topic(task: Task) -> None:
         admin.delete_topics([task.queue.topic])
         admin.create_topic(task.queue.topic, partitions=2)
     task.queue.send(200)
-    with pytest.raises(DataLossError, match="deleted and made again"):
+    with pytest.raises(DataLossError, match="deleted and created again"):
         task.offsets(Run(0, 5, 1))
     assert task.offsets(Run(0, 5, 1), fails_on_data_loss=False) == []
 
@@ -142,7 +142,7 @@ def test_a_connection_that_knew_the_topic_before_it_was_made_again_reads_nothing
         admin.delete_topics([task.queue.topic])
         admin.create_topic(task.queue.topic, partitions=2)
     task.queue.send(200)
-    with pytest.raises(DataLossError, match="deleted and made again"):
+    with pytest.raises(DataLossError, match="deleted and created again"):
         task.offsets(Run(0, 5, 1))
     assert task.offsets(Run(0, 5, 1), fails_on_data_loss=False) == []
 
@@ -164,7 +164,7 @@ def test_a_topic_that_is_gone_is_waited_for_once_in_a_task(
         assert task.offsets(*far_apart, fails_on_data_loss=False, partitions=(0, 1)) == []
     said = [record.getMessage() for record in caplog.records]
     assert ["is not there" in each for each in said] == [True, False, False, False]
-    assert all("gone as well" in each for each in said[1:])
+    assert all("are lost, too" in each for each in said[1:])
 
 
 def test_a_range_beyond_the_end_of_the_log_was_cut_off(task: Task) -> None:

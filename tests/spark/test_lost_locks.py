@@ -143,7 +143,7 @@ def test_two_readers_of_one_checkpoint_are_told_instead_of_starving_both(
         for driver in ends:
             ends[driver] = driver.latest(ends[driver], None)
 
-    with pytest.raises(CheckpointError, match=r"under this one's member id .*Stop one of them"):
+    with pytest.raises(CheckpointError, match=r"has the same member ID .*Stop one of them"):
         wait_for(trigger)
     first.close()
     copy.close()

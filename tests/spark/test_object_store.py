@@ -129,7 +129,7 @@ def test_a_reader_that_was_succeeded_accepts_nothing_any_more(folder: ObjectPath
     second = notes_of(folder, MEMBER)
     assert second.exists()
     assert second.open() == AHEAD
-    with pytest.raises(CheckpointError, match="Another reader has begun"):
+    with pytest.raises(CheckpointError, match="Another reader uses"):
         first.write({"what": "the first one would accept"})
     second.write({"seq": 4})
     third = notes_of(folder, MEMBER)

@@ -35,7 +35,7 @@ def test_a_schema_of_the_users_is_refused(spark: SparkSession, queue: Queue, eff
         .load()
     )
     query = stream.writeStream.foreachBatch(effects).option("checkpointLocation", queue.checkpoint).start()
-    with pytest.raises(StreamingQueryException, match="has columns of its own"):
+    with pytest.raises(StreamingQueryException, match="has a fixed schema"):
         query.awaitTermination(WAIT_S)
 
 

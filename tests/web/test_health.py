@@ -120,7 +120,9 @@ def test_a_permission_that_is_missing_takes_its_own_metrics_and_is_named_once(
         run("acl", "add", "--allow", "User:viewer", *rights)
 
     async def look(times: int) -> SlowFacts:
-        async with open_source(ClientSettings.parse(parse_properties(logins["viewer"].read_text()))) as source:
+        async with open_source(
+            ClientSettings.parse(parse_properties(logins["viewer"].read_text()))
+        ) as source:
             for _ in range(times):
                 sampler = SlowSampler(source)
                 facts = await sampler.facts()

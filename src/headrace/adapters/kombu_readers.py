@@ -252,7 +252,7 @@ class ShareReader:
                     return
                 if str(error) != trouble:
                     trouble = str(error)
-                    logger.warning("group %s: trying again: %s", self._link.options.group_id, error)
+                    logger.warning("group %s: retrying: %s", self._link.options.group_id, error)
             except Exception as error:
                 logger.exception("group %s: reading has failed", self._link.options.group_id)
                 self._inbox.fail(error)
@@ -336,11 +336,11 @@ class BroadcastListener:
                     await self._follow(cluster)
             except OffsetOutOfRangeError as error:
                 self._positions[self._topic] = max(0, error.log_start_offset)
-                logger.warning("queue %s: messages of %s were missed: %s", self._queue, self._topic, error)
+                logger.warning("queue %s: messages of %s were lost: %s", self._queue, self._topic, error)
             except (KafkaError, OSError, TimeoutError) as error:
                 if str(error) != trouble:
                     trouble = str(error)
-                    logger.warning("queue %s: trying again: %s", self._queue, error)
+                    logger.warning("queue %s: retrying: %s", self._queue, error)
             except Exception as error:
                 logger.exception("queue %s: listening has failed", self._queue)
                 self._inbox.fail(error)

@@ -76,7 +76,7 @@ def _read_jks(name: str, data: bytes, password: str, key_password: str) -> JavaS
     wanted = hashlib.sha1(_utf16(password) + b"Mighty Aphrodite" + data[:-20]).digest()
     if password and not hmac.compare_digest(wanted, data[-20:]):
         raise StoreError(
-            f"{name} is a JKS store that is damaged or has another password than "
+            f"{name} is a JKS store that is damaged, or its password differs from "
             f"{name.partition('.location')[0]}.password"
         )
     try:
@@ -109,7 +109,7 @@ class _JksReader:
             elif tag == _CERTIFICATE:
                 certificates += self._certificate()
             else:
-                raise struct.error(f"an entry of kind {tag}")
+                raise struct.error(f"unknown entry type {tag}")
         return JavaStore(key, chain, certificates)
 
     def _certificate(self) -> str:
@@ -120,7 +120,7 @@ class _JksReader:
     def _take(self, size: int) -> bytes:
         taken = self._data[self._at : self._at + size]
         if len(taken) < size:
-            raise struct.error("it ends too soon")
+            raise struct.error("unexpected end of file")
         self._at += size
         return taken
 

@@ -99,7 +99,7 @@ class Backup:
         copying = self._copying
         assert copying is not None
         if error is not None:
-            logger.warning("the backup to %s was given up: %s", self._target, error)
+            logger.warning("the backup to %s failed: %s", self._target, error)
             self._done(error)
         elif copying.is_done:
             logger.info("backed up %d partitions to %s", self._partitions, self._target)

@@ -281,7 +281,7 @@ class Connection(asyncio.Protocol):
                 slot.data = bytearray() if response is None else self._encode(header, response)
             except Exception:
                 logger.exception(
-                    "the answer to API %d v%d cannot be written", header.api_key, header.api_version
+                    "the response to API %d v%d cannot be encoded", header.api_key, header.api_version
                 )
                 self.close()
                 return

@@ -3,7 +3,7 @@
     with Broker() as broker:
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
-Without `data_dir` it keeps everything in memory and forgets it at the end. `advance(seconds)` moves its clock.
+Without `data_dir`, it keeps everything in memory. `advance(seconds)` moves its clock.
 """
 
 import asyncio
@@ -49,6 +49,14 @@ class NotRunningError(RuntimeError):
 
 
 class Broker:
+    """A broker on a thread of this process. Use it as a context manager, or call `start` and `stop`.
+
+    `data_dir`: the data directory; None keeps everything in memory.
+    `settings`: broker settings by Kafka's names.
+    `users`: names and passwords that are added for SCRAM, unless the users exist.
+    `on_failure`: called with the exception if the broker stops because of a failure.
+    """
+
     def __init__(
         self,
         *,
@@ -59,7 +67,6 @@ class Broker:
         users: Mapping[str, str] | Iterable[NewScramUser] = (),
         on_failure: Callable[[Exception], None] | None = None,
     ) -> None:
-        """`users` (names and passwords) are added for SCRAM if they do not exist yet."""
         self._data_dir = None if data_dir is None or str(data_dir) == MEMORY else Path(data_dir)
         address = {"listeners": f"PLAINTEXT://{host}:{port}"} if port else {}
         given = {**address, **(settings or {})}
@@ -85,22 +92,22 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """The address that clients of the first listener use."""
+        """The address of the first listener, as HOST:PORT."""
         return self.address_of(self._running().listeners[0].name)
 
     @property
     def listeners(self) -> list[BrokerListener]:
-        """With the ports and addresses in use."""
+        """The listeners, with the ports and addresses in use."""
         return [*self._running().listeners]
 
     def address_of(self, listener: str) -> str:
-        """The address that clients of this listener use, as HOST:PORT."""
+        """The advertised address of a listener, as HOST:PORT."""
         host, port = self._running().core.address_of(listener.upper())
         return f"{host}:{port}"
 
     @property
     def core(self) -> BrokerCore:
-        """The broker's inside. Touch it only through `call`, which runs on the broker's own thread."""
+        """The core of the broker. Use it only inside `call`, which runs on the broker's thread."""
         return self._running().core
 
     def start(self) -> Self:
@@ -135,7 +142,7 @@ class Broker:
         if thread.is_alive():
             self.failure = self.failure or TimeoutError("the broker is stuck while stopping")
             logger.error(
-                "stopping has made no progress for %d s and is given up; the data directory %s is still in use, "
+                "the stop made no progress for %d s and was abandoned; the data directory %s is still in use, "
                 "and the next start checks it",
                 STOP_S_MAX,
                 self._data_dir or MEMORY,
@@ -156,7 +163,7 @@ class Broker:
             self._loop.stop()
 
     def advance(self, seconds: float) -> None:
-        """Moves the broker's clock forward; everything that became due has been done when this returns."""
+        """Moves the broker's clock forward, and returns when everything that became due is done."""
         server = self._running()
 
         def move() -> None:
@@ -166,7 +173,7 @@ class Broker:
         self.call(move)
 
     def share_state(self, group_id: str) -> dict[tuple[str, int], SharePartitionState]:
-        """What the broker knows of a share group now, by topic and partition: locks, their holders, the time left.
+        """The state of a share group by topic and partition, including the locks, their holders and remaining time.
 
         Raises KafkaError (GROUP_ID_NOT_FOUND) if there is no such share group. `Admin.share_state` gives the same for
         any Kafka, from what is written down, and so without locks.
@@ -175,16 +182,16 @@ class Broker:
         return self.call(lambda: group_view(core, group_id))
 
     def release_record(self, group_id: str, topic: str, partition: int, offset: int) -> str:
-        """Takes an acquired record from a holder that is stuck, as if it had released it; returns the holder's id."""
+        """Releases a record that another member has acquired, for example one that hangs. Returns the member ID."""
         core = self.core
         return self.call(lambda: release_record(core, group_id, topic, partition, offset))
 
     def call(self, function: Callable[[], T]) -> T:
-        """Runs a function on the broker's thread and returns what it returns."""
+        """Runs a function on the broker's thread and returns its result."""
         return self.submit(function).result()
 
     def submit(self, function: Callable[[], T]) -> "Future[T]":
-        """`call` without waiting. The Future fails with NotRunningError if the broker stops before the call."""
+        """Like `call`, without waiting. The future fails with NotRunningError if the broker stops before the call."""
         server = self._running()
         result: Future[T] = Future()
 
@@ -273,7 +280,7 @@ class Broker:
             except Exception as error:
                 self.failure = self.failure or error
                 logger.critical(
-                    "the data directory could not be left clean; the next start checks it: %s", error
+                    "the data directory was not closed cleanly; the next start checks it: %s", error
                 )
             loop.close()
             self._has_ended = True

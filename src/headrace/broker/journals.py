@@ -170,7 +170,7 @@ class Journals:
         try:
             self._roll(logs)
         except OSError as error:
-            logger.warning("the journals of the coordinators are not compacted for now: %s", error)
+            logger.warning("the journals of the coordinators cannot be compacted now: %s", error)
             return
         self._start(Work("sync journals", partial(core.logs.sync, logs), partial(self._rewrite, logs)))
 

@@ -113,7 +113,7 @@ def _call(callback: Callable[[U], None], value: U) -> None:
     try:
         callback(value)
     except Exception:
-        logger.exception("one of those who waited failed; the others go on")
+        logger.exception("a callback failed")
 
 
 def resolved(value: T) -> Later[T]:

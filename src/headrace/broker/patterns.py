@@ -195,7 +195,7 @@ class _Compiler:
             raise _invalid(self.text, f"nothing to repeat at {self.position}")
         match = _ATOM.match(self.text, self.position)
         if match is None:
-            raise _invalid(self.text, f"not understood at {self.position}")
+            raise _invalid(self.text, f"syntax error at {self.position}")
         self.position = match.end()
         claim = CLAIMS.get(match[0])
         if claim is not None:

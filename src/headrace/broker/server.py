@@ -90,7 +90,7 @@ class Server:
             try:
                 done(failure)
             except Exception:
-                logger.exception("what should follow a piece of work has failed")
+                logger.exception("a follow-up action failed")
         self._worked.set()
         if self._sockets:  # a start that had to write something comes here before
             self.settle()
@@ -179,7 +179,7 @@ class Server:
                 try:
                     told(connection.id)
                 except Exception:  # the connection has gone all the same
-                    logger.exception("what connection %d held may not have been given back", connection.id)
+                    logger.exception("resources of connection %d may not have been released", connection.id)
         if self._connections.pop(connection.id, None) is not None:
             self.leave(connection.address, connection.listener)
 

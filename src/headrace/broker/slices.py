@@ -85,5 +85,5 @@ def _step(steps: WaitingSteps, failed: Failed | None) -> object:
         if failed is not None:
             failed(error)
         else:
-            logger.exception("a piece of longer work failed; the rest of it is not done")
+            logger.exception("a long operation failed and was not completed")
         return _END

@@ -332,7 +332,7 @@ class Topics:
         try:
             self._metadata.forget_deleted(*topic_ids)
         except KafkaError as error:
-            logger.warning("deleted topics are not forgotten yet: %s", error)
+            logger.warning("the records of deleted topics cannot be removed yet: %s", error)
 
     def check_growth(self, name: str, total: int) -> None:
         """Refuses a number of partitions that a topic cannot grow to."""
@@ -466,7 +466,7 @@ class Topics:
             try:
                 changed += listener(topic) or ()
             except Exception:
-                logger.exception("what follows from a change of topic %s is not all done", topic.name)
+                logger.exception("some follow-up actions of a change to topic %s failed", topic.name)
         return changed
 
 

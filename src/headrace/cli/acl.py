@@ -111,9 +111,9 @@ def add(
 
     resources = _chosen(topics, groups, transactional_ids, cluster)
     if not resources:
-        raise Refused("no resource is named: use --topic, --group, --transactional-id or --cluster.")
+        raise Refused("no resource is given: use --topic, --group, --transactional-id or --cluster.")
     if not allow and not deny:
-        raise Refused("no principal is named: use --allow User:NAME or --deny User:NAME.")
+        raise Refused("no principal is given: use --allow User:NAME or --deny User:NAME.")
     is_role = producer or consumer or share_consumer
     if is_role and (operations or deny):
         raise Refused(

@@ -47,7 +47,7 @@ def backup(
     if "error" in answer:
         raise Refused(str(answer["error"]))
     if "partitions" not in answer:
-        raise Refused(f"the broker has stopped meanwhile; {target} is not complete, remove it")
+        raise Refused(f"the broker has stopped meanwhile; {target} is incomplete; remove it")
     if json:
         print_json({"target": str(target.absolute()), **answer})
     else:
@@ -68,7 +68,7 @@ def _ask(data: Path, request: dict[str, str]) -> Iterator[dict[str, Any]]:
                 f"no broker is running with {data}; a stopped broker's directory can be copied as it is"
             ) from None
         except PermissionError:
-            raise Refused(f"{data / CONTROL} is open to the broker's user only") from None
+            raise Refused(f"{data / CONTROL} can be opened only by the broker's user") from None
         except OSError as error:
             if len(os.fsencode(data / CONTROL)) > SOCKET_PATH_MAX:
                 raise Refused(

@@ -15,6 +15,6 @@ def confirm(what: str, *, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Refused(f"this would {what}, which cannot be undone. Say --yes to do it.")
+        raise Refused(f"this would {what}, which cannot be undone. Use --yes to confirm.")
     if not typer.confirm(f"{what[0].upper()}{what[1:]}? This cannot be undone.", err=True):
         raise Refused("nothing was done.")

@@ -235,7 +235,7 @@ def _require(admin: "Admin", topics: list[str], group_id: str, types: tuple[str,
     other = [one for one in admin.list_groups() if one.group_id == group_id and one.type.value not in types]
     if other:
         cure = (
-            "say --consumer-group to join it"
+            "use --consumer-group to join it"
             if types == ("share",)
             else "leave out --consumer-group to join it"
         )

@@ -246,7 +246,7 @@ def discard(
     elif result.is_dry_run:
         typer.echo(f"{count(result.chosen, 'dead letter')} of {box.topic} would be discarded")
         if result.chosen:
-            say("A dry run: nothing was changed. Say --execute to do it.")
+            say("Dry run: nothing was changed. Use --execute to apply it.")
     else:
         typer.echo(f"{count(result.discarded, 'dead letter')} of {box.topic} discarded")
 
@@ -377,7 +377,7 @@ def _print_result(result: "RedriveResult", topic: str) -> None:
     if result.is_dry_run:
         typer.echo(f"{count(result.chosen, 'dead letter')} of {topic} would go back{targets}")
         if result.chosen:
-            say("A dry run: nothing was sent. Say --execute to do it.")
+            say("Dry run: nothing was sent. Use --execute to apply it.")
         return
     typer.echo(f"{count(result.redriven, 'dead letter')} of {topic} went back{targets}")
     for number, what in (

@@ -84,7 +84,7 @@ def explain(
 def parse_record(text: str) -> tuple[str, int, int]:
     topic, partition, offset = [*text.split("/"), "", ""][:3]
     if text.count("/") != 2 or not topic or not partition.isdecimal() or not offset.isdecimal():
-        raise Refused(f"{text!r} does not name a record; write TOPIC/PARTITION/OFFSET, such as orders/0/17.")
+        raise Refused(f"{text!r} is not a record; expected TOPIC/PARTITION/OFFSET, such as orders/0/17.")
     return topic, int(partition), int(offset)
 
 

@@ -90,9 +90,9 @@ def json_line(record: Shown) -> bytes:
 def _field(name: str, is_share: bool) -> Format:
     if name not in _FIELDS:
         known = " ".join(f"%{one}" for one in _FIELDS)
-        raise ValueError(f"%{name} is not part of a format; known are {known}")
+        raise ValueError(f"%{name} is not a valid format specifier; expected one of {known}")
     if name in _SHARE_ONLY and not is_share:
-        raise ValueError(f"%{name} is known in share groups alone; leave it out with --consumer-group")
+        raise ValueError(f"%{name} is for share groups only; omit it with --consumer-group")
     return _FIELDS[name]
 
 
@@ -100,7 +100,7 @@ def _unescape(escape: str) -> bytes:
     if escape.startswith("x") and len(escape) == 3:
         return bytes([int(escape[1:], 16)])
     if escape not in _ESCAPES:
-        raise ValueError(f"\\{escape} is not part of a format; known are \\n \\r \\t \\0 \\\\ and \\xNN")
+        raise ValueError(f"\\{escape} is not a valid escape; expected one of \\n \\r \\t \\0 \\\\ and \\xNN")
     return _ESCAPES[escape]
 
 

@@ -85,7 +85,7 @@ def set_config(
     """
     wanted: dict[str, str | None] = {**assignments(changes, "KEY=VALUE"), **dict.fromkeys(unset or [])}
     if not wanted:
-        raise typer.BadParameter("say what to change: KEY=VALUE or --unset KEY")
+        raise typer.BadParameter("nothing to change: give KEY=VALUE or --unset KEY")
     with open_admin(client_settings(server, settings, command_config)) as admin:
         known = admin.group_config(group)
         for name in wanted:

@@ -136,7 +136,7 @@ def reset(
         rows = [(group, one.topic, one.partition, one.before, one.after) for one in changes.values()]
         print_table(("GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"), rows)
     if changes and not execute:
-        say("A dry run: nothing was changed. Say --execute to do it.")
+        say("Dry run: nothing was changed. Use --execute to apply it.")
 
 
 def _only(

@@ -62,7 +62,7 @@ def _split(line: bytes, separator: bytes | None, number: int) -> Input:
     if not found:
         raise Refused(
             f"line {number} has no {separator.decode()!r} between key and value: "
-            f"{line[:60].decode(errors='replace')!r}; nothing from there on was sent."
+            f"{line[:60].decode(errors='replace')!r}; that line and the following ones were not sent."
         )
     return Input(key, value)
 
@@ -75,7 +75,7 @@ async def _lines_of(file: Path | None) -> AsyncIterator[bytes]:
             yield line.removesuffix(b"\r")
         if len(rest) > LINE_BYTES_MAX:
             raise Refused(
-                f"a line has more than {LINE_BYTES_MAX:,} bytes; say --whole to send a file as one record."
+                f"a line has more than {LINE_BYTES_MAX:,} bytes; use --whole to send a file as one record."
             )
     if rest:
         yield rest.removesuffix(b"\r")

@@ -94,7 +94,7 @@ def repair(
         if is_changed:
             typer.echo(f"What was there before is in {directory / quarantine}.")
         elif report.damages and not execute:
-            typer.echo("A dry run: nothing was changed. Say --execute to do it.")
+            typer.echo("Dry run: nothing was changed. Use --execute to apply it.")
     if hopeless:
         raise Refused(f"{hopeless[0].path}: {hopeless[0].what}. {hopeless[0].cure.value.capitalize()}.")
 

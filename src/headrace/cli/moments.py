@@ -17,8 +17,8 @@ def parse_moment(text: str, option: str) -> datetime:
         moment = _moment(text)
     except (ValueError, OverflowError):
         raise typer.BadParameter(
-            f"{text!r} is not a time; write 2026-11-15T12:30 (UTC), 2026-11-15T12:30+01:00, -15m (15 minutes ago), "
-            "or milliseconds since 1970",
+            f"{text!r} is not a valid time; expected 2026-11-15T12:30 (UTC), 2026-11-15T12:30+01:00, -15m "
+            "(15 minutes ago), or milliseconds since 1970",
             param_hint=option,
         ) from None
     return moment if moment.tzinfo else moment.replace(tzinfo=UTC)

@@ -137,7 +137,7 @@ def require_listener(addresses: Iterable[tuple[str, int]]) -> None:
             failures.append(f"{host}:{port} ({(error.strerror or str(error)).lower()})")
     raise Refused(
         f"no broker can be reached at {', '.join(failures)}.\n"
-        "Start one with `headrace serve`, or say where it is with -b HOST:PORT."
+        "Start one with `headrace serve`, or give its address with -b HOST:PORT."
     )
 
 

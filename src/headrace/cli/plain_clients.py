@@ -65,8 +65,8 @@ def consumer_options(settings: Mapping[str, str], group_id: str) -> dict[str, An
     protocol = settings.get("group.protocol", "classic").lower()
     if protocol != "classic":
         raise Refused(
-            f"group.protocol={protocol}: `headrace consume --consumer-group` speaks the classic protocol alone; "
-            "leave it out. How partitions are shared out is the same."
+            f"group.protocol={protocol}: `headrace consume --consumer-group` supports only the classic protocol; "
+            "omit the setting. The assignment of partitions is the same."
         )
     return (
         _common(settings)

@@ -130,11 +130,13 @@ def produce(
             f"{rate:g} records per second is not a rate; it must be more than 0", param_hint="--rate"
         )
     if key_separator == "":
-        raise typer.BadParameter("nothing cannot stand between key and value", param_hint="--key-separator")
+        raise typer.BadParameter(
+            "the separator between key and value must not be empty", param_hint="--key-separator"
+        )
     if perf and (files or whole):
-        raise typer.BadParameter("--perf makes its records up; leave out files")
+        raise typer.BadParameter("--perf generates its records; omit the files")
     if whole and not files:
-        raise typer.BadParameter("--whole sends files; name some")
+        raise typer.BadParameter("--whole sends files; give at least one")
     given = client_settings(server, settings, command_config)
     fixed = [(name, value.encode()) for name, value in pairs(headers, "--header")]
     if compression is not None:

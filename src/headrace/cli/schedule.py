@@ -93,7 +93,7 @@ def cancel(
             raise Refused(str(error)) from None
     say(f"{len(ids) - len(late)} of {len(ids)} canceled")
     if late:
-        raise Refused(f"too late, may have been sent: {', '.join(late)}")
+        raise Refused(f"already due, may have been sent: {', '.join(late)}")
 
 
 def _open(settings: dict[str, Any], group: str) -> "Schedule":

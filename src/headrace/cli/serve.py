@@ -155,7 +155,7 @@ def _address_for(broker: Broker, login: Mapping[str, str]) -> str:
         if listener.protocol.value == protocol:
             return broker.address_of(listener.name)
     raise Refused(
-        f"--http: the broker has no {protocol} listener for the dashboard. Say how it logs in: --command-config FILE, "
+        f"--http: the broker has no {protocol} listener for the dashboard. Give its login with --command-config FILE, "
         "with security.protocol and the other settings of a client"
     )
 
@@ -191,7 +191,7 @@ def _require_known(typed: Mapping[str, str], *, force: bool) -> None:
     unknown = [] if force else unknown_settings(typed)
     if unknown:
         said = "\n".join(f"--set: {one}" for one in unknown)
-        raise ValueError(f"{said}\nCorrect the name, or say --force to ignore it.")
+        raise ValueError(f"{said}\nCorrect the name, or use --force to ignore it.")
 
 
 def _require_addresses(http: str | None, access: Access) -> None:

@@ -104,9 +104,9 @@ def state(
     from headrace.cli.group_reset import parse_topic
 
     if raw and http:
-        raise typer.BadParameter("--raw is what is written down; leave out --http")
+        raise typer.BadParameter("--raw reads the stored state and cannot be combined with --http")
     if at and (raw or http):
-        raise typer.BadParameter("--at shows the written state; omit --raw and --http")
+        raise typer.BadParameter("--at reads the stored state and cannot be combined with --raw or --http")
     moment = None if at is None else parse_moment(at, "--at")
     if moment is not None and moment > datetime.now(UTC):
         raise typer.BadParameter(f"{moment.isoformat()} is in the future", param_hint="--at")

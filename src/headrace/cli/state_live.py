@@ -22,7 +22,7 @@ def live_state(
     page = ask_dashboard(address, "/group", {"group": group_id}, token)
     if not page.get("is_live"):
         raise Refused(
-            f"the dashboard at {address} does not run inside a broker, so it knows no locks; leave out --http."
+            f"the dashboard at {address} does not run inside a broker, so it cannot show locks; omit --http."
         )
     windows = page["windows"]
     states = {(one["topic"], one["partition"]): _state(group_id, one) for one in windows}
@@ -52,11 +52,11 @@ def _ask(request: urllib.request.Request, address: str) -> dict[str, Any]:
             said = json.loads(said)["error"]
         except (ValueError, KeyError, TypeError):
             said = said.strip() or str(error)
-        raise Refused(f"the dashboard at {address} answers {error.code}: {said[:500]}") from None
+        raise Refused(f"the dashboard at {address} responds with {error.code}: {said[:500]}") from None
     except (OSError, ValueError) as error:
         reason = getattr(error, "reason", error)
         raise Refused(
-            f"no dashboard answers at {address} ({reason}); `headrace serve --http HOST:PORT` opens one."
+            f"no dashboard responds at {address} ({reason}); `headrace serve --http HOST:PORT` opens one."
         ) from None
 
 

@@ -78,7 +78,7 @@ def create(
             except TopicExistsError:
                 if not if_not_exists:
                     raise Refused(
-                        f"topic {name!r} exists already; use it as it is, or say --if-not-exists."
+                        f"topic {name!r} exists already; use --if-not-exists to ignore that."
                     ) from None
                 existing.append(name)
     if json:
@@ -215,7 +215,7 @@ def alter(
     """
     changes: dict[str, str | None] = {**assignments(configs, "--config"), **dict.fromkeys(unset or [])}
     if partitions is None and not changes:
-        raise typer.BadParameter("say what to change: --partitions, --config or --unset")
+        raise typer.BadParameter("nothing to change: use --partitions, --config or --unset")
     with open_admin(client_settings(server, settings, command_config)) as admin:
         before = find_topic(admin, topic)
         if changes:

@@ -37,15 +37,19 @@ from headrace.wire.records import load_reader
 
 
 class AsyncShareConsumer:
-    """A member of a share group that hands out records. All methods belong to the loop that runs it.
+    """A consumer in a share group. Call its methods on one event loop.
 
-    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
-    lists them. Deserializers are called with the bytes of a key or value (not for None), and with their context
-    (topic, field, headers) if they take a second argument; one that raises makes `poll`
-    raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
-    `on_deserialization_error`. `on_lost(deliveries, error)` hears of handed-out records whose lock is gone.
-    `member_id` takes the place of a member that died without leaving. With `tells_at_once` the acknowledgement commit
-    callback is called by the loop as soon as a broker has answered, not inside the next call.
+    Settings have Kafka's names, as a mapping or as keyword arguments with underscores
+    (docs/reference/client-settings.md lists them).
+
+    `key_deserializer` and `value_deserializer`: called with the bytes of a key or value, except for None, and with
+    their context (topic, field, headers) if they take a second argument.
+    `on_deserialization_error`: how a record is acknowledged when its deserializer raises an exception. `poll` first
+    returns the records before it and then raises `RecordDeserializationError`.
+    `on_lost`: `on_lost(deliveries, error)` is called when the locks of returned records expire or are revoked.
+    `member_id`: replaces a member that ended without leaving the group.
+    `tells_at_once`: the acknowledgement commit callback is called as soon as a response arrives, not inside the next
+    call.
     """
 
     def __init__(
@@ -93,7 +97,7 @@ class AsyncShareConsumer:
         return self._member.member_id
 
     async def start(self) -> None:
-        """Connects; `poll` and `async with` do it by themselves. It may be called again when it has failed."""
+        """Connects. `poll` and `async with` call it. If it fails, it can be called again."""
         self._require_usable()
         starting = self._start()
         try:
@@ -106,16 +110,17 @@ class AsyncShareConsumer:
         self._raise_failed_start(starting)
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
+        """Replaces the subscription; an empty list unsubscribes. Topics that do not exist yet are read once created."""
         self._require_usable()
         self._topics = topic_names(topics)
         self._member.subscribe(self._topics)
 
     def unsubscribe(self) -> None:
-        """Leaves the group. Records in your hands can still be acknowledged."""
+        """Leaves the group. Records that were already returned can still be acknowledged."""
         self.subscribe(())
 
     def subscription(self) -> set[str]:
+        """The subscribed topics."""
         return set(self._topics)
 
     async def poll(
@@ -124,12 +129,12 @@ class AsyncShareConsumer:
         *,
         max_records: int | None = None,
     ) -> list[Delivery]:
-        """The next records, as soon as there are some; [] after `timeout` seconds (None: there is no such end).
+        """Returns the next records as soon as there are any, or [] after `timeout` seconds (None: no timeout).
 
-        Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
-        time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
-        it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
-        Cancelling it loses nothing.
+        Returns up to max.poll.records records, rounded up to the end of a record batch. `max_records` lowers the limit
+        for this call; it is exact only with share.acquire.mode=record_limit, since prefetched records are returned
+        whole. In implicit mode, `poll` accepts the records of the last poll. In explicit mode, it raises an error until
+        all of them are acknowledged. Canceling the call loses no records.
         """
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
@@ -141,11 +146,11 @@ class AsyncShareConsumer:
     def batches(
         self, *, timeout: float | None = None, max_records: int | None = None
     ) -> AsyncIterator[DeliveryBatch]:
-        """The next records as Arrow record batches, one poll after the other, without an end.
+        """Polls in a loop and yields the records as Arrow record batches.
 
         Each is a `DeliveryBatch`: `records` has the rows, and `accept`, `release` and `reject` take a mask of them. The
-        rules are those of `poll`. With `timeout` the iteration ends when nothing came for so many seconds; it ends also
-        with `wakeup` and `close`. Needs pyarrow: `pip install 'headrace[arrow]'`.
+        rules of `poll` apply. The iteration ends after `timeout` seconds without a record, and on `wakeup` and `close`.
+        Requires pyarrow: `pip install 'headrace[arrow]'`.
         """
         timeout_s = seconds("batches", timeout)
         require_count(max_records)
@@ -173,13 +178,13 @@ class AsyncShareConsumer:
                 return
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """The same as the delivery's own methods."""
+        """Acknowledges a delivery, as its own methods do."""
         self._consumption.acknowledge(delivery, type)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """For a record of which there is no delivery: `poll` has raised `RecordDeserializationError` for it."""
+        """Acknowledges a record without a delivery: one for which `poll` raised `RecordDeserializationError`."""
         self._require_usable()
         self._consumption.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
 
@@ -187,10 +192,10 @@ class AsyncShareConsumer:
         self,
         timeout: float | None = None,  # noqa: ASYNC109
     ) -> dict[TopicPartition, KafkaError | None]:
-        """Sends what is acknowledged (implicit mode: all of the last poll) and waits: what each partition said.
+        """Sends acknowledgements (in implicit mode, of all records of the last poll) and returns the results.
 
-        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms), WakeupError after
-        `wakeup`. What was sent is sent: the answers may still come, and the callback hears of them.
+        Raises TimeoutError if a response is missing after `timeout` seconds (default.api.timeout.ms), and WakeupError
+        after `wakeup`. The acknowledgements may still take effect; the callback is called when the responses arrive.
         """
         self._require_usable()
         timeout_s = (
@@ -205,39 +210,39 @@ class AsyncShareConsumer:
         return results
 
     def commit_async(self) -> None:
-        """Sends what is acknowledged; the callback hears of the answers."""
+        """Sends acknowledgements without waiting for the responses, which are passed to the callback."""
         self._require_usable()
         self._consumption.accept_seen()
         self._member.send()
         self._consumption.run_callbacks()
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
-        """`callback({partition: offsets}, error)` for every answer to acknowledgements, inside later calls.
+        """Calls `callback({partition: offsets}, error)` with the result of each acknowledgement.
 
-        It runs within `poll`, `commit_sync`, `commit_async` and `close`, and must not call the consumer.
+        It is called inside `poll`, `commit_sync`, `commit_async` and `close`, and must not call the consumer.
         """
         self._consumption.callback = callback
 
     def wakeup(self) -> None:
-        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends.
+        """Makes the current `poll` or `commit_sync`, or else the next one, raise `WakeupError`. Ends an iteration.
 
-        From any thread, and from signal handlers.
+        It can be called on any thread, and in a signal handler.
         """
         self._is_woken = True
         self._member.wake_soon()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long the group's locks last, as the brokers last said; None before the first answer."""
+        """The lock duration of the group, from the last response; None before the first one."""
         return self._member.core.holdings.lock_ms
 
     def metrics(self) -> dict[str, float]:
-        """Java's client metrics, as `group:name`."""
+        """The metrics of Java's share consumer, by `group:name`."""
         return self._member.metrics.read()
 
     async def close(self, timeout: float = 30.0) -> None:  # noqa: ASYNC109
-        """Sends acknowledgements made so far, gives back all other records, and leaves the group.
+        """Sends the acknowledgements made so far, releases all other records, and leaves the group.
 
-        Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too.
+        Takes at most `timeout` seconds. In implicit mode, the records of the last poll are released, too.
         """
         timeout_s = seconds("close", timeout)
         if self._is_closed:
@@ -400,7 +405,7 @@ class AsyncShareConsumer:
 
 
 def _telling(consumption: Consumption) -> Callable[[Sequence[Settled]], None]:
-    """Notes answers, and tells the callback in the next turn of the loop."""
+    """Notes results, and calls the callback in the next turn of the loop."""
 
     def settled(answers: Sequence[Settled]) -> None:
         consumption.settled(answers)

@@ -169,7 +169,7 @@ class BackgroundLoop:
             raise IllegalStateError(CLOSED)
         if self.is_this_thread:
             raise IllegalStateError(
-                "a client without asyncio was called from its own callback; use its asyncio twin there"
+                "a synchronous client was called from its own callback; use the asyncio client there"
             )
 
     def _run(self) -> None:
@@ -192,7 +192,7 @@ class BackgroundLoop:
             try:
                 self.loop.run_forever()
             except (SystemExit, KeyboardInterrupt):
-                logger.exception("a callback on the thread of a client tried to end it; the thread continues")
+                logger.exception("a callback tried to end the thread of a client; the thread continues")
             else:
                 return
 

@@ -1,4 +1,4 @@
-"""`DeliveryBatch`: the records of a poll as one Arrow record batch, and answers for many rows at a time.
+"""`DeliveryBatch`: the records of a poll as one Arrow record batch, acknowledged many rows at a time.
 
     for batch in consumer.batches():
         orders = pl.from_arrow(batch.records)
@@ -6,8 +6,8 @@
         batch.accept(good)
         batch.reject(~good)
 
-The rows know their acquired ranges (`Rows`), so an answer for a mask is one pass over bytes for each range, and one for
-all rows of a range costs as much as one for a record. pyarrow is imported by `batches()`.
+The rows are kept with their acquired ranges (`Rows`), so acknowledging a mask is one pass over bytes for each range,
+and acknowledging all rows of a range costs as much as acknowledging one record. pyarrow is imported by `batches()`.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.client.columns import ColumnBuilder
 
 NO_ARROW = (
-    "batches() gives Arrow record batches, and pyarrow cannot be imported ({error}). "
+    "batches() returns Arrow record batches, and pyarrow cannot be imported ({error}). "
     "Install it with: pip install 'headrace[arrow]'"
 )
 AnswerRows = Callable[[Sequence[Rows], bytes | None, int, float | timedelta], None]
@@ -34,14 +34,16 @@ GONE = bytes([RangeState.LOST, RangeState.LATE])
 
 
 class DeliveryBatch:
-    """Records on loan, as rows: accept, release or reject them before their locks end.
+    """Records that are locked for this consumer, as rows. Accept, release or reject them before their locks expire.
 
     `records` is a `pyarrow.RecordBatch` with the columns key, value (bytes), topic, partition, offset, timestamp,
-    timestampType, headers and deliveryCount. A mask is an Arrow array of booleans, a NumPy array, a Series of Polars or
-    pandas, or a list, with one value for each row; null counts as false. Without a mask an answer is for all rows that
-    have none yet. The methods work in explicit acknowledgement mode, from any thread; as for a `Delivery`, an answer is
-    sent with the next poll or commit, and until then a later one replaces it. Either all rows of the mask are answered
-    or, with `IllegalStateError`, none.
+    timestampType, headers and deliveryCount. A mask has one boolean for each row: an Arrow or NumPy array, a Polars or
+    pandas Series, or a list. Null counts as false. Without a mask, the methods acknowledge all rows that are not
+    acknowledged yet.
+
+    The methods require explicit acknowledgement mode and can be called on any thread. As for a `Delivery`, the next
+    poll or commit sends the acknowledgements, and until then a later call replaces an earlier one. Either all rows of
+    the mask are acknowledged or, with `IllegalStateError`, none.
     """
 
     __slots__ = ("_answer", "_rows", "records")
@@ -59,18 +61,20 @@ class DeliveryBatch:
         return f"DeliveryBatch({len(self)} rows)"
 
     def accept(self, mask: Any = None) -> None:
+        """Acknowledges rows as processed."""
         self._answer(self._rows, self._mask(mask), 1, 0)
 
     def release(self, mask: Any = None, *, after: float | timedelta = 0) -> None:
-        """`after`: as `Delivery.release`."""
+        """Releases rows immediately, or after `after` seconds as `Delivery.release` does."""
         self._answer(self._rows, self._mask(mask), 2, after)
 
     def reject(self, mask: Any = None) -> None:
+        """Acknowledges rows as records that cannot be processed."""
         self._answer(self._rows, self._mask(mask), 3, 0)
 
     @property
     def lost(self) -> Any:
-        """A mask: the rows whose locks have ended or were taken away, so that they may be with another member."""
+        """A mask of the rows whose locks expired or were revoked, so that another member may have them."""
         import pyarrow as pa
 
         found = [acquired.state_of(offset) in GONE for acquired, offsets in self._rows for offset in offsets]
@@ -172,7 +176,7 @@ def _chained(before: Sequence[int], offsets: Sequence[int]) -> Sequence[int]:
 
 
 def require_arrow() -> None:
-    """Imports all that rows need, so that the first of them wait for no import. ImportError with the cure."""
+    """Imports what rows need, so that the first poll does not wait for it. ImportError says what to install."""
     try:
         import_module("pyarrow").array([])  # which imports pandas, where it is installed
         import_module("headrace.client.columns")
@@ -216,7 +220,7 @@ def _rows(
 
 
 def without_lost(batch: DeliveryBatch) -> DeliveryBatch:
-    """The rows that were not lost before anybody has seen them. Each is looked at once: more may be lost meanwhile."""
+    """The rows that were not lost before the application got them. Each is checked once: more may be lost meanwhile."""
     import pyarrow as pa
 
     kept: list[Rows] = []
@@ -230,7 +234,7 @@ def without_lost(batch: DeliveryBatch) -> DeliveryBatch:
 
 
 def unanswered(rows: Sequence[Rows]) -> bytes:
-    """A mask: the rows that the application has, or has lost, without an answer."""
+    """A mask: the rows that the application has, or has lost, without an acknowledgement."""
     open_states = (RangeState.HANDED, RangeState.LOST)
     return bytes(
         [acquired.state_of(offset) in open_states for acquired, offsets in rows for offset in offsets]

@@ -363,7 +363,7 @@ class Cluster:
         if response.error_code:
             raise error_for(response.error_code, about="metadata")
         if not response.brokers:  # one that has just started may not know the others, nor itself
-            raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "it names no brokers", about="metadata")
+            raise error_for(ErrorCode.BROKER_NOT_AVAILABLE, "the response lists no brokers", about="metadata")
         self.cluster_id = response.cluster_id
         self.controller_id = response.controller_id
         self.nodes = {

@@ -314,11 +314,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
 
     def _answer(self, frame: bytes) -> None:
         if len(frame) < 4:
-            raise MalformedMessage(f"an answer of {len(frame)} bytes")
+            raise MalformedMessage(f"a response of {len(frame)} bytes")
         (correlation_id,) = _LENGTH.unpack_from(frame)
         waiting = self._waiting.pop(correlation_id, None)
         if waiting is None:
-            raise MalformedMessage(f"an answer to request {correlation_id}, which was not asked")
+            raise MalformedMessage(f"a response to request {correlation_id}, which was not sent")
         api_key, version, answer, on_done, _, _, read_usual = waiting
         if answer is not None and answer.done():
             return  # its caller was cancelled meanwhile
@@ -334,11 +334,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 version = 0  # a broker that does not know our version answers in the first one, with an error
             response, end = read_message(response_class(api_key), version, frame, position)
             if end != len(frame):
-                raise MalformedMessage(f"{len(frame) - end} bytes behind the answer")
+                raise MalformedMessage(f"{len(frame) - end} unexpected bytes after the response")
         except (MalformedMessage, struct.error) as error:
             self._waiting[correlation_id] = waiting
             raise MalformedMessage(
-                f"the answer to {NAMES[api_key]} v{version} cannot be read: {error}"
+                f"the response to {NAMES[api_key]} v{version} cannot be read: {error}"
             ) from None
         if api_key != API_VERSIONS:  # which every listener answers, whatever it wants to hear next
             self._is_proven = True

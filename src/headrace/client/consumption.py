@@ -82,7 +82,7 @@ NO_DESERIALIZERS = (
     "key_deserializer and value_deserializer."
 )
 NOT_SUBSCRIBED = "The consumer is not subscribed to any topics; call subscribe first."
-CLOSED = "The consumer is closed: it has given back what was not acknowledged."
+CLOSED = "The consumer is closed and has released all records that were not acknowledged."
 FORKED = (
     "This delivery belongs to the process that was forked: an answer given here would never reach the broker. "
     "Answer it there, when this process has done its work; or make a consumer of its own in this process."

@@ -1,4 +1,4 @@
-"""`Delivery`: one record that the broker has locked for this consumer, and the four answers to it.
+"""`Delivery`: one record that the broker has locked for this consumer, and the four ways to acknowledge it.
 
 A delivery is made for every record, so it is as light as it can be: what is the same for a whole range of records is
 read from that range when it is asked for, and Python's collector of cycles is spared the walk over it.
@@ -16,16 +16,16 @@ from headrace.wire.ids import uuid_text
 
 
 class AcknowledgeType(IntEnum):
-    """The answers to a delivery, with their numbers on the wire."""
+    """How a member acknowledges a record. The values are those of Kafka's protocol."""
 
     ACCEPT = 1
-    """Done: the record is not delivered again."""
+    """The record was processed. It is not delivered again."""
     RELEASE = 2
-    """Not now: the record goes to any member again, up to the group's delivery limit."""
+    """The record is delivered again, to any member, up to the group's delivery limit."""
     REJECT = 3
-    """Never: the record cannot be processed; it is archived (and dead-lettered where the broker does that)."""
+    """The record cannot be processed. The broker archives it, and dead-letters it if the group is configured so."""
     RENEW = 4
-    """Still at it: the lock starts anew. Kafka 4.2 and later."""
+    """Renews the lock. Requires Kafka 4.2 or later."""
 
 
 class TopicPartition(NamedTuple):
@@ -34,7 +34,7 @@ class TopicPartition(NamedTuple):
 
 
 class Keeper(Protocol):
-    """Whoever has handed deliveries out, and takes their answers."""
+    """What returned the deliveries, and takes their acknowledgements."""
 
     def acknowledge(self, delivery: "Delivery", type: int) -> None: ...
 
@@ -54,7 +54,7 @@ class Grant:
 
 
 class Delivery(msgspec.Struct, eq=False, gc=False):
-    """A record on loan: accept, release or reject it before `lock_deadline`, or renew it.
+    """A record that is locked for this consumer. Accept, release, reject or renew it before `lock_deadline`.
 
         for delivery in consumer.poll():
             try:
@@ -64,8 +64,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             else:
                 delivery.accept()
 
-    The methods work in explicit acknowledgement mode, from any thread. The answer goes to the broker with the next
-    `poll` or commit; until then a later answer replaces an earlier one.
+    The methods require explicit acknowledgement mode and can be called on any thread. The next `poll` or commit sends
+    the acknowledgement to the broker; until then, a later call replaces an earlier one.
     """
 
     key: Any
@@ -78,7 +78,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
     _grant: Grant
     reason: str | None = None
-    """Why it was rejected. Kafka's protocol has no place for it: it is for whoever writes the dead letter."""
+    """The reason given to `reject`. Kafka's protocol cannot carry it, so it stays on this object."""
 
     @property
     def topic(self) -> str:
@@ -86,7 +86,7 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def topic_id(self) -> str:
-        """As Kafka's tools show it. A topic that is deleted and created again has another one."""
+        """The topic ID, as Kafka's tools show it. It changes when a topic is deleted and created again."""
         return uuid_text(self._grant.acquired.topic_id)
 
     @property
@@ -95,17 +95,17 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def delivery_count(self) -> int:
-        """1 at the first delivery."""
+        """How often the record has been delivered, including this time: 1 for the first delivery."""
         return self._grant.acquired.delivery_count
 
     @property
     def lock_deadline(self) -> float:
-        """When the lock ends unless it is renewed, as `time.time()` counts."""
+        """When the lock expires unless it is renewed, in seconds as returned by `time.time()`."""
         return self._grant.keeper.lock_deadline(self)
 
     @property
     def is_lost(self) -> bool:
-        """The lock has ended or was taken away: the record may be with another member by now."""
+        """True if the lock expired or was revoked, so that another member may have the record."""
         return self._grant.acquired.state_of(self.offset) in (RangeState.LOST, RangeState.LATE)
 
     @property
@@ -113,14 +113,16 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
         return self._grant.acquired
 
     def accept(self) -> None:
+        """Acknowledges the record as processed."""
         self._grant.keeper.acknowledge(self, 1)
 
     def release(self, *, after: float | timedelta = 0) -> None:
-        """Gives the record back: at once, or `after` so many seconds (at most auto.renew.max.ms, one hour).
+        """Releases the record immediately, or after `after` seconds (at most auto.renew.max.ms, one hour).
 
-        Until then this consumer keeps the lock, and renews it in the background, so that waiting costs no deliveries.
-        The record counts as answered: the next `poll` does not ask for it, and until its time another answer replaces
-        this one. `close` releases it at once; and where the lock cannot be renewed it is released before that ends.
+        Until then, this consumer keeps the lock and renews it in the background, so the delivery count does not grow.
+        The record counts as acknowledged: `poll` does not require another acknowledgement, and a later one replaces
+        this one. `close` releases the record immediately. If the lock cannot be renewed, the record is released before
+        the lock expires.
         """
         if after:
             self._grant.keeper.release_later(self, after)
@@ -128,16 +130,16 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
             self._grant.keeper.acknowledge(self, 2)
 
     def reject(self, reason: str | None = None) -> None:
-        """`reason` stays on this delivery; see the field."""
+        """Acknowledges the record as one that cannot be processed. `reason` is kept on this object."""
         self._grant.keeper.acknowledge(self, 3)
         self.reason = reason
 
     def renew(self) -> None:
-        """Asks for the full lock duration again.
+        """Extends the lock by its full duration.
 
-        As in Java, the next `poll` returns this same delivery again once the broker has agreed, before any new
-        record. With `max_unacknowledged` it just stays with you. It may be answered at once all the same: the answer
-        then goes to the broker behind the renewal.
+        As in Java, the next `poll` after the broker's response returns this delivery again, before new records. With
+        `max_unacknowledged`, it is not returned again. You can acknowledge the record without waiting for that: the
+        acknowledgement is sent after the renewal.
         """
         self._grant.keeper.acknowledge(self, 4)
 

@@ -79,4 +79,4 @@ class IncomingFrames:
             return "the port speaks HTTP"
         if head[:2] in (b"\x15\x03", b"\x16\x03"):
             return "the port speaks TLS; set security.protocol to SSL or SASL_SSL"
-        return f"an answer of {length} bytes; allowed are 0 to {self._size_max} (receive.message.max.bytes)"
+        return f"a response of {length} bytes; allowed are 0 to {self._size_max} (receive.message.max.bytes)"

@@ -142,7 +142,7 @@ class Links:
         link.failures += 1
         if link.address not in self._away:
             self._away.add(link.address)
-            logger.warning("cannot connect, still trying: %s", error)
+            logger.warning("cannot connect, retrying: %s", error)
 
     def _lost(self, link: _Link, connection: BrokerConnection) -> None:
         """A connection that was in use has ended: a broker that accepts and drops must not be tried in a loop."""

@@ -248,7 +248,7 @@ class AsyncShareMember:
         low = acquired.first if first is None else first
         high = acquired.last if last is None else last
         if not acquired.first <= low <= high <= acquired.last:
-            raise ValueError(f"offsets {low} to {high} are not within {acquired!r}")
+            raise ValueError(f"offsets {low} to {high} are not in {acquired!r}")
         with self.lock:
             is_new = self.core.holdings.answer_all(acquired, low, high, type)
             self.core.send_answers()

@@ -108,4 +108,4 @@ async def record_time(cluster: Cluster, place: Standing) -> int:
         async with contextlib.aclosing(reading):
             async for header, _ in reading:
                 return header.record_timestamp
-    raise AssertionError("a log has no end")
+    raise AssertionError("the response has no end offset")

@@ -258,13 +258,15 @@ class BatchReader:
         while end - position >= HEADER_SIZE:
             header = read_header(records, position)
             if header.magic != MAGIC or header.length < LENGTH_MIN:
-                raise self.corrupt(header, "is no record batch of format 2")
+                raise self.corrupt(header, "is not a v2 record batch")
             if position + header.size > end:
                 break
             batches.append((header, records[position : position + header.size]))
             position += header.size
         if not batches and end:
-            raise error_for(ErrorCode.CORRUPT_MESSAGE, "not one whole record batch came", about=self._about)
+            raise error_for(
+                ErrorCode.CORRUPT_MESSAGE, "the response has no complete record batch", about=self._about
+            )
         return batches
 
     def corrupt(self, header: BatchHeader, what: str) -> KafkaError:
@@ -305,7 +307,7 @@ class _RangeReader(BatchReader):
                 topic, partition = await _find(self._cluster, self._topic, self._partition)
                 if self._topic_id not in (None, uuid_text(topic.topic_id)):
                     tries_max = UNKNOWN_TRIES  # in case that these metadata are older than the id
-                    text = f"topic {self._topic} was deleted and made again"
+                    text = f"topic {self._topic} was deleted and created again"
                     raise error_for(ErrorCode.UNKNOWN_TOPIC_ID, text, about=self._about)
                 data = await self._ask(topic, partition, offset, budget.time_s)
                 if data is None:

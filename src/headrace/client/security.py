@@ -258,7 +258,7 @@ class Scram:
         except (KeyError, ValueError, binascii.Error):
             raise ScramError("the broker's first SCRAM message cannot be read") from None
         if not nonce.startswith(self._nonce) or nonce == self._nonce:
-            raise ScramError("the broker answered to another SCRAM exchange than this one")
+            raise ScramError("the broker's response belongs to another SCRAM exchange")
         if not ITERATIONS_MIN <= iterations <= ITERATIONS_MAX:
             raise ScramError(
                 f"the broker asks for {iterations} SCRAM iterations; allowed are {ITERATIONS_MIN} to {ITERATIONS_MAX}"
@@ -281,9 +281,7 @@ class Scram:
         except (ValueError, binascii.Error):
             signature = b""
         if not hmac.compare_digest(signature, self._server_signature):
-            raise ScramError(
-                "the broker could not prove that it knows the password; it may not be the real one"
-            )
+            raise ScramError("the broker did not prove that it has the password; it may be an impostor")
 
     def _mac(self, key: bytes, data: bytes) -> bytes:
         return hmac.digest(key, data, self._hash)

@@ -84,7 +84,7 @@ class ClientSettings:
     client_rack: str = setting("", "The rack or zone this client is in.")
     request_timeout_ms: int = setting(
         30_000,
-        "How long to wait for the answer to one request before its connection is given up.",
+        "How long to wait for a response before the connection is closed.",
         minimum=1,
         maximum=INT_MAX,
         aliases=("socket.timeout.ms",),

@@ -67,16 +67,19 @@ class _Bell:
 
 
 class ShareConsumer:
-    """A member of a share group that hands out records. For one thread at a time, but for `wakeup` and deliveries.
+    """A consumer in a share group. Only `wakeup` and the methods of deliveries may be called by several threads.
 
-    A consumer that is dropped without `close` leaves its group by itself, with a ResourceWarning.
+    Settings have Kafka's names, as a mapping or as keyword arguments with underscores
+    (docs/reference/client-settings.md lists them). A consumer that is garbage-collected without `close` leaves its
+    group and emits a ResourceWarning.
 
-    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md
-    lists them. Deserializers are called with the bytes of a key or value (not for None), and with their context
-    (topic, field, headers) if they take a second argument; one that raises makes `poll`
-    raise `RecordDeserializationError` after the records before it have been returned, and the record is answered with
-    `on_deserialization_error`. `on_lost(deliveries, error)` hears, on the background thread, of handed-out records
-    whose lock is gone. `member_id` takes the place of a member that died without leaving.
+    `key_deserializer` and `value_deserializer`: called with the bytes of a key or value, except for None, and with
+    their context (topic, field, headers) if they take a second argument.
+    `on_deserialization_error`: how a record is acknowledged when its deserializer raises an exception. `poll` first
+    returns the records before it and then raises `RecordDeserializationError`.
+    `on_lost`: `on_lost(deliveries, error)` is called on the background thread when the locks of returned records expire
+    or are revoked.
+    `member_id`: replaces a member that ended without leaving the group.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class ShareConsumer:
         return self._member.member_id
 
     def subscribe(self, topics: Collection[str]) -> None:
-        """Replaces the subscription. No topics: `unsubscribe`. Topics that do not exist yet are waited for."""
+        """Replaces the subscription; an empty list unsubscribes. Topics that do not exist yet are read once created."""
         wanted = topic_names(topics)
         is_outermost = self._admit()
         with self._use:
@@ -143,18 +146,20 @@ class ShareConsumer:
                 self._leave(is_outermost)
 
     def unsubscribe(self) -> None:
-        """Leaves the group. Records in your hands can still be acknowledged."""
+        """Leaves the group. Records that were already returned can still be acknowledged."""
         self.subscribe(())
 
     def subscription(self) -> set[str]:
+        """The subscribed topics."""
         return set(self._topics)
 
     def poll(self, timeout: float | None = POLL_S, *, max_records: int | None = None) -> list[Delivery]:
-        """The next records, as soon as there are some; [] after `timeout` seconds (None: there is no such end).
+        """Returns the next records as soon as there are any, or [] after `timeout` seconds (None: no timeout).
 
-        Returns up to max.poll.records, rounded up to the end of a record batch; `max_records` asks for fewer this
-        time (exactly so with share.acquire.mode=record_limit; else what was read ahead comes whole). In implicit mode
-        it accepts what the last poll returned; in explicit mode it refuses to go on until all of that is acknowledged.
+        Returns up to max.poll.records records, rounded up to the end of a record batch. `max_records` lowers the limit
+        for this call; it is exact only with share.acquire.mode=record_limit, since prefetched records are returned
+        whole. In implicit mode, `poll` accepts the records of the last poll. In explicit mode, it raises an error until
+        all of them are acknowledged.
         """
         timeout_s = seconds("poll", timeout)
         require_count(max_records)
@@ -174,11 +179,11 @@ class ShareConsumer:
     def batches(
         self, *, timeout: float | None = None, max_records: int | None = None
     ) -> Iterator[DeliveryBatch]:
-        """The next records as Arrow record batches, one poll after the other, without an end.
+        """Polls in a loop and yields the records as Arrow record batches.
 
         Each is a `DeliveryBatch`: `records` has the rows, and `accept`, `release` and `reject` take a mask of them. The
-        rules are those of `poll`. With `timeout` the iteration ends when nothing came for so many seconds; it ends also
-        with `wakeup` and `close`. Needs pyarrow: `pip install 'headrace[arrow]'`.
+        rules of `poll` apply. The iteration ends after `timeout` seconds without a record, and on `wakeup` and `close`.
+        Requires pyarrow: `pip install 'headrace[arrow]'`.
         """
         timeout_s = seconds("batches", timeout)
         require_count(max_records)
@@ -211,21 +216,21 @@ class ShareConsumer:
                 return
 
     def acknowledge(self, delivery: Delivery, type: AcknowledgeType = AcknowledgeType.ACCEPT) -> None:
-        """The same as the delivery's own methods."""
+        """Acknowledges a delivery, as its own methods do."""
         self._consumption.acknowledge(delivery, type)
 
     def acknowledge_offset(
         self, topic: str, partition: int, offset: int, type: AcknowledgeType = AcknowledgeType.ACCEPT
     ) -> None:
-        """For a record of which there is no delivery: `poll` has raised `RecordDeserializationError` for it."""
+        """Acknowledges a record without a delivery: one for which `poll` raised `RecordDeserializationError`."""
         self._require_usable()
         self._consumption.acknowledge_offset(topic, partition, offset, AcknowledgeType(type))
 
     def commit_sync(self, timeout: float | None = None) -> dict[TopicPartition, KafkaError | None]:
-        """Sends what is acknowledged (implicit mode: all of the last poll) and waits: what each partition said.
+        """Sends acknowledgements (in implicit mode, of all records of the last poll) and returns the results.
 
-        TimeoutError when not all answers came within `timeout` seconds (default.api.timeout.ms), WakeupError after
-        `wakeup`. What was sent is sent: the answers may still come, and the callback hears of them.
+        Raises TimeoutError if a response is missing after `timeout` seconds (default.api.timeout.ms), and WakeupError
+        after `wakeup`. The acknowledgements may still take effect; the callback is called when the responses arrive.
         """
         timeout_s = (
             self.settings.default_api_timeout_ms / 1000
@@ -258,7 +263,7 @@ class ShareConsumer:
         return begun[0]
 
     def commit_async(self) -> None:
-        """Sends what is acknowledged; the callback hears of the answers."""
+        """Sends acknowledgements without waiting for the responses, which are passed to the callback."""
         is_outermost = self._admit()
         with self._use:
             try:
@@ -270,16 +275,17 @@ class ShareConsumer:
                 self._leave(is_outermost)
 
     def set_acknowledgement_commit_callback(self, callback: CommitCallback | None) -> None:
-        """`callback({partition: offsets}, error)` for every answer to acknowledgements, on this thread.
+        """Calls `callback({partition: offsets}, error)` with the result of each acknowledgement.
 
-        It runs within `poll`, `commit_sync`, `commit_async` and `close`, and must not call the consumer.
+        It is called on this thread, inside `poll`, `commit_sync`, `commit_async` and `close`, and must not call the
+        consumer.
         """
         self._consumption.callback = callback
 
     def wakeup(self) -> None:
-        """Makes the waiting `poll` or `commit_sync`, or else the next, raise `WakeupError`; an iteration ends.
+        """Makes the current `poll` or `commit_sync`, or else the next one, raise `WakeupError`. Ends an iteration.
 
-        From any thread, and from signal handlers.
+        It can be called on any thread and in signal handlers.
         """
         self._is_woken = True
         with contextlib.suppress(RuntimeError):  # the consumer is closed
@@ -287,19 +293,19 @@ class ShareConsumer:
         self._bell.ring()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
-        """How long the group's locks last, as the brokers last said; None before the first answer."""
+        """The lock duration of the group, from the last response; None before the first one."""
         return self._member.core.holdings.lock_ms
 
     def metrics(self) -> dict[str, float]:
-        """Java's client metrics, as `group:name`."""
+        """The metrics of Java's share consumer, by `group:name`."""
         return self._member.metrics.read()
 
     def close(self, timeout: float = 30.0) -> None:
-        """Sends acknowledgements made so far, gives back all other records, and leaves the group.
+        """Sends the acknowledgements made so far, releases all other records, and leaves the group.
 
-        Takes no longer than `timeout` seconds. In implicit mode what the last poll returned is given back too. Called
-        by a signal handler that has interrupted a call on this consumer, it ends that call, which then waits for the
-        rest. In a forked process it does nothing: the consumer is the parent's.
+        Takes at most `timeout` seconds. In implicit mode, the records of the last poll are released, too. If a signal
+        handler calls `close` during another call on this consumer, that call ends and completes the close. In a forked
+        process, `close` does nothing, because the consumer belongs to the parent.
         """
         timeout_s = seconds("close", timeout)
         if self._is_closed or not self._background.is_own_process:

@@ -292,7 +292,7 @@ class Tail:
         )  # the same for all: they go together
         for each in partitions:
             if each.trouble is None or str(each.trouble) != str(error):
-                logger.warning("%s cannot be read now, trying again: %s", _about(each), error)
+                logger.warning("%s cannot be read now, retrying: %s", _about(each), error)
             each.trouble = error
             each.again_s = again_s
 

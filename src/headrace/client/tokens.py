@@ -39,10 +39,17 @@ async def fetch_token(settings: ClientSettings, *, about: str) -> str:
     if not isinstance(token, str) or not token.strip() or "\1" in token:
         raise error_for(
             ErrorCode.SASL_AUTHENTICATION_FAILED,
-            f"{_name(settings)} gave no token, but {type(token).__name__}; it must be text that is not empty",
+            f"{_name(settings)} must return a non-empty str, got {_shown(token)}",
             about=about,
         )
     return token.strip()
+
+
+def _shown(token: Any) -> str:
+    """What was returned in place of a token, without its text: it may be part of a secret."""
+    if not isinstance(token, str):
+        return type(token).__name__
+    return "a str with the character \\x01" if token.strip() else "an empty str"
 
 
 def _name(settings: ClientSettings) -> str:
@@ -95,4 +102,4 @@ def _ask(settings: ClientSettings, url: str) -> Any:
             said = error.read(500).decode(errors="replace")
         raise ValueError(f"{error.code} {error.reason} {said}".strip()) from None
     except KeyError:
-        raise ValueError("its answer has no access_token") from None
+        raise ValueError("the response has no access_token") from None

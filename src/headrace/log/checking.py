@@ -174,7 +174,7 @@ class _Check:
         data = self.disk.read(META)
         if data == INCOMPLETE:
             raise NoDataDirectory(
-                f"{self.disk.name} is an unfinished backup; remove it, and use a finished one"
+                f"{self.disk.name} is an incomplete backup; remove it, and use a complete one"
             )
         try:
             properties = parse_properties(data)

@@ -110,7 +110,7 @@ class RecoveryPoints(Checkpoint):
         try:
             super().sync()
         except KafkaError as error:
-            logger.warning("recovery points are not saved for now: %s", error.message)
+            logger.warning("recovery points cannot be saved now: %s", error.message)
 
 
 class Root:

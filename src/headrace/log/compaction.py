@@ -313,7 +313,7 @@ class Compaction:
                 while len(chunk) - at >= HEADER_SIZE:
                     header = read_header(chunk, at)
                     if header.size < HEADER_SIZE or position + at + header.size > segment.size:
-                        raise segment.damaged(position + at, "no record batch")
+                        raise segment.damaged(position + at, "not a record batch")
                     if at + header.size > len(chunk):
                         break
                     if not is_intact(chunk, at, header):

@@ -262,7 +262,7 @@ class OsDisk:
             os.close(descriptor)
             raise DirectoryLocked(
                 f"The data directory {self.name} is in use by another broker. "
-                "Stop that one first, or give this one another directory."
+                "Stop that broker, or use another directory."
             ) from None
         self._lock_descriptor = descriptor
 

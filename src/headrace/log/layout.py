@@ -108,7 +108,7 @@ def encode_checkpoint(offsets: Mapping[Key, int]) -> bytes:
 def parse_checkpoint(data: bytes) -> dict[Key, int]:
     content, _, crc = data.rpartition(b"crc ")
     if crc != f"{crc32c_of(content):08x}\n".encode():
-        raise Unreadable("its checksum does not fit")
+        raise Unreadable("its checksum does not match")
     try:
         return {
             (parse_id(topic_id), int(partition)): int(offset)
@@ -146,7 +146,7 @@ def _parse_checkpoint(data: bytes, *, columns: int) -> list[list[str]]:
         rows = [line.split() for line in lines]
         is_whole = version == "0" and len(rows) == int(count) and data.endswith(b"\n")
         if not is_whole or any(len(row) != columns for row in rows):
-            raise ValueError("not a whole checkpoint")
+            raise ValueError("the checkpoint is incomplete")
         for row in rows:
             int(row[-1]), int(row[-2])
     except ValueError as error:

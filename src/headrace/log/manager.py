@@ -221,7 +221,7 @@ class LogManager:
         data = self.disk.read(META)
         if data == INCOMPLETE:
             raise UnknownFormat(
-                f"{self.disk.name} is an unfinished backup; remove it, and use a finished one"
+                f"{self.disk.name} is an incomplete backup; remove it, and use a complete one"
             )
         try:
             properties = parse_properties(data)
@@ -304,7 +304,7 @@ class LogManager:
             with contextlib.suppress(Unreadable, LookupError, TypeError, ValueError, FileNotFoundError):
                 open_clean(log, summary, now_ms=self._now_ms)
                 return log
-            logger.warning("%s is not as it was left; it is recovered", log.name)
+            logger.warning("%s was changed since it was closed; it is recovered", log.name)
             log = log.blank()
         recovery_point = log.trust.saved if log.trust.is_known else None
         try:
@@ -433,7 +433,7 @@ class LogManager:
         name += f".{taken}{STRAY_DIRECTORY}" if taken else STRAY_DIRECTORY
         self.disk.rename(directory, name)
         self._summaries.pop(directory, None)
-        logger.warning("%s is of a topic that is not known; it is now %s", directory, name)
+        logger.warning("%s belongs to an unknown topic; it is renamed to %s", directory, name)
 
     def expire(self, now_ms: int, *, is_compacted: bool) -> Iterator[None]:
         """Retention, of the logs that are (or are not) compacted: takes old and surplus segments out of them.

@@ -131,7 +131,7 @@ class MetadataStore:
             self._database.close()
             raise MetadataError(
                 f"{self._path} cannot be read as metadata of a broker: {error}. "
-                "Bring it back from a backup, or use another directory"
+                "Restore it from a backup, or use another directory"
             ) from error
         except MetadataError:
             self._database.close()

@@ -134,7 +134,7 @@ class ProducerStates:
                 raise KafkaError(
                     ErrorCode.TRANSACTION_COORDINATOR_FENCED,
                     f"Marker of coordinator epoch {coordinator_epoch} for producer {producer_id}, "
-                    f"which has seen {producer.coordinator_epoch}.",
+                    f"which has already seen {producer.coordinator_epoch}.",
                 )
         return after_marker(producer, producer_id, producer_epoch, coordinator_epoch, timestamp, now_ms)
 

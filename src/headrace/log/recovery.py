@@ -113,7 +113,7 @@ def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) ->
         data = log.store.disk.read(log.files.snapshot_path(log.end_offset))
     states = decode_snapshot(data, now_ms=now_ms)
     if states is None:
-        raise Unreadable("the producers' snapshot is torn")
+        raise Unreadable("the producer snapshot is incomplete")
     log.producer_states = states
     log.files.adopt(is_synced=True)
     log.is_as_left = True

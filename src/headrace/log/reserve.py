@@ -96,7 +96,7 @@ class Reserve:
             finally:
                 file.close()
         except OSError as error:  # the caller's own error says more
-            logger.error("the reserve cannot be given up: %s", error)
+            logger.error("the reserve cannot be released: %s", error)
             with self._guard:
                 self._is_there = True
             return False

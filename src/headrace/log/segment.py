@@ -156,7 +156,7 @@ class Segment:
             file.close()
             raise KafkaError(
                 ErrorCode.KAFKA_STORAGE_ERROR,
-                f"{self.path} in {self.disk.name} has {size} bytes and had {self.size}: it was changed by others.",
+                f"{self.path} in {self.disk.name} has {size} bytes and had {self.size}: another process changed it.",
             )
         return self._use(file)
 

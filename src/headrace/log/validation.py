@@ -164,7 +164,7 @@ def _check_time(data: bytes, position: int, header: BatchHeader, config: LogConf
         raise InvalidRecords(
             ErrorCode.INVALID_TIMESTAMP,
             _too_new(data[position : position + header.size], header, newest_ms)
-            or [(0, "The batch claims a later time.")],
+            or [(0, "The batch's timestamp is too far in the future.")],
         )
 
 

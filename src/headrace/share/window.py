@@ -117,7 +117,9 @@ class Window:
         offset = self.start_offset
         for first, last, state, count in batches:
             if first > last or state not in PERSISTED:
-                raise CorruptState(f"Persisted records {first}-{last} in state {int(state)} make no sense.")
+                raise CorruptState(
+                    f"Persisted records {first}-{last} in state {int(state)} are inconsistent."
+                )
             if first < offset:
                 raise CorruptState(f"Persisted records {first}-{last} begin below offset {offset}.")
             if first > offset and self.gap_offset is None:

@@ -263,9 +263,9 @@ class Acquirer:
         """Errors that pass, as when a leader moves, are borne for default.api.timeout.ms in a row."""
         if isinstance(error, InvalidShareSessionEpochError):  # it has been borne that long
             raise CheckpointError(
-                f"Another reader works in group {self._options.group} under this one's member id {self.member_id}, so "
-                "neither gets on: it runs from a copy of this checkpoint. Stop one of them, and give the one that "
-                "shall work beside the other a new checkpointLocation."
+                f"Another reader in group {self._options.group} has the same member ID {self.member_id}, so neither "
+                "can make progress: it runs from a copy of this checkpoint. Stop one of them, or give one of them a "
+                "new checkpointLocation."
             ) from error
         timeout_ms, now = self._options.client.default_api_timeout_ms, now_ms()
         if self._member.asked_ms >= self._failing_since_ms or now - self._last_error_ms > timeout_ms:
@@ -273,7 +273,7 @@ class Acquirer:
         self._last_error_ms = now
         if not is_retriable(error.code) or now - self._failing_since_ms > timeout_ms:
             raise error
-        logger.warning("Share group %s: an error that may pass, retrying: %s", self._options.group, error)
+        logger.warning("Share group %s: a retriable error, retrying: %s", self._options.group, error)
 
     def _arrived(self, arrival: Arrival) -> None:
         self._know_topic(arrival.topic, uuid_text(arrival.topic_id))
@@ -311,7 +311,7 @@ class Acquirer:
         if self.topic_ids.setdefault(topic, topic_id) == topic_id:
             return
         logger.warning(
-            "Topic %s was deleted and made again; nothing of its new records counts as processed.", topic
+            "Topic %s was deleted and created again; none of its new records counts as processed.", topic
         )
         self.ledger.forget(topic)
         self._holdings.forget(topic)
@@ -372,7 +372,7 @@ class Acquirer:
         if self._member.has_partitions:
             raise error_for(
                 ErrorCode.REQUEST_TIMED_OUT,
-                f"the brokers of its partitions have not answered for {JOIN_S_MAX:g} s",
+                f"the brokers of its partitions have not responded for {JOIN_S_MAX:g} s",
                 about=f"share group {self._options.group!r}",
             )
         return True

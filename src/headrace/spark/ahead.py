@@ -78,7 +78,7 @@ class Ahead:
             if notes.open() is not None:
                 notes.close()
                 raise CheckpointError(
-                    f"{notes.where} was written while this query ran. Look whether it is started twice, and start it "
+                    f"{notes.where} was written while this query ran. Check whether the query runs twice, and start it "
                     "again."
                 )
             self._notes, self._member_id = notes, logged.member
@@ -97,8 +97,8 @@ class Ahead:
         if before.accepted is Accepted.AHEAD and self._options.fails_on_data_loss:
             self.close()
             raise CheckpointError(
-                f"{ahead_path(folder, member_id)} is not there any more. It held the records that this query had "
-                "accepted and Spark had not logged. Put it back, or set failOnDataLoss=false to go on without them."
+                f"{ahead_path(folder, member_id)} is missing. It had the records that this query had "
+                "accepted and Spark had not logged. Restore it, or set failOnDataLoss=false to continue without them."
             )
         return None
 
@@ -111,10 +111,10 @@ class Ahead:
             if self._options.fails_on_data_loss:
                 raise CheckpointError(
                     f"{where} has {left.batch.record_count} records of {', '.join(sorted(left.topic_ids))} that a "
-                    "source of this query accepted ahead, and the query has no such source any more. Start it with the "
-                    "`subscribe` that it had, or set failOnDataLoss=false to go on without them."
+                    "source of this query accepted ahead, and the query no longer has that source. Start it with the "
+                    "`subscribe` that it had, or set failOnDataLoss=false to continue without them."
                 )
-            logger.warning("%s is not used any more, and its records are lost.", where)
+            logger.warning("%s is no longer used, and its records are lost.", where)
 
     def close(self) -> None:
         if self._notes is not None:

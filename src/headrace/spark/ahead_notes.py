@@ -92,7 +92,7 @@ class _LockedNotes:
             self._lock = lock_file(self._path.with_suffix(".lock"), checkpoint.OLD_READER_S)
             if self._lock is None:
                 raise CheckpointError(
-                    f"Another reader has had {self._path} for {checkpoint.OLD_READER_S:g} s. Stop the query that it "
+                    f"Another reader has used {self._path} for {checkpoint.OLD_READER_S:g} s. Stop the query that it "
                     "belongs to."
                 )
         except OSError as error:
@@ -170,8 +170,8 @@ class _OwnedNotes:
         owner = self._owner.read_text()
         if owner != self._life:
             raise CheckpointError(
-                f"Another reader has begun with {self._folder}, so this one accepts nothing any more. Run each query "
-                "once; stop the one that should not run."
+                f"Another reader uses {self._folder}, so this one no longer accepts records. Run each query once: stop "
+                "the other one."
             )
 
 

@@ -166,7 +166,7 @@ def claim(folder: Location, name: str, *, is_alone: bool) -> tuple[IO[str] | Non
                 file = lock_file(path, OLD_READER_S)
                 if file is None:
                     raise CheckpointError(
-                        f"Another reader has had {folder} for {OLD_READER_S:g} s. Stop the query that it belongs to; "
+                        f"Another reader has used {folder} for {OLD_READER_S:g} s. Stop the query that it belongs to; "
                         "two sources of one query with maxRecordsAhead need different topics or groups."
                     )
         except OSError as error:
@@ -175,7 +175,7 @@ def claim(folder: Location, name: str, *, is_alone: bool) -> tuple[IO[str] | Non
         if file is not None:
             return file, _member_id_in(file)
     raise CheckpointError(
-        f"{CLAIMS_MAX} readers have {folder} already; give each query a checkpointLocation of its own."
+        f"{CLAIMS_MAX} readers already use {folder}; give each query a checkpointLocation of its own."
     )
 
 

@@ -108,7 +108,7 @@ async def _read(
     `gone` are the topics that were waited for in vain; one that goes that way is added.
     """
     if place[0] in gone:
-        logger.warning("Rejected records of %s-%d get no dead letter either.", *place)
+        logger.warning("Rejected records of %s-%d are not dead-lettered either.", *place)
         return
     for hull in hulls(outcomes):
         first, last = hull[0].first, max(each.last for each in hull)
@@ -183,7 +183,8 @@ class _Letters:
                 if smaller is None:
                     raise
                 logger.warning(
-                    "A dead letter goes without the record's value, with headers that name it: %s", error
+                    "A dead letter is written without the value; its headers have the record's offset: %s",
+                    error,
                 )
                 await (await self._send(smaller))
 

@@ -114,8 +114,8 @@ class Driver:
             if planned is not None and given.sequence == self._ledger.sequence - 1:
                 return planned.to_json()  # asked again for what was given: the same records, still locked
             raise CheckpointError(
-                f"Spark asks for records after offset {given.sequence}, but {self._ledger.sequence} was given to it "
-                "last. Restart the query from its checkpoint."
+                f"Spark asks for records after offset {given.sequence}, but the last offset that it got is "
+                f"{self._ledger.sequence}. Restart the query from its checkpoint."
             )
         if not self._ledger.is_settled:
             if self._options.checkpoint_path is not None:
@@ -336,13 +336,13 @@ class Driver:
         """What was decided of the last micro-batch may have been in notes that are gone."""
         if notes.is_described():
             return
-        missing = f"{notes.path}, where this query kept its notes, is not there any more or is not complete"
+        missing = f"{notes.path}, where this query kept its notes, is missing or incomplete"
         if self._options.fails_on_data_loss:
             raise CheckpointError(
                 f"{missing}: it is unknown which records of the last micro-batch were released, rejected or not run. "
                 "Restore it, or set failOnDataLoss=false to have all of them accepted."
             )
-        logger.warning("%s. Records of the last micro-batch are accepted, unless it says otherwise.", missing)
+        logger.warning("%s. Records of the last micro-batch are accepted.", missing)
 
     def _recover_division(self, offset: AcquiredOffset, notes: OutcomeLog) -> None:
         """An earlier life has perhaps run a part of this micro-batch only, whichever options it has now."""
@@ -424,7 +424,7 @@ class Driver:
         try:
             await self._sync_log()
         except Exception as error:
-            logger.debug("It will be tried again before records are accepted, and told: %s", error)
+            logger.debug("It will be retried before records are accepted: %s", error)
 
     async def _carry_out(self, acquirer: Acquirer) -> list[Outcome]:
         """Copies what was rejected, and returns all outcomes but ACCEPT."""
@@ -474,7 +474,7 @@ class Driver:
             try:
                 await self._settle(acquirer)
             except Exception as error:
-                logger.debug("It will be tried again by the next trigger, and told: %s", error)
+                logger.debug("It will be retried by the next trigger: %s", error)
 
     def _settle_if_committed(self, acquirer: Acquirer) -> None:
         log_file = self._log_file if self._ledger.stage is BatchStage.LOGGED else None

@@ -84,7 +84,7 @@ def _read(
     first, last = hull[0].first, hull[-1].last
     where = f"Offsets {first} to {last} of {piece.topic}-{piece.partition}"
     if lost & {(piece.topic, None), (piece.topic, piece.partition)}:
-        logger.warning("%s are gone as well.", where)
+        logger.warning("%s are lost, too.", where)
         return
     worker = _worker(reading.client)
     batches = read_range(
@@ -105,8 +105,8 @@ def _read(
     except TimeoutError:
         raise TimeoutError(
             f"{where} did not come from {worker.leader(piece)} within {reading.timeout_ms} ms "
-            "(kafkaConsumer.pollTimeoutMs). Look whether it runs and can be reached from the executors; with more time "
-            f"than kafka.default.api.timeout.ms={reading.client.default_api_timeout_ms} the error says what is wrong."
+            "(kafkaConsumer.pollTimeoutMs). Check that the broker is running and that executors can reach it. With a "
+            f"timeout above kafka.default.api.timeout.ms={reading.client.default_api_timeout_ms}, the error says why."
         ) from None
 
 
@@ -116,11 +116,11 @@ def _after_loss(
     cause = error.message or f"topic {piece.topic} is not there"
     text = (
         f"{where} belong to a micro-batch that Spark has logged, but Kafka no longer has them all: {cause}. The "
-        f"micro-batch cannot be replayed whole. {GONE[type(error)]}; to go on without them set failOnDataLoss=false."
+        f"micro-batch cannot be replayed. {GONE[type(error)]}; to continue without them, set failOnDataLoss=false."
     )
     if reading.fails_on_data_loss:
         raise DataLossError(text) from error
-    logger.warning("%s It is false: going on.", text)
+    logger.warning("%s It is false, so the query continues.", text)
     if not isinstance(error, OffsetOutOfRangeError):
         lost.add((piece.topic, piece.partition if isinstance(error, OffsetNotAvailableError) else None))
         return

@@ -78,7 +78,7 @@ class GroupWatch:
         except (KafkaError, OSError, TimeoutError) as error:
             logger.warning(
                 "The state of group %s cannot be read (%s). If the group is reset, give this query a new "
-                "checkpointLocation: it would not see it.",
+                "checkpointLocation, because it cannot detect the reset.",
                 self._options.group,
                 error,
             )

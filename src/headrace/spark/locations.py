@@ -160,7 +160,7 @@ def locate(location: str) -> Location:
             "writeStream's may stay in HDFS."
         )
     raise OptionError(
-        f"checkpointLocation={location!r} is not a place that the source can open. It may be a local or mounted path, "
+        f"checkpointLocation={location!r} is not a supported location. It may be a local or mounted path, "
         "s3a://BUCKET/PATH, gs://BUCKET/PATH or abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH. With a checkpoint "
         "elsewhere leave the option out of readStream; then every outcome is ACCEPT. writeStream's may be anywhere."
     )

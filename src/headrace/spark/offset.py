@@ -89,7 +89,7 @@ class AcquiredOffset:
             )
         if version != VERSION or set(found) - _MORE_KEYS != _KEYS:
             raise CheckpointError(
-                f"The checkpoint holds an offset that is not of kafka-share: {json.dumps(found)[:200]}. A "
+                f"The checkpoint has an offset of another source than kafka-share: {json.dumps(found)[:200]}. A "
                 "checkpoint belongs to one kind of source: give this query a checkpointLocation of its own."
             )
         try:
@@ -133,7 +133,7 @@ def runs_from_json(found: Mapping[str, Mapping[str, list[list[int]]]]) -> RunSet
 def _run_from_json(entry: list[int]) -> Run:
     first, last, delivery_count, *outcome = entry
     if not 0 <= first <= last or len(outcome) > 1:
-        raise ValueError(f"{entry} is no run")
+        raise ValueError(f"{entry} is not a range")
     return Run(
         first, last, delivery_count, AcknowledgeType(outcome[0]) if outcome else AcknowledgeType.ACCEPT
     )

@@ -240,13 +240,13 @@ class SourceOptions:
             locate(self.checkpoint)
         if self.dead_letter_topic in self.topics:
             raise OptionError(
-                f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe: what is rejected would "
-                "come back as a new record, again and again. Name another topic."
+                f"deadLetterTopic={self.dead_letter_topic!r} is one of the topics in subscribe, so a rejected record "
+                "would be delivered again as a new one. Name another topic."
             )
         if self.records_ahead and (self.acknowledge is not Acknowledge.HANDOFF or self.checkpoint is None):
             raise OptionError(
-                f"maxRecordsAhead={self.records_ahead} needs acknowledge=handoff, since it accepts records before the "
-                "work is done, and checkpointLocation in readStream, where they are written down first."
+                f"maxRecordsAhead={self.records_ahead} needs acknowledge=handoff, because it accepts records before "
+                "they are processed, and checkpointLocation in readStream, where they are stored first."
             )
         if self.batch_failures_max and self.dead_letter_topic is None:
             raise OptionError(
@@ -255,8 +255,8 @@ class SourceOptions:
             )
         if self.dead_letter_topic is not None and self.checkpoint is None:
             raise OptionError(
-                f"deadLetterTopic={self.dead_letter_topic!r} needs checkpointLocation in readStream, too: what is "
-                "rejected is written down there before it is copied."
+                f"deadLetterTopic={self.dead_letter_topic!r} needs checkpointLocation in readStream, too: rejected "
+                "records are noted there before they are copied."
             )
 
 
@@ -368,7 +368,7 @@ def _topics(text: str) -> tuple[str, ...]:
     topics = tuple(dict.fromkeys(topic.strip() for topic in text.split(",") if topic.strip()))
     if not topics:
         raise OptionError(
-            'subscribe is missing. Name the topics, with commas between them: .option("subscribe", "orders")'
+            'subscribe is missing. Name the topics, separated by commas: .option("subscribe", "orders")'
         )
     return topics
 

@@ -113,8 +113,8 @@ class OutcomeLog:
             found = json.loads(self._source.read_text("utf-8"))
         except FileNotFoundError:
             raise OutcomeError(
-                f"{self.path} was not made by a kafka-share source, so nobody would carry out what is decided. Give "
-                "readStream and writeStream the same checkpointLocation, as a whole path."
+                f"{self.path} was not created by a kafka-share source, so the outcomes would be ignored. Give "
+                "readStream and writeStream the same checkpointLocation, as an absolute path."
             ) from None
         return Acknowledge(found["acknowledge"]), found["deadLetterTopic"]
 

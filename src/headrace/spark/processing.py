@@ -148,7 +148,7 @@ def logged_offsets(checkpoint: Location, batch_id: int) -> list[AcquiredOffset]:
     except FileNotFoundError:
         raise OutcomeError(
             f"{path}, Spark's log of the micro-batch that outcomes are about, is not there. Give readStream and "
-            "writeStream the same checkpointLocation, as a whole path."
+            "writeStream the same checkpointLocation, as an absolute path."
         ) from None
     return [AcquiredOffset.from_json(each) for each in sources if {"seq", "g", "b"} <= each.keys()]
 
@@ -190,7 +190,7 @@ def find_rules(schema: StructType, checkpoint_location: str | None = None) -> Ou
         told, here = (str(locate(each).parent) for each in (known, given))
         raise OptionError(
             f"readStream got the checkpoint {told!r}, and here it is {here!r}; "
-            "give both the same, as a whole path: a relative one begins where each process runs."
+            "give both the same absolute path: a relative one depends on the directory of each process."
         )
     return OutcomeRules(locate(known or str(given)))
 
@@ -293,8 +293,7 @@ def _from_arrow(batches: Iterable[pa.RecordBatch]) -> Iterator[Outcome]:
                 said = ", ".join(f"{name}={value!r}" for name, value in zip(KEYS, key, strict=True))
                 raise OutcomeError(
                     f"column {KEYS[key.index(None)]} of the outcomes is null where outcome is {outcome!r} ({said}), so "
-                    "nobody knows which delivery is meant. Keep the columns as the source gives them; an outer join "
-                    "makes nulls."
+                    "the delivery cannot be identified. Keep the columns of the source; an outer join adds nulls."
                 )
             topic, partition, offset, count = key
             yield Outcome(

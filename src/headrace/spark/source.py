@@ -66,7 +66,7 @@ class KafkaShareSource(DataSource):  # type: ignore[misc]
             (field.name, field.dataType) for field in own
         ]:
             raise OptionError(
-                f"kafka-share has columns of its own, {own.simpleString()}; your schema, {schema.simpleString()}, "
+                f"kafka-share has a fixed schema, {own.simpleString()}; your schema, {schema.simpleString()}, "
                 "cannot replace them. Leave .schema(...) out and parse the column `value`."
             )
         return ShareStreamReader(options)

@@ -52,7 +52,7 @@ def is_told() -> bool:
 
 
 def _hide_traceback() -> None:
-    logger.debug("Spark is told of this error without its traceback:", exc_info=True)
+    logger.debug("This error is reported to Spark without its traceback:", exc_info=True)
     if _is_sparks(sys.modules.get("__main__")):
         os.environ[HIDE_TRACEBACK] = "1"
 

@@ -47,8 +47,8 @@ async def fit_window(
     except KafkaError as error:
         logger.warning(
             "Group %s may lock %d records of a partition, so a micro-batch has at most %d. More would make it faster, "
-            "but this query may not change that (%s). Let an administrator run `headrace group config set %s %s=%d`, "
-            "or use acknowledge=handoff with checkpointLocation, which does not need it.",
+            "but this query may not change that (%s). Ask an administrator to run `headrace group config set %s "
+            "%s=%d`, or use acknowledge=handoff with checkpointLocation, which does not need it.",
             *(group, locks, locks * partitions, error, group, WINDOW, raised),
         )
         return locks

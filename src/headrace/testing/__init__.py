@@ -1,7 +1,7 @@
-"""What we ship for tests: an in-process broker with a clock to turn, and a runner for a real Apache Kafka.
+"""Tools for tests: pytest fixtures with an in-process broker, and a runner for a real Apache Kafka.
 
-`ApacheKafka` starts the real thing (its jars, and Java where there is none, come by themselves); `KafkaTools`
-runs Apache's command-line tools against any broker. The pytest plugin is in `plugin.py`.
+`ApacheKafka` starts Apache Kafka; its jars, and Java if there is none, are downloaded. `KafkaTools` runs Apache's
+command-line tools against any broker. The pytest plugin is in `plugin.py`.
 """
 
 from headrace.testing.apache_kafka import ApacheKafka

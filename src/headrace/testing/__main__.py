@@ -1,6 +1,6 @@
-"""`python -m headrace.testing`: fetches Apache Kafka's jars unless they are here, and prints their folder.
+"""`python -m headrace.testing`: fetches Apache Kafka's jars if they are missing, and prints their folder.
 
-It also makes the archive of their classes, by which its tools and brokers start sooner; without it they run as well.
+It also creates the archive of their classes, so that its tools and brokers start faster.
 """
 
 import subprocess
@@ -31,4 +31,4 @@ except JarsUnavailable as error:
 try:
     make_archive(run_a_broker_and_tools)
 except (OSError, StartFailed, ToolFailed, subprocess.SubprocessError) as error:
-    print(f"no archive of Kafka's classes, it starts slower without: {error}", file=sys.stderr)
+    print(f"cannot create the archive of Kafka's classes, so Kafka starts slower: {error}", file=sys.stderr)

@@ -1,7 +1,7 @@
-"""Runs a real Apache Kafka: the oracle of our conformance tests and the other side of our benchmarks.
+"""Runs a real Apache Kafka: the reference of the conformance tests, and the comparison of the benchmarks.
 
-Each node is a broker and a controller in one process (KRaft), in a folder of its own, on free ports. Settings
-that want three replicas by default are brought down to the number of nodes.
+Each node is a broker and a controller in one process (KRaft), with its own folder, on free ports. Settings that default
+to three replicas are lowered to the number of nodes.
 """
 
 import re
@@ -26,17 +26,18 @@ STOP_TOGETHER_TIMEOUT_S = 5
 
 
 class StartFailed(Exception):
-    """A node did not come up; the message ends with the last lines of its log."""
+    """A node did not start. The message ends with the last lines of its log."""
 
 
 class ApacheKafka:
-    """A cluster of `nodes` Apache Kafka processes on this machine, made new and removed again.
+    """A new cluster of `nodes` Apache Kafka processes on this machine.
 
-    `settings` go to every node's server.properties and win over ours. `folder` keeps the data there
-    instead of in a temporary one. `fast_groups` lets classic groups form without the usual three seconds' wait.
-    `java_options` are for the JVM, beside the heap; without any it is one that starts fast and is slower later.
-    `listeners` adds listeners beside the plain one, as names and their security protocols; `address_of(name)` is where
-    they are. `scram_users` are made before the first start.
+    `settings`: added to the server.properties of every node; they replace the defaults.
+    `folder`: where the data is kept. By default it is in a temporary folder, which is removed at the end.
+    `fast_groups`: sets the initial rebalance delay of classic groups to 0, instead of three seconds.
+    `java_options`: options of the JVM, besides the heap. The default options make it start fast.
+    `listeners`: further listeners, as names and security protocols; `address_of(name)` returns their addresses.
+    `scram_users`: created before the first start.
     """
 
     def __init__(
@@ -69,12 +70,12 @@ class ApacheKafka:
         return self.address_of("PLAINTEXT")
 
     def address_of(self, listener: str) -> str:
-        """Bootstrap servers by the name of a listener."""
+        """The bootstrap servers of a listener."""
         return ",".join(f"127.0.0.1:{ports[listener]}" for ports in self._ports)
 
     @property
     def folder(self) -> Path:
-        """Holds a folder per node: `node-1/` with `data/`, `server.properties` and `server.log`."""
+        """Has a folder for each node: `node-1/` with `data/`, `server.properties` and `server.log`."""
         assert self._folder is not None, "not started"
         return self._folder
 
@@ -83,7 +84,7 @@ class ApacheKafka:
         return [process.pid for process in self._processes]
 
     def start(self) -> "ApacheKafka":
-        """Makes the folders, formats them, starts every node and returns once all of them serve."""
+        """Creates and formats the folders, starts every node and returns when all of them are ready."""
         assert not self._processes, "already started"
         if self._folder is None:
             self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="headrace-apache-kafka-"))
@@ -110,27 +111,27 @@ class ApacheKafka:
         self._remove()
 
     def kill(self) -> None:
-        """kill -9 for every node. The folder stays, so `start()` brings the same cluster back."""
+        """Kills every node (SIGKILL). The folder is kept, so `start()` starts the same cluster again."""
         for process in self._processes:
             process.kill()
         self._processes = []
 
     def stop_node(self, node: int) -> None:
-        """Stops one node (SIGTERM), counted from 1: it hands its leaderships over first. The others go on."""
+        """Stops one node (SIGTERM), counted from 1. It first transfers its partition leadership to other nodes."""
         self._processes[node - 1].stop(STOP_TIMEOUT_S)
 
     def kill_node(self, node: int) -> None:
-        """kill -9 for one node."""
+        """Kills one node (SIGKILL)."""
         self._processes[node - 1].kill()
 
     def start_node(self, node: int) -> None:
-        """Brings back a node that was stopped or killed, and returns once it serves."""
+        """Starts a node that was stopped or killed, and returns when it is ready."""
         assert not self._processes[node - 1].is_running, f"node {node} runs"
         self._processes[node - 1] = self._launch(node)
         _wait_until_started(self._processes[node - 1], time.monotonic() + START_TIMEOUT_S)
 
     def log_tail(self, lines: int = 40) -> str:
-        """The last lines of every node's log, for the message of a failing test."""
+        """The last lines of the log of every node, for the message of a failing test."""
         files = [self.folder / f"node-{node}" / "server.log" for node in self._node_ids()]
         return "\n".join("\n".join(file.read_text().splitlines()[-lines:]) for file in files if file.exists())
 
@@ -219,7 +220,7 @@ def _wait_until_started(process: ChildProcess, deadline: float) -> None:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; all are held until the last is found, so none comes twice."""
+    """Unused ports. All are bound until the last one is found, so that they differ."""
     sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
     ports = [int(held.getsockname()[1]) for held in sockets]
     for held in sockets:

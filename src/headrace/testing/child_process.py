@@ -1,8 +1,8 @@
-"""A process that never outlives us: it is killed when this process ends, however it ends.
+"""A child process that is killed when this process ends, however it ends.
 
-Theory of operation. The command runs under a small guard (this file, run as a script) that holds a pipe from
-us. The operating system closes the pipe when we end, `kill -9` included; the guard then kills the command. It
-is in a session of its own, so Ctrl-C reaches us alone and we stop things in order.
+The command runs under a small guard (this file, run as a script), which reads from a pipe. The operating system closes
+the pipe when this process ends, even by `kill -9`, and the guard then kills the command. The guard has its own session,
+so Ctrl+C reaches only this process, which can stop the others in order.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ GONE_TIMEOUT_S = 30
 
 
 class ChildProcess:
-    """One running command whose output goes to a file. `pid` is the command's own, not its guard's."""
+    """A running command whose output goes to a file. `pid` is that of the command, not of its guard."""
 
     def __init__(
         self,
@@ -58,12 +58,12 @@ class ChildProcess:
 
     @property
     def returncode(self) -> int | None:
-        """As subprocess has it: the exit status, or minus the signal that ended it; None while it runs."""
+        """As in subprocess: the exit status, or minus the number of the signal; None while the command runs."""
         code = self._guard.poll()
         return 128 - code if code is not None and code > 128 else code
 
     def stop(self, timeout_s: float = GONE_TIMEOUT_S) -> int | None:
-        """Asks it to end (SIGTERM) and waits; kills it when it has not ended in time."""
+        """Sends SIGTERM and waits; kills the command if it does not end in time."""
         self._signal(signal.SIGTERM)
         try:
             self._wait(timeout_s)
@@ -72,12 +72,12 @@ class ChildProcess:
         return self.returncode
 
     def kill(self) -> None:
-        """kill -9, and waits until it is gone."""
+        """Sends SIGKILL, and waits for the end."""
         self._signal(signal.SIGKILL)
         self._wait(GONE_TIMEOUT_S)
 
     def wait(self, timeout_s: float) -> int | None:
-        """Waits for it to end by itself; subprocess.TimeoutExpired when it does not."""
+        """Waits for the command to end; raises subprocess.TimeoutExpired if it does not."""
         self._wait(timeout_s)
         return self.returncode
 
@@ -100,7 +100,7 @@ class ChildProcess:
 
 
 def guard(pid_writer: int, command: list[str]) -> int:
-    """Runs the command, tells its pid, kills it when standard input ends; returns its exit status."""
+    """Runs the command, writes its pid, and kills it when standard input ends. Returns its exit status."""
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, close_fds=True)
     os.write(pid_writer, f"{child.pid}\n".encode())
     os.close(pid_writer)

@@ -1,8 +1,8 @@
-"""Apache Kafka's classes in one file that a JVM maps into memory: its start takes half the processor time.
+"""Apache Kafka's classes in one file that a JVM maps into memory, which halves the processor time of its start.
 
-The file is made once per user by `python -m headrace.testing` (`make kafka-jars`), from a list of the classes that a
-broker and some tools load. Java itself leaves a file aside that is not of its own build or of other jars, and without
-the file everything runs as well, only later.
+`python -m headrace.testing` (`make kafka-jars`) creates the file once per user, from a list of the classes that a
+broker and some tools load. Java ignores a file of another build or of other jars, and without the file it only starts
+slower.
 """
 
 import os

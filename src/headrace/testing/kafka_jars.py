@@ -1,6 +1,6 @@
 """Apache Kafka's jars in the per-user cache, fetched by Ivy, whose own jar is inside PySpark.
 
-Whoever needs another registry than Ivy's default names an Ivy settings file in HEADRACE_IVY_SETTINGS.
+To use another registry than Ivy's default, set HEADRACE_IVY_SETTINGS to an Ivy settings file.
 """
 
 import importlib.util
@@ -103,7 +103,9 @@ def fetch_by_ivy(folder: Path, modules: str) -> None:
         complaints = [
             line.strip() for line in answer.stdout.splitlines() if "error" in line or "not found" in line
         ]
-        raise JarsUnavailable(f"Ivy could not fetch them: {complaints[0] if complaints else answer.stdout}")
+        raise JarsUnavailable(
+            f"Ivy could not fetch the jars: {complaints[0] if complaints else answer.stdout}"
+        )
 
 
 def _ivy_jar() -> Path:

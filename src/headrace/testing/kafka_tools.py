@@ -1,7 +1,9 @@
-"""Apache Kafka's command-line tools by their scripts' names, run from the jars in the per-user cache.
+"""Apache Kafka's command-line tools by the names of their scripts, run from the jars in the per-user cache.
 
-tools = KafkaTools(bootstrap_servers)
-tools.run("kafka-topics", "--list").lines
+    tools = KafkaTools(bootstrap_servers)
+    tools.run("kafka-topics", "--list").lines
+
+A tool that fails raises `ToolFailed` with its output.
 """
 
 import subprocess
@@ -57,12 +59,12 @@ LOGGING = """\
 
 
 class ToolFailed(Exception):
-    """A tool ended with a status other than 0; the message holds its command line and all it printed."""
+    """A tool exited with a status other than 0. The message has its command line and output."""
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOutput:
-    """What a tool printed, and its exit status."""
+    """The output and exit status of a tool."""
 
     status: int
     stdout: str
@@ -70,12 +72,12 @@ class ToolOutput:
 
     @property
     def lines(self) -> list[str]:
-        """What it printed to standard output, line by line, without empty lines."""
+        """The lines of the standard output, without empty ones."""
         return [line.rstrip() for line in self.stdout.splitlines() if line.strip()]
 
 
 def fast_start() -> tuple[str, ...]:
-    """The C1 compiler and the simplest collector: who lives for seconds or minutes never earns back more."""
+    """The C1 compiler and the serial collector: better optimization does not pay off in a process of seconds."""
     return ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *archive_options())
 
 

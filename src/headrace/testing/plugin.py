@@ -18,7 +18,7 @@ SETTINGS = {"group.initial.rebalance.delay.ms": 0}
 
 @pytest.fixture
 def headrace_broker() -> "Iterator[Broker]":
-    """A fresh in-memory broker for this test."""
+    """A new in-memory broker for this test."""
     from headrace.broker.embedded import Broker
 
     with Broker(settings=SETTINGS) as broker:
@@ -27,7 +27,7 @@ def headrace_broker() -> "Iterator[Broker]":
 
 @pytest.fixture(scope="session")
 def headrace_session_broker() -> "Iterator[Broker]":
-    """One in-memory broker for the whole test run: use your own topic and group names."""
+    """One in-memory broker for the whole test run. Use different topic and group names in each test."""
     from headrace.broker.embedded import Broker
 
     with Broker(settings=SETTINGS) as broker:

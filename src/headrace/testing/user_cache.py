@@ -1,4 +1,4 @@
-"""Where large downloads live: one folder per user, filled atomically, safe for several test runs at once."""
+"""A folder for large downloads: one for each user, filled atomically, safe for several test runs at once."""
 
 import contextlib
 import fcntl
@@ -16,7 +16,7 @@ def cache_folder() -> Path:
 
 @contextlib.contextmanager
 def locked(name: str) -> Iterator[None]:
-    """Holds the cache's lock of that name; a second process waits here until the first is done."""
+    """Holds the lock of that name in the cache. A second process waits for the first one."""
     folder = cache_folder()
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"{name}.lock").open("w") as file:
@@ -25,9 +25,9 @@ def locked(name: str) -> Iterator[None]:
 
 
 def filled(name: str, *, is_current: Callable[[Path], bool], fill: Callable[[Path], None]) -> Path:
-    """The cache's folder `name`; when it is missing or not current, `fill(empty folder)` makes it anew.
+    """The folder `name` of the cache. If it is missing or not current, `fill(empty folder)` fills a new one.
 
-    The folder appears whole or not at all: it is filled under another name and then renamed.
+    The folder is never incomplete: it is filled under another name and then renamed.
     """
     target = cache_folder() / name
     if target.is_dir() and is_current(target):

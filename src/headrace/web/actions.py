@@ -80,9 +80,7 @@ async def create_topic(site: Site, wanted: CreateTopic) -> Done:
 
 async def delete_topic(site: Site, wanted: DeleteTopic) -> Done:
     if wanted.confirm != wanted.topic:
-        raise ValueError(
-            f"write the topic's name once more to delete it: {wanted.confirm!r} is not {wanted.topic!r}"
-        )
+        raise ValueError(f"type the topic's name to delete it: {wanted.confirm!r} is not {wanted.topic!r}")
     await site.source.admin.delete_topics([wanted.topic])
     site.note_change()
     return Done(message=f"Topic {wanted.topic} is deleted.")
@@ -91,8 +89,8 @@ async def delete_topic(site: Site, wanted: DeleteTopic) -> Done:
 async def release_record(site: Site, wanted: HeldRecord) -> Done:
     if site.source.detail is None:
         raise NotThere(
-            "only the broker that serves a record can take it from its holder, and Kafka has no request for that; "
-            "this works in the dashboard of `headrace serve --http`"
+            "only the broker that leads the partition can release another member's record, and Kafka has no request "
+            "for that; this works in the dashboard of `headrace serve --http`"
         )
     holder = await site.source.detail.release(wanted.group, wanted.topic, wanted.partition, wanted.offset)
     site.note_change()
@@ -129,7 +127,7 @@ async def discard(site: Site, wanted: Discard) -> RedriveDone:
 
 def _letters(partition: int | None, offset: int | None) -> list[tuple[int, int]] | None:
     if (partition is None) != (offset is None):
-        raise ValueError("one letter is named by a partition and an offset")
+        raise ValueError("a letter needs a partition and an offset")
     return None if partition is None or offset is None else [(partition, offset)]
 
 

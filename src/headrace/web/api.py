@@ -148,10 +148,10 @@ def problem(error: Exception) -> Response:
 def parse(kind: type, given: Any, *, strict: bool) -> Any:
     """An object of the type, or ValueError that names what does not fit."""
     if not isinstance(given, dict):
-        raise ValueError(f"an object is wanted, with {_names(kind)}")
+        raise ValueError(f"expected an object with {_names(kind)}")
     unknown = [name for name in given if name not in {each.name for each in fields(kind)}]
     if unknown:
-        raise ValueError(f"{unknown[0]!r} is not known here; known are {_names(kind)}")
+        raise ValueError(f"{unknown[0]!r} is unknown; expected one of {_names(kind)}")
     return msgspec.convert(given, kind, strict=strict)
 
 

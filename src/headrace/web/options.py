@@ -52,7 +52,7 @@ class WebOptions:
                     f"the dashboard's token is too short; use {TOKEN_LENGTH_MIN} characters or more"
                 )
         if self.key is not None and self.certificate is None:
-            raise ValueError("a key needs its certificate: give both")
+            raise ValueError("a key needs its certificate: set both")
         for proxy in self.trusted_proxies:
             _check_proxy(proxy)
         if not 1 <= self.session_s <= 30 * 86_400:

@@ -52,7 +52,7 @@ async def _group_page(site: Site, group_id: str) -> GroupPage:
         return await _share_group_page(site, group_id)
     if listing.type in (GroupType.CONSUMER, GroupType.CLASSIC):
         return await _consumer_group_page(site, group_id)
-    raise NotThere(f"group {group_id!r} is a {listing.type} group, of which this page shows nothing")
+    raise NotThere(f"group {group_id!r} is a {listing.type} group, which this page cannot show")
 
 
 async def _share_group_page(site: Site, group_id: str) -> GroupPage:

@@ -24,7 +24,7 @@ async def history_page(site: Site, choice: HistoryChoice) -> HistoryPage:
     records = await site.cached(key, HISTORY_S, lambda: _records(site, choice))
     if not records:
         raise NotThere(
-            f"nothing is written about group {choice.group!r} and {choice.topic}-{choice.partition}"
+            f"there is no stored state of group {choice.group!r} and {choice.topic}-{choice.partition}"
         )
     times = [record.timestamp for record in records]
     at = min(max(times[-1] if choice.at is None else choice.at, times[0]), times[-1])

@@ -129,7 +129,7 @@ def read_request_header(frame: bytes) -> tuple[RequestHeader, int]:
     if length >= 0:
         end = position + length
         if end > len(frame):
-            raise MalformedMessage("cut short in the client id")
+            raise MalformedMessage("unexpected end in the client ID")
         try:
             client_id = frame[position:end].decode()
         except UnicodeDecodeError:
@@ -152,9 +152,9 @@ def _skip_tags(frame: bytes, position: int) -> int:
             size, position = read_uvarint(frame, position)
             position += size
     except IndexError:
-        raise MalformedMessage("cut short in the header's tagged fields") from None
+        raise MalformedMessage("unexpected end in the header's tagged fields") from None
     if position > len(frame):
-        raise MalformedMessage("cut short in the header's tagged fields")
+        raise MalformedMessage("unexpected end in the header's tagged fields")
     return position
 
 

@@ -156,7 +156,7 @@ def read_marker(batch: Buffer) -> Marker | None:
         _, coordinator_epoch = _MARKER_VALUE.unpack_from(data, value)
     except (struct.error, IndexError):
         raise KafkaError(
-            ErrorCode.CORRUPT_MESSAGE, "A control batch without a whole control record."
+            ErrorCode.CORRUPT_MESSAGE, "A control batch without a complete control record."
         ) from None
     return Marker(control_type, coordinator_epoch)
 

@@ -177,4 +177,4 @@ def _batch(batch: SnapshotBatch | UpdateBatch) -> StateBatch:
 
 def _require_known(value: bytes) -> None:
     if value[:2] != _VERSION:
-        raise MalformedMessage(f"share state of version 0x{value[:2].hex()}; known is 0")
+        raise MalformedMessage(f"share state of version 0x{value[:2].hex()}; expected 0")

@@ -9,12 +9,12 @@ from headrace.client.arguments import is_int
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Delays that grow from `first` seconds by `factor` up to `most`, each moved by up to `jitter` of itself.
+    """Retry delays that grow from `first` seconds by `factor` up to `most`, with a random change of up to `jitter`.
 
         @queue.task("emails", retries=Backoff(first=1.0, factor=2.0, most=60.0, tries=8))
 
-    `tries` counts every run, the first one too; None is without limit. The default tries for more than four hours, so
-    that an outage of a service costs no record. A retry costs no delivery.
+    `tries` is the maximum number of runs, including the first; None means no limit. With the defaults, retries go on
+    for more than four hours, so an outage of a service loses no records. A retry does not increase the delivery count.
     """
 
     first: float = 1.0
@@ -39,7 +39,7 @@ class Backoff:
         _require(is_count, "tries", self.tries, "an int >= 1 or None")
 
     def delay_ms(self, attempts: int, chance: float) -> int:
-        """The wait after this many failed attempts; `chance` in [0, 1) chooses within the jitter."""
+        """The delay after this many failed attempts. `chance`, from 0 to 1, selects the jitter."""
         failures = max(0, attempts - 1)
         delay = backoff(self.first, self.most, failures, chance, factor=self.factor, jitter=self.jitter)
         return round(1000 * delay)

@@ -2,8 +2,8 @@
 
     @queue.task("emails", batch=Batch(max=32, wait=0.05))
     async def send(emails: list[Email]) -> list[Exception | None]:
-        answers = await mail_service.send_all(emails)
-        return [None if answer.ok else Retry(after=30) for answer in answers]
+        results = await mail_service.send_all(emails)
+        return [None if result.ok else Retry(after=30) for result in results]
 
 The function returns one outcome for each record, in the same order, or None if all are done. An outcome is None (done)
 or an exception, which counts as if a task for single records had raised it. Anything else that is returned is an error

@@ -124,7 +124,7 @@ def _readers(body_type: Any) -> dict[ContentType, Reader]:
         }
     try:
         if isinstance(msgspec.inspect.type_info(body_type), msgspec.inspect.CustomType):
-            raise TypeError("msgspec does not know it")
+            raise TypeError("msgspec does not support it")
         return {
             ContentType.JSON: msgspec.json.Decoder(body_type).decode,
             ContentType.MSGPACK: msgspec.msgpack.Decoder(body_type).decode,

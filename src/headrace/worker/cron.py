@@ -155,7 +155,7 @@ def _zone_of(zone: tzinfo | str) -> tzinfo:
     try:
         found = ZoneInfo(zone) if isinstance(zone, str) else zone
     except (ZoneInfoNotFoundError, ValueError, OSError) as error:
-        raise ValueError(f"no time zone {zone!r} here: {error}") from error
+        raise ValueError(f"the time zone {zone!r} is not available: {error}") from error
     if not isinstance(found, tzinfo):
         raise ValueError(f"timezone must be a name such as 'Europe/Berlin' or a tzinfo, got {zone!r}")
     return found

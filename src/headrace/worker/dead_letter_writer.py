@@ -67,7 +67,7 @@ class DeadLetterWriter:
     async def _wait(self, tries: int, delivery: Delivery, task: str, error: Exception) -> None:
         delay_s = RETRIES.delay_ms(tries, random.random()) / 1000
         logger.error(
-            "%s: no dead letter yet for %s-%d@%d, which stays locked; again in %.1f s: %s",
+            "%s: the dead letter of %s-%d@%d cannot be written; the record stays locked; retrying in %.1f s: %s",
             task, delivery.topic, delivery.partition, delivery.offset, delay_s, error,
         )  # fmt: skip
         await asyncio.sleep(delay_s)

@@ -1,4 +1,4 @@
-"""What a queue raises to the program around it."""
+"""The exceptions that a queue raises."""
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -8,16 +8,15 @@ if TYPE_CHECKING:
 
 
 class QueueError(Exception):
-    """A queue cannot do what it was asked; the text says why and what to do."""
+    """A queue cannot carry out a call. The message says why and what to do."""
 
 
 class SendError(QueueError):
-    """A record was not acknowledged. It may still have been written when the text speaks of time: sending it again may
-    write it twice."""
+    """A record was not acknowledged. After a timeout it may still be written, so sending it again may duplicate it."""
 
 
 class SomeTasksNotSentError(SendError):
-    """Of several records some were not acknowledged. `sent` has the place of each so far, None for those."""
+    """Some of several records were not acknowledged. `sent` has the position of each record, or None."""
 
     def __init__(self, text: str, sent: "Sequence[Sent | None]") -> None:
         super().__init__(text)

@@ -205,7 +205,7 @@ class Forwarder:
                 elif str(error) != self._trouble:
                     self._trouble = str(error)
                     logger.warning(
-                        "group %s: scheduled records wait, trying again: %s", self._group_id, error,
+                        "group %s: scheduled records are delayed, retrying: %s", self._group_id, error,
                         exc_info=None if isinstance(error, KafkaError | OSError | TimeoutError) else error,
                     )  # fmt: skip
             await asyncio.sleep(AGAIN_S)
@@ -436,7 +436,7 @@ class Forwarder:
             if isinstance(each, Periodic):
                 plan.sent = [sent for sent in plan.sent if sent[0] is not each]
                 logger.error(
-                    "periodic task %s could not be sent, this period is left out: %s", each.name, error
+                    "periodic task %s could not be sent; this period is skipped: %s", each.name, error
                 )
                 continue
             self._refused.add((each.step, each.record.offset))
@@ -452,7 +452,7 @@ class Forwarder:
 
     def _log_refused(self, each: _Due, why: object) -> None:
         logger.error(
-            "scheduled record %s could not be sent to topic %s, trying again in %d s: %s",
+            "scheduled record %s could not be sent to topic %s, retrying in %d s: %s",
             each.waiting.id, each.waiting.topic, UNDELIVERABLE_MS // 1000, why,
         )  # fmt: skip
 

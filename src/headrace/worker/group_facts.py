@@ -64,7 +64,7 @@ async def prepare_group(settings: ClientSettings, group_id: str, *, start_from: 
                 logger.info("group %s: %s is now %s", group_id, RESET, start_from)
             except KafkaError as error:
                 logger.warning(
-                    "group %s: %s stays %s (%s); what was sent before its first worker may never be done",
+                    "group %s: %s stays %s (%s); records sent before its first worker started may never be processed",
                     group_id, RESET, entry.value if entry else "latest", error,
                 )  # fmt: skip
         return facts_of(configs, features.finalized.get("share.version", 1))

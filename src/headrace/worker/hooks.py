@@ -61,7 +61,7 @@ class TaskRun:
     """1 for the first run of a record."""
     topic_id: str = ""
     batch: "tuple[TaskRun, ...] | None" = None
-    """Of a task with `batch`: a TaskRun for each record of this call. The other fields are those of the first."""
+    """For a task with `batch`: a TaskRun for each record of the call. The other fields are those of the first one."""
 
     def outcome_of(self, returned: object) -> TaskOutcome:
         """What the function returned, as an outcome. Only tasks with `batch` return something that counts."""
@@ -74,7 +74,7 @@ class TaskRun:
 
 
 class Middleware:
-    """Override what you need. Those that were added first are entered first."""
+    """Override the methods that you need. Middleware that was added first is entered first."""
 
     def around_send(self, outgoing: OutgoingTask) -> AbstractContextManager[Any]:
         return contextlib.nullcontext()
@@ -156,7 +156,7 @@ def running(run: TaskRun, middleware: Sequence[Middleware]) -> Iterator[None]:
 
 
 def finish_run(run: TaskRun, returned: Any, middleware: Sequence[Middleware]) -> TaskOutcome:
-    """The outcome of a run that returned; middleware hears of the errors that a batch returned."""
+    """The outcome of a run that returned. Middleware gets the errors that a batch returned."""
     outcome = run.outcome_of(returned)
     if outcome.each is not None and run.batch is not None:
         errors = ((each, error) for each, error in zip(run.batch, returned, strict=True) if error is not None)

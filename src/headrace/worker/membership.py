@@ -128,7 +128,7 @@ class WorkerMembership:
                 wait_s = min(AGAIN_S, self._lease_s / 5)
                 if str(error) != trouble:
                     trouble = str(error)
-                    logger.warning("group %s: no heartbeat, trying again: %s", self._group_id, error)
+                    logger.warning("group %s: heartbeat failed, retrying: %s", self._group_id, error)
 
     async def _wait_for_runs(self) -> None:
         """What was stopped may take a moment to end. Others have its partitions at once then."""

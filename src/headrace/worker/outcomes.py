@@ -18,12 +18,12 @@ AFTER_S_MAX = 3660 * 86_400
 
 
 class Retry(Exception):
-    """Raised by a task: try this record again, after seconds or a timedelta (None: as the task's Backoff says).
+    """Raise it in a task to run the record again after `after`, seconds or a timedelta (None: the task's Backoff).
 
-        raise Retry(after=30, reason="the mail server is away")
+        raise Retry(after=30, reason="the mail server is down")
 
-    It counts as an attempt. With `after`, it is no failure for the task's breaker. The record keeps its lock for
-    `Queue(hold_max=...)` seconds at most; for longer waits, a copy of it is scheduled (docs/how-to/schedule.md).
+    It counts as an attempt, but with `after` not as a failure for the task's breaker. The record keeps its lock for at
+    most `Queue(hold_max=...)` seconds; for longer delays, a copy of it is scheduled (docs/how-to/schedule.md).
     """
 
     def __init__(self, after: float | timedelta | None = None, reason: str | None = None) -> None:
@@ -38,9 +38,11 @@ class Retry(Exception):
 
 
 class Reject(Exception):
-    """Raised by a task: this record can never succeed; dead-letter it now.
+    """Raise it in a task when the record can never be processed. The record is dead-lettered without a retry.
 
-    raise Reject("no such account")
+        raise Reject("no such account")
+
+    The reason is stored in the headers of the dead letter.
     """
 
     def __init__(self, reason: str) -> None:
@@ -52,7 +54,7 @@ class AlreadyDoneError(Exception):
 
 
 class BodyError(ValueError):
-    """A record's value cannot be read as the task's body. The record is dead-lettered: another try cannot help."""
+    """The value of a record cannot be decoded as the body of its task. The record is dead-lettered without a retry."""
 
 
 class TaskResult(Enum):

@@ -160,7 +160,7 @@ class Permits:
                 wait_s = min(AGAIN_S, self._lease_s / 5)
                 if str(error) != trouble:
                     trouble = str(error)
-                    logger.warning("%s: permits cannot be kept, trying again: %s", self._topic, error)
+                    logger.warning("%s: permits cannot be renewed, retrying: %s", self._topic, error)
 
     async def _beat(self) -> None:
         ledger, sent_s = self.ledger, self._loop.time()

@@ -64,17 +64,17 @@ __all__ = ["Queue", "Sent"]
 
 
 class Queue:
-    """Declares tasks, sends records, runs workers.
+    """Declares tasks, sends records and runs workers.
 
     `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`), including
-    those of the producer behind `send` (`compression_type=`, `delivery_timeout_ms=`).
-    `content_type` ("json" or "msgpack"): how bodies are encoded, and decoded if a record does not name its type.
+    those of the queue's producer (`compression_type=`, `delivery_timeout_ms=`).
+    `content_type` ("json" or "msgpack"): how bodies are encoded, and decoded if a record has no content type header.
     `drain_timeout`: how many seconds functions may continue after SIGTERM before their records are released.
-    `start_from`: where a group without start offsets begins, "earliest" or "latest". None leaves it to the broker,
-    whose default skips all records that were sent before the first worker of the group joined.
-    `hold_max`: a record that waits up to this many seconds for a retry keeps its lock; for longer waits, it is
-    scheduled.
-    `database`: where `send(transaction=...)` and `send(unique=...)` write. The workers send what is stored there.
+    `start_from`: where a group without start offsets begins, "earliest" or "latest". None uses the setting of the
+    broker, whose default skips all records that were sent before the first worker of the group joined.
+    `hold_max`: a record that waits up to this many seconds for a retry keeps its lock; for longer delays, a copy of it
+    is scheduled.
+    `database`: where `send(transaction=...)` and `send(unique=...)` store records, which the workers then send.
     """
 
     def __init__(
@@ -133,13 +133,13 @@ class Queue:
 
     @property
     def crew(self) -> Crew | None:
-        """The tasks at work in this process, while they are; for tests and dashboards."""
+        """The running tasks of this process, or None; for tests and dashboards."""
         return self._crew
 
     def configure(
         self, *, bootstrap_servers: str | None = None, settings: Mapping[str, Any] | None = None
     ) -> Callable[[], None]:
-        """Changes where the queue is and how it is reached, before it runs; returns what puts it back as it was."""
+        """Changes the client settings before the queue runs. Returns a function that restores them."""
         before = self._given
         changes = _dotted(settings)
         if bootstrap_servers is not None:
@@ -149,7 +149,7 @@ class Queue:
 
     def _reconnect(self, given: dict[str, Any]) -> None:
         if self._crew is not None:
-            raise QueueError("the queue is running; configure it before")
+            raise QueueError("the queue is running; call configure before run")
         settings_for(given)  # refuses what is wrong while nothing has changed yet
         self._outbox.close()
         self._given = given
@@ -186,14 +186,15 @@ class Queue:
     ) -> Callable[[Callable[..., Any]], Task[Any, Any, Any]]:
         """Makes a function `(body: Type)` or `(body: Type, delivery: Delivery)` the task of a topic.
 
-        Returning accepts the record. An exception or `Retry` runs it again as `retries` says (None: never). `Reject`,
-        a body that cannot be decoded and the last failed attempt send it to the topic `dead_letter`. Without a
-        `dead_letter`, such a record is held and tried again; nothing is dropped.
+        When the function returns, the record is accepted. After an exception or `Retry`, it runs again, as configured
+        by `retries` (None: never). After `Reject`, a body that cannot be decoded, or the last failed attempt, the
+        record is sent to the topic `dead_letter`. Without `dead_letter`, such a record is held and retried, so it is
+        not lost.
 
         `concurrency`: the maximum number of runs at a time in one worker. `waiting` more records may be held while they
         wait for a retry or, with `key_order`, for their turn.
         `timeout`: a run is stopped after this many seconds.
-        `breaker`: pauses the task when everything fails (None: never).
+        `breaker`: when to pause the task because all its runs fail (None: never).
         `pool`: async functions run on the event loop, other functions on threads, or in processes with "process".
         `once`: runs the function in a transaction of this database and passes it the connection, so that its effects
         there happen exactly once.
@@ -242,11 +243,11 @@ class Queue:
         for each in known.members if known is not None else ():
             if each.options.type == kind or each.options.batch is not None or task.options.batch is not None:
                 raise QueueError(
-                    f"topic {topic!r} has a task already, {each.name}: two would get its records by chance; "
-                    "give each its type=, use another topic, or another Queue with a group of its own"
+                    f"topic {topic!r} has a task already, {each.name}: with two, a record would go to either of them; "
+                    "give each task a type=, or use another topic or a Queue with another group"
                 )
         if self._crew is not None:
-            raise QueueError("the queue is running; declare its tasks before")
+            raise QueueError("the queue is running; declare its tasks before run")
         if isinstance(known, TypedTasks):
             known.add(task)
         elif known is not None:
@@ -268,7 +269,7 @@ class Queue:
         return function
 
     def lifespan(self, function: Lifespan) -> Lifespan:
-        """Declares a generator, async or not, that runs around the life of a worker. It yields `queue.state`.
+        """Declares a generator, async or not, with the setup and cleanup of a worker. It yields `queue.state`.
 
         It runs on the event loop before the first task and after the last one, and in each process of a pool.
         """
@@ -297,8 +298,8 @@ class Queue:
         Raises SendError after `timeout` seconds (None: `delivery.timeout.ms`). The record may still be written later.
         Use `send_async` in coroutines: `send` blocks the event loop, and warns about it.
 
-        With `transaction`, a connection or session of yours, the record is written to the outbox of that database with
-        your data, and is sent if you commit. With `unique`, it is not written if a record with the same text was
+        With `transaction`, your connection or session, the record is written to the outbox of that database with your
+        data, and is sent if you commit. With `unique`, it is not written if a record with the same unique text was
         written in the last `for_` seconds. Both return a `Stored`.
         """
         value, encoded, raw_key = self.encode(body, key, headers)
@@ -373,7 +374,7 @@ class Queue:
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Scheduled:
-        """Like `send` with `delay` or `at`, but returns what `cancel` needs."""
+        """Like `send` with `delay` or `at`, but returns a `Scheduled`, which `cancel` takes."""
         value, encoded, raw_key = self.encode(body, key, headers)
         _warn_in_a_loop("schedule")
         self._schedule.prepare()
@@ -405,11 +406,11 @@ class Queue:
         return replace(place.scheduled, key=raw_key, value=value, headers=encoded)
 
     def scheduled(self, most: int = 1_000) -> list[Scheduled]:
-        """The scheduled records of this group that are due next, at most `most`."""
+        """Returns the scheduled records of this group that are due next, at most `most` of them."""
         return self._schedule.upcoming(most)
 
     def cancel(self, scheduled: Scheduled | str) -> bool:
-        """Cancels a scheduled record, by itself or its ID. Returns False if its time is over: it may have been sent."""
+        """Cancels a scheduled record or ID. Returns False if it is already due, because it may have been sent."""
         return self._schedule.cancel(scheduled if isinstance(scheduled, str) else scheduled.id)
 
     def every(
@@ -422,8 +423,8 @@ class Queue:
     ) -> Callable[[Callable[Concatenate[Firing, P], R]], Task[Firing, P, R]]:
         """Makes a function `(firing: Firing)` a periodic task, which is sent once per period for the whole group.
 
-        `when` is a cron expression (minute, hour, day of month, month, day of week) of a time zone, or an interval.
-        `topic` is GROUP.NAME unless given, and is created; `options` are those of `task`.
+        `when` is a cron expression (minute, hour, day of month, month, day of week) in `timezone`, or an interval.
+        `topic` defaults to GROUP.NAME, and is created; `options` are those of `task`.
         """
         schedule = schedule_of(when, timezone)
 
@@ -445,11 +446,11 @@ class Queue:
         delay: float | timedelta | None = None,
         at: datetime | None = None,
     ) -> list[Sent]:
-        """Sends a record for each body, many at a time, and returns when the broker has stored all of them.
+        """Sends a record for each body, in batches, and returns when the broker has stored all of them.
 
-        `key` is called with each body; `headers` are added to each record. Bodies are read as they are needed, so they
-        may come from a generator. `delay` and `at` apply to all of them, as for `send`. If some were not acknowledged,
-        `SomeTasksNotSentError.sent` says which ones were.
+        `key` is called with each body, and `headers` are added to each record. Bodies are read as needed, so they can
+        come from a generator. `delay` and `at` apply to all of them, as for `send`. If some are not acknowledged,
+        raises SomeTasksNotSentError, whose `sent` has the others.
         """
         records = self._encode_many(topic, bodies, key, headers)
         _warn_in_a_loop("send_many")
@@ -483,9 +484,9 @@ class Queue:
             runner.run(self._run_with_signals(on_started))
 
     async def run_async(self, *, on_started: Callable[[], None] | None = None) -> None:
-        """Like `run`, on your event loop and without signal handlers: call `stop`.
+        """Like `run`, on your event loop and without signal handlers. Call `stop` to end it.
 
-        Coroutines of tasks run on your loop. The consumers have a thread of their own, so a coroutine that blocks the
+        Coroutines of tasks run on your loop. The consumers run on a separate thread, so a coroutine that blocks the
         loop does not lose its locks.
         """
         if self._crew is not None:
@@ -521,9 +522,9 @@ class Queue:
             await close_databases(databases_of(list(self.tasks.values()), self.database))
 
     async def relay_outbox(self, *, seconds: float | None = None) -> int:
-        """Sends what `send(transaction=...)` has stored in the queue's database, like a worker, until it is canceled.
+        """Sends the records that `send(transaction=...)` stored in the database, as workers do, until it is canceled.
 
-        With `seconds`, until the outbox is empty, or for so long. Returns how many records are left.
+        With `seconds`, returns when the outbox is empty or after that time. Returns the number of records left.
         """
         if self.database is None:
             raise QueueError("the queue has no outbox: declare Queue(..., database=...)")
@@ -539,14 +540,14 @@ class Queue:
             await close_databases([self.database])
 
     def stop(self, *, now: bool = False) -> None:
-        """Ends `run` and `run_async`, from any thread. With `now`, running functions are not waited for."""
+        """Ends `run` and `run_async`. Can be called on any thread. With `now`, does not wait for running functions."""
         crew = self._crew
         if crew is not None:
             with contextlib.suppress(RuntimeError):  # its loop has just ended
                 crew.loop.call_soon_threadsafe(crew.stop, now)
 
     def metrics(self) -> dict[str, TaskMetrics]:
-        """The metrics of each task, by its name; after a run, those at its end."""
+        """The metrics of each task, by its name. After a run, these are its last ones."""
         crew = self._crew
         return crew.metrics() if crew is not None else self._last_metrics
 
@@ -567,7 +568,7 @@ class Queue:
         return {"group": self.group_id, "tasks": tasks}
 
     def close(self) -> None:
-        """Stops the producer behind `send`. A later `send` starts it anew."""
+        """Closes the queue's producer. A later `send` starts it again."""
         self._outbox.close()
 
     def __enter__(self) -> Self:
@@ -694,7 +695,7 @@ class Queue:
 
 
 def _log_end(running: "asyncio.Task[None]") -> None:
-    """The program goes on without its worker, and hears of it only when it leaves its `async with`."""
+    """The program continues without its worker; the error is raised only at the end of its `async with`."""
     if not running.cancelled() and (error := running.exception()) is not None:
         logger.error("the worker has ended: %s", error, exc_info=error)
 
@@ -705,7 +706,7 @@ def _warn_in_a_loop(name: str) -> None:
     except RuntimeError:
         return
     warnings.warn(
-        f"{name} was called in a running event loop and blocks it until the broker responds; "
+        f"{name} was called on a running event loop and blocks it until the broker responds; "
         f"use: await {name}_async(...)",
         RuntimeWarning,
         stacklevel=3,

@@ -43,7 +43,7 @@ async def requeue(outbox: Outbox, job: Job, delivery: Delivery, task: str) -> bo
             tries += 1
             delay_s = RETRIES.delay_ms(tries, random.random()) / 1000
             logger.error(
-                "%s: no copy yet of %s-%d@%d, which stays locked; again in %.1f s: %s",
+                "%s: the copy of %s-%d@%d cannot be written; the record stays locked; retrying in %.1f s: %s",
                 task, delivery.topic, delivery.partition, delivery.offset, delay_s, error,
             )  # fmt: skip
             await asyncio.sleep(delay_s)

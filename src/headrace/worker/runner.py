@@ -638,7 +638,7 @@ class TaskRunner:
         trace = f"\n{outcome.trace.rstrip()}" if outcome is not None and outcome.trace else ""
         attempts = held.job.attempts
         times = "1 attempt" if attempts == 1 else f"{attempts} attempts"
-        logger.error("%s: %s is given up after %s. %s%s", held.task, held, times, why, trace)
+        logger.error("%s: giving up on %s after %s. %s%s", held.task, held, times, why, trace)
         if self._letters is not None:
             self._spawn(held, self._dead_letter(held, self._letters, cause, outcome))
             return
@@ -761,7 +761,7 @@ class TaskRunner:
             f"{where.topic}-{where.partition}@{min(each)}-{max(each)}" for where, each in offsets.items()
         )
         logger.warning(
-            "%s: the answers for %d records were not taken, they may be run again (%s): %s",
+            "%s: the acknowledgements of %d records failed, so they may run again (%s): %s",
             self.task.name, count, places, error,
         )  # fmt: skip
 
@@ -786,7 +786,7 @@ class TaskRunner:
             except WakeupError:
                 continue  # of a `stop` that found no poll to end: one for each
             except (KafkaError, TimeoutError) as error:
-                logger.warning("%s: the last answers may be lost: %s", self.task.name, error)
+                logger.warning("%s: the last acknowledgements may be lost: %s", self.task.name, error)
             break
         with contextlib.suppress(TimeoutError):  # so that the last numbers are right
             async with asyncio.timeout(STOP_S):

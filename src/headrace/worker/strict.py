@@ -406,7 +406,7 @@ class StrictConsumer:
             except (KafkaError, OSError, TimeoutError) as error:
                 if str(error) != trouble:
                     trouble = str(error)
-                    logger.warning("%s: its offsets cannot be read, trying again: %s", owned, error)
+                    logger.warning("%s: its offsets cannot be read, retrying: %s", owned, error)
                 self._member.beat_soon()  # the epoch may be old
                 await asyncio.sleep(AGAIN_S)
 
@@ -425,7 +425,7 @@ class StrictConsumer:
         done = decode(committed.metadata, owned.topic_id, committed.committed_offset)
         if done is None:
             logger.warning(
-                "%s: the metadata of its committed offset %d are not about it; all records from there on are run",
+                "%s: the metadata of the committed offset %d does not match it; all records from that offset are run",
                 owned, committed.committed_offset,
             )  # fmt: skip
         return CompletedOffsets(committed.committed_offset, done or ()), False
@@ -472,7 +472,7 @@ class StrictConsumer:
             return
         start = await self._insist(owned, lambda owned: self._find_offset(owned, self._starts_at))
         logger.error(
-            "%s: the log ends before offset %d, it has lost records; going on at %d",
+            "%s: the log ends before offset %d, so records were lost; continuing at %d",
             owned,
             tail.position,
             start,
@@ -552,7 +552,7 @@ class StrictConsumer:
                 if str(error) != trouble:
                     trouble = str(error)
                     level = logging.DEBUG if isinstance(error, StaleMemberEpochError) else logging.WARNING
-                    logger.log(level, "group %s: no commit yet, trying again: %s", self._group_id, error)
+                    logger.log(level, "group %s: commit failed, retrying: %s", self._group_id, error)
                 self._dirty.set()
                 await asyncio.sleep(AGAIN_S)
 

@@ -1,4 +1,4 @@
-"""`Task`: a function with the topic it works on. Everything that can be wrong with it is found when it is declared."""
+"""`Task`: a function and the topic whose records it processes. Its declaration checks the function and all options."""
 
 import collections.abc
 import inspect
@@ -98,7 +98,7 @@ class TaskSettings(TypedDict, total=False):
 
 
 class Task(Generic[B, P, R]):
-    """What `@queue.task` makes of a function. Called, it is still that function, so tests can call it directly."""
+    """The result of `@queue.task`. Calling it calls the function, so tests can call it directly."""
 
     def __init__(
         self,
@@ -130,15 +130,15 @@ class Task(Generic[B, P, R]):
 
     @property
     def members(self) -> "tuple[Task[Any, Any, Any], ...]":
-        """The tasks that are declared on its topic: this one, unless they have types."""
+        """The tasks of the topic: only this one, unless the tasks have types."""
         return (self,)
 
     def name_for(self, headers: Iterable[Header]) -> str:
-        """The name of the task that a record with these headers is for."""
+        """The name of the task that processes a record with these headers."""
         return self.name
 
     def headers_for(self, headers: Mapping[str, str | bytes] | None) -> "Mapping[str, str | bytes] | None":
-        """The headers of a record for this task: its type, which wins, and what the sender gives."""
+        """The sender's headers with the type of this task."""
         return headers if self.options.type is None else {**(headers or {}), TYPE_HEADER: self.options.type}
 
     @property
@@ -150,7 +150,7 @@ class Task(Generic[B, P, R]):
         return self._queue.middleware if self._queue is not None else ()
 
     def invoke(self, run: TaskRun, *arguments: Any) -> TaskOutcome:
-        """The function, with the queue's middleware around it."""
+        """Calls the function inside the queue's middleware."""
         function: Callable[..., Any] = self.function
         with running(run, self.middleware):
             if self.once is None:
@@ -161,6 +161,7 @@ class Task(Generic[B, P, R]):
         raise AlreadyDoneError  # out here, so that middleware does not take it for a failure
 
     async def invoke_async(self, run: TaskRun, *arguments: Any) -> TaskOutcome:
+        """Like `invoke`, for coroutine functions."""
         function: Callable[..., Any] = self.function
         with running(run, self.middleware):
             if self.once is None:
@@ -188,7 +189,7 @@ class Task(Generic[B, P, R]):
     ) -> "Sent":
         """Sends a record to the topic of this task, and returns when the broker has stored it.
 
-        Raises TypeError if the task could not decode the body. The rest is as for `Queue.send`.
+        Raises TypeError if the task could not decode the body. The arguments are those of `Queue.send`.
         """
         headers = self.headers_for(headers)
         self.check(body, headers)
@@ -243,13 +244,13 @@ class Task(Generic[B, P, R]):
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> "Scheduled":
-        """Like `send` with `delay` or `at`, but returns what `Queue.cancel` needs."""
+        """Like `send` with `delay` or `at`, but returns a `Scheduled`, which `Queue.cancel` takes."""
         headers = self.headers_for(headers)
         self.check(body, headers)
         return self._queue.schedule(self.topic, body, delay=delay, at=at, key=key, headers=headers)
 
     def check(self, body: B, headers: Mapping[str, str | bytes] | None = None) -> None:
-        """Raises TypeError if a worker could not decode this body. It encodes and decodes the body to find out."""
+        """Encodes and decodes the body. Raises TypeError if a worker could not decode it."""
         value, encoded, _ = self._queue.encode(body, b"", headers)
         try:
             self.codec.read(value, encoded)

@@ -1,4 +1,4 @@
-"""`QueueTest`: runs a queue's tasks in your test, on a broker in the same process, with a clock that you turn.
+"""`QueueTest`: runs a queue's tasks in your test, on a broker in the same process, with a clock that the test controls.
 
     def test_a_busy_server_is_tried_again():
         with QueueTest(queue) as test:
@@ -9,10 +9,10 @@
             assert sent == ["ada@example.org"]
             assert test.dead_letters("emails.dead") == []
 
-Theory of operation. The worker is the real one, and so are the client, the wire and the broker. Only time is not: the
-worker's event loop and the broker read clocks that run ahead of the system's by the same amount, and `advance` moves
-both, in steps short enough for locks to be renewed on the way, as they are in real life. `asyncio.sleep` in a task
-follows that clock; `time.sleep` in a thread does not.
+The worker, the client, the protocol and the broker are the real ones. Only the clock is not: the worker's event loop
+and the broker read clocks that are ahead of the system's by the same amount. `advance` moves both, in steps that are
+short enough for locks to be renewed as they are in production. `asyncio.sleep` in a task follows that clock;
+`time.sleep` in a thread does not.
 """
 
 import asyncio
@@ -70,14 +70,14 @@ CLIENT_SETTINGS = {
 
 @dataclass(frozen=True, slots=True)
 class TopicRecord:
-    """A record as it lies in a topic."""
+    """A record of a topic."""
 
     partition: int
     offset: int
     key: bytes | None
     value: bytes | None
     headers: Mapping[str, str]
-    """As text; of a name that comes twice, the last."""
+    """Decoded as UTF-8. If a name occurs more than once, this is its last value."""
 
 
 class _WorkerEndedError(QueueError):
@@ -85,9 +85,9 @@ class _WorkerEndedError(QueueError):
 
 
 class QueueTest:
-    """A context manager. The queue points to the test's broker inside, and to its own again afterwards.
+    """A context manager that runs the queue on an in-memory broker, and restores the queue's settings at the end.
 
-    `settings` are broker settings, such as `group.share.delivery.count.limit`. Every task's topic is created with
+    `settings` are broker settings, such as `group.share.delivery.count.limit`. The topic of every task is created with
     `partitions` partitions.
     """
 
@@ -146,12 +146,13 @@ class QueueTest:
         key: str | bytes | None = None,
         headers: Mapping[str, str | bytes] | None = None,
     ) -> Sent:
+        """Sends a record, as `Queue.send` does."""
         return self.queue.send(topic, body, key=key, headers=headers)
 
     def run_until_idle(self, timeout: float = 10.0) -> None:
-        """Returns when nothing is left to do before the clock moves: all records are settled, or wait for a retry.
+        """Waits until there is nothing to do before the clock moves: all records are acknowledged or wait for a retry.
 
-        TimeoutError, with what is still going on, after `timeout` real seconds.
+        Raises TimeoutError after `timeout` seconds of real time. Its message says what is still running.
         """
         deadline = time.monotonic() + timeout
         while (busy := self._busy()) is not None:
@@ -160,7 +161,7 @@ class QueueTest:
             time.sleep(LOOK_S)
 
     def advance(self, seconds: float) -> None:
-        """Moves the clock of broker and worker. What became due begins; call `run_until_idle` to see it end."""
+        """Moves the clocks of broker and worker forward. Due retries start; `run_until_idle` waits for them."""
         step_s = self._lock_s / 6
         self._follow()  # what has begun has its timers set by the old time
         while seconds > 0:
@@ -194,14 +195,15 @@ class QueueTest:
         return bool(ends) and crew is not None and not self._on_loop(lambda: crew.forwarder.is_settled(ends))
 
     def records(self, topic: str) -> list[TopicRecord]:
-        """All that a topic holds, by partition and offset."""
+        """All records of a topic, by partition and offset."""
         return self.broker.call(partial(self._read, topic))
 
     def dead_letters(self, topic: str) -> list[TopicRecord]:
-        """The records of a dead-letter topic; none if it does not exist yet."""
+        """The records of a dead-letter topic; [] if the topic does not exist."""
         return self.records(topic)
 
     def metrics(self) -> dict[str, TaskMetrics]:
+        """The metrics of each task, by its name."""
         return self.queue.metrics()
 
     def _read(self, name: str) -> list[TopicRecord]:
@@ -325,7 +327,7 @@ class QueueTest:
             time.sleep(LOOK_S)
 
     def _least_lock_s(self) -> float:
-        """As the broker counts, or as the worker knows it, which hears of a renewal a moment later."""
+        """By the broker's clock, or by the worker's view, which has a renewal a moment later."""
         left = [self._on_loop(self._least_known_lock_s)]
         with contextlib.suppress(KafkaError):
             for state in self.broker.share_state(self.queue.group_id).values():

@@ -321,9 +321,7 @@ def test_each_time_that_a_group_is_named_is_answered_by_itself(
         for group in answer.groups
         if group.group_id == unique
     ]
-    assert told == [
-        sorted((topic, [0 if topic == unique else 29]) for topic in topics) for topics in places
-    ]
+    assert told == [sorted((topic, [0 if topic == unique else 29]) for topic in topics) for topics in places]
     refused = [group for group in answer.groups if group.group_id != unique]
     assert [(group.error_code, [*group.topics]) for group in refused] == [(30, [])] * len(places)
 

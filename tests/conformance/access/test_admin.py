@@ -117,7 +117,7 @@ def test_the_command_lists_what_applies_to_a_resource_and_deletes_what_is_meant(
     about = ("list", "--principal", who, "--topic")
     assert wait_for(lambda: acl.entries(*about, f"{unique}-orders") == [literal, by_prefix])
     assert acl.entries(*about, f"{unique}-other") == [by_prefix]
-    assert "Say --yes" in acl("delete", "--principal", who, code=1)
+    assert "Use --yes" in acl("delete", "--principal", who, code=1)
     deleted = acl.entries("delete", "--principal", who, "--topic", f"{unique}-", "--prefixed", "--yes")
     assert deleted == [by_prefix]
     assert wait_for(lambda: acl.entries("list", "--principal", who) == [literal])
@@ -125,8 +125,8 @@ def test_the_command_lists_what_applies_to_a_resource_and_deletes_what_is_meant(
 
 
 def test_the_command_says_what_is_missing(acl: Command) -> None:
-    assert "no principal is named" in acl("add", "--topic", "t", code=1)
-    assert "no resource is named" in acl("add", "--allow", "User:a", code=1)
+    assert "no principal is given" in acl("add", "--topic", "t", code=1)
+    assert "no resource is given" in acl("add", "--allow", "User:a", code=1)
     assert "need --group" in acl("add", "--allow", "User:a", "--consumer", "--topic", "t", code=1)
     assert "would delete every entry" in acl("delete", code=1)
     assert "'fly' is not an operation" in acl("add", "--allow", "User:a", "-o", "fly", "--topic", "t", code=2)

@@ -93,7 +93,7 @@ def test_a_reset_is_planned_first_and_then_done(run: Command, orders: str, uniqu
     planned = run("group", "reset", unique, "--to-earliest")
     assert planned.rows[0] == ["GROUP", "TOPIC", "PARTITION", "OLD-OFFSET", "NEW-OFFSET"]
     assert [row[1:3] + row[4:] for row in planned.rows[1:]] == [[orders, "0", "0"], [orders, "1", "0"]]
-    assert "A dry run: nothing was changed. Say --execute to do it." in planned.err
+    assert "Dry run: nothing was changed. Use --execute to apply it." in planned.err
     assert run("consume", orders, "-g", unique, "--timeout", "1").out == ""
     run("group", "reset", unique, "--to-earliest", "--execute")
     again = run("consume", orders, "-g", unique, "--max", "10", "-f", "%D\\n")
@@ -124,7 +124,7 @@ def test_a_consumer_group_is_reset_too(run: Command, orders: str, unique: str) -
     run(*arguments, "--from-beginning", "--max", "10")
     planned = run("group", "reset", unique, "--to-earliest")
     assert [row[1:] for row in planned.rows[1:]] == [[orders, "0", "5", "0"], [orders, "1", "5", "0"]]
-    assert "A dry run" in planned.err
+    assert "Dry run" in planned.err
     done = run("group", "reset", unique, "-t", f"{orders}:1", "--to-offset", "3", "--execute")
     assert [row[1:] for row in done.rows[1:]] == [[orders, "1", "5", "3"]]
     assert run(*arguments, "--max", "2").out.split() == ["1@3", "1@4"]

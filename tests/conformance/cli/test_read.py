@@ -80,7 +80,7 @@ def test_following_waits_for_new_records(run: Command, broker: BrokerUnderTest, 
 def test_what_cannot_be_read_is_said(run: Command, people: str) -> None:
     assert "has no partition 7; it has 0 to 1" in run.refused("read", people, "-p", "7")
     assert "is not an offset" in run("read", people, "-o", "middle", status=2).err
-    assert "is not a time" in run("read", people, "-o", "@yesterday", status=2).err
+    assert "is not a valid time" in run("read", people, "-o", "@yesterday", status=2).err
     assert "is not a regular expression" in run("read", people, "--grep", "(", status=2).err
     assert f"did you mean '{people}'?" in run.refused("read", people[:-1])
 

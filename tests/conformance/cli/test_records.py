@@ -109,7 +109,7 @@ def test_a_group_of_the_other_type_is_refused_with_the_way_to_join_it(
     assert f"'{unique}' is a share group; leave out --consumer-group to join it" in said
     other = f"{unique}-c"
     run("consume", orders, "-g", other, "--consumer-group", "--from-beginning", "--max", "1")
-    assert "say --consumer-group to join it" in run.refused("consume", orders, "-g", other)
+    assert "use --consumer-group to join it" in run.refused("consume", orders, "-g", other)
 
 
 def test_perf_prints_the_columns_of_kafka_s_tools(run: Command, unique: str) -> None:

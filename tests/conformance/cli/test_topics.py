@@ -23,7 +23,7 @@ def test_a_topic_is_made_shown_changed_and_deleted(run: Command, unique: str) ->
     assert [one["partition"] for one in described["topic"]["partitions"]] == [0, 1, 2]
     assert [(one["name"], one["value"]) for one in described["configs"]] == [("cleanup.policy", "compact")]
     said = run.refused("topic", "delete", unique)
-    assert f"this would delete topic {unique} with 0 records, which cannot be undone. Say --yes" in said
+    assert f"this would delete topic {unique} with 0 records, which cannot be undone. Use --yes" in said
     assert unique in run("topic", "list").out
     assert run("topic", "delete", unique, "--yes").out == f"Deleted {unique}.\n"
     assert unique not in run("topic", "list").out
@@ -48,7 +48,7 @@ def test_the_list_has_records_and_sizes(run: Command, orders: str) -> None:
 
 
 def test_a_topic_that_exists_is_refused_unless_that_will_do(run: Command, orders: str) -> None:
-    assert "exists already; use it as it is, or say --if-not-exists" in run.refused("topic", "create", orders)
+    assert "exists already; use --if-not-exists" in run.refused("topic", "create", orders)
     assert run("topic", "create", orders, "--if-not-exists").out == f"Topic {orders} exists already.\n"
 
 
@@ -65,4 +65,4 @@ def test_what_the_broker_refuses_is_told_with_the_cure(run: Command, orders: str
 
 
 def test_nothing_to_change_is_a_wrong_command_line(run: Command, orders: str) -> None:
-    assert "say what to change" in run("topic", "alter", orders, status=2).err
+    assert "nothing to change" in run("topic", "alter", orders, status=2).err

@@ -226,7 +226,7 @@ class Spark(Path):
                     return True
                 return run.is_rash or "does not exist" in text
             case CheckpointError():
-                if "is not there any more" in text:
+                if "is missing" in text:
                     lineage.has_lost_data = True
                     return lineage.is_note_lost
                 if "as committed, and Spark runs it" in text and lineage.removed:
@@ -239,11 +239,11 @@ class Spark(Path):
                     assert committed is not None
                     self._mend(lineage, UnreadableError(log.folder / COMMITS / str(committed)))
                     return committed > newest
-                if "works in group" in text:
+                if "has the same member ID" in text:
                     return lineage.has_twin
-                if "Another reader has had" in text:
+                if "Another reader has used" in text:
                     return len(lineage.runs) > 1 or lineage.has_twin
-                if "has no such source any more" in text:
+                if "no longer has that source" in text:
                     self._left_behind(lineage)
                     return len(lineage.past_sources) > 1
                 return False

@@ -179,7 +179,7 @@ def test_a_full_disk_keeps_the_journal_as_it_is(desk: Desk, caplog: pytest.LogCa
         if log.segments:
             desk.disk.fail_at(1, OSError(errno.ENOSPC, "no space left"))
             desk.core.journals._compact([log])
-    assert "not compacted for now" in caplog.text
+    assert "cannot be compacted now" in caplog.text
     assert desk.core.failure is None
     desk.core.close()
     desk.reopen()

@@ -61,7 +61,7 @@ def test_a_line_without_the_separator_is_named_by_its_number(tmp_path: Path) -> 
 
 def test_a_line_that_no_broker_would_take_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "LINE_BYTES_MAX", 10)
-    with pytest.raises(Refused, match="more than 10 bytes; say --whole"):
+    with pytest.raises(Refused, match="more than 10 bytes; use --whole"):
         gathered(inputs.lines(written(tmp_path, b"x" * 11), key_separator=None))
 
 

@@ -78,7 +78,7 @@ def test_a_repair_is_a_dry_run_unless_told(data: Path) -> None:
     before = (data / SEGMENT).read_bytes()
     output = headrace("log", "repair", data)
     assert "Lost: orders-0 offsets 4 to 4 (at most 1 record" in output
-    assert "A dry run" in output
+    assert "Dry run" in output
     assert (data / SEGMENT).read_bytes() == before
     assert not (data / "quarantine").exists()
 
@@ -158,9 +158,9 @@ def test_an_unfinished_backup_is_refused_and_left_as_it_is(data: Path) -> None:
     (data / "meta.properties").write_bytes(INCOMPLETE)
     (data / "metadata.sqlite").unlink()
     for command in (("log", "check", data), ("log", "repair", data, "--execute")):
-        assert "is an unfinished backup; remove it" in headrace(*command, status=1)
+        assert "is an incomplete backup; remove it" in headrace(*command, status=1)
     assert (data / "meta.properties").read_bytes() == INCOMPLETE
-    with pytest.raises(UnknownFormat, match="is an unfinished backup; remove it"):
+    with pytest.raises(UnknownFormat, match="is an incomplete backup; remove it"):
         Broker(data_dir=data).start()
 
 

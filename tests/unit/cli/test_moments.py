@@ -29,7 +29,7 @@ def test_a_time_may_be_so_long_ago(text: str, seconds: int) -> None:
 
 @pytest.mark.parametrize("wrong", ["tomorrow", "-5", "-5w", "-99999999999999d", "9" * 30, "2026-13-01"])
 def test_what_is_no_time_is_named_with_an_example(wrong: str) -> None:
-    with pytest.raises(typer.BadParameter, match=f"'{wrong}' is not a time; write 2026-") as refused:
+    with pytest.raises(typer.BadParameter, match=f"'{wrong}' is not a valid time; expected 2026-") as refused:
         parse_moment(wrong, "--at")
     assert refused.value.param_hint == "--at"
 

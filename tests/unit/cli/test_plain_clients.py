@@ -19,7 +19,7 @@ def test_a_consumer_commits_only_what_was_printed() -> None:
 
 
 def test_the_protocol_that_aiokafka_lacks_is_refused_with_the_reason() -> None:
-    with pytest.raises(Refused, match="speaks the classic protocol alone"):
+    with pytest.raises(Refused, match="supports only the classic protocol"):
         consumer_options(SERVERS | {"group.protocol": "consumer"}, "billing")
 
 

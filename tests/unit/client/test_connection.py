@@ -296,9 +296,9 @@ def test_a_broker_with_older_api_versions_is_asked_again_in_its_own() -> None:
 @pytest.mark.parametrize(
     ("answer", "words"),
     [
-        (struct.pack(">ii", 4, 99), "answer to request 99, which was not asked"),
-        (struct.pack(">iih", 6, 2, 1), "the answer to metadata v13 cannot be read"),
-        (struct.pack(">ih", 2, 1), "an answer of 2 bytes"),
+        (struct.pack(">ii", 4, 99), "response to request 99, which was not sent"),
+        (struct.pack(">iih", 6, 2, 1), "the response to metadata v13 cannot be read"),
+        (struct.pack(">ih", 2, 1), "a response of 2 bytes"),
         (struct.pack(">i", 2**30), r"1073741824 bytes.*receive\.message\.max\.bytes"),
         (struct.pack(">i", -5), "-5 bytes"),
     ],
@@ -323,7 +323,7 @@ def test_bytes_behind_an_answer_close_the_connection() -> None:
             broker.answers["find_coordinator"] = lambda *_: (
                 struct.pack(">iihihi", 18, 2, 0, 1, 0, 9092) + b"xx"
             )
-            with pytest.raises(ConnectionLost, match="2 bytes behind the answer"):
+            with pytest.raises(ConnectionLost, match="2 unexpected bytes after the response"):
                 await connection.send(FindCoordinatorRequest(key="g"), version=0)
 
     run(scenario())

@@ -479,7 +479,7 @@ def test_a_topic_of_the_same_name_with_another_id_is_not_read(broker: Broker, un
     async def scenario() -> None:
         async with Cluster(settings_for(broker)) as cluster:
             await filled(cluster, unique)
-            with pytest.raises(UnknownTopicIdError, match="deleted and made again"):
+            with pytest.raises(UnknownTopicIdError, match="deleted and created again"):
                 await values(read_range(cluster, unique, 0, 0, 9, topic_id=uuid_text(TOPIC_ID)), 0, 9)
 
     run(scenario())

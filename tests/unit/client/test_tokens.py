@@ -70,7 +70,7 @@ def test_a_function_that_fails_may_do_better_the_next_time() -> None:
 
 
 def test_what_is_no_token_is_refused() -> None:
-    with pytest.raises(SaslAuthenticationError, match="gave no token, but NoneType"):
+    with pytest.raises(SaslAuthenticationError, match="must return a non-empty str, got NoneType"):
         token(sasl_oauthbearer_token_provider=f"{HERE}:nothing")
 
 

@@ -69,7 +69,7 @@ def test_a_segment_that_others_cut_while_the_broker_was_down_is_not_served(disk:
     with pytest.raises(KafkaError) as caught:
         log.read(0, max_bytes=10)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert "changed by others" in str(caught.value)
+    assert "another process changed it" in str(caught.value)
 
 
 def test_everything_is_there_after_kill_nine(disk: MemoryDisk) -> None:

@@ -81,7 +81,7 @@ class TestDispatch:
 class TestDeclarations:
     def test_two_tasks_of_one_type_are_refused(self, queue):
         queue.task("orders", type="number")(number)
-        with pytest.raises(QueueError, match=r"has a task already, .*number: .* give each its type="):
+        with pytest.raises(QueueError, match=r"has a task already, .*number: .* give each task a type="):
             queue.task("orders", type="number")(text)
         queue.task("orders")(other)
         with pytest.raises(QueueError, match="has a task already"):

@@ -225,7 +225,7 @@ class GroupCoordinator:
             is_kept = group.type is GroupType.SHARE
             entries = [] if is_kept else self._expired(group, retention_ms)
             if entries:
-                logger.info("group %s: %d records of it have expired", group.group_id, len(entries))
+                logger.info("group %s: %d records have expired", group.group_id, len(entries))
                 self._journal_quietly(group.group_id, entries)
 
     def _expired(self, group: Group, retention_ms: int) -> list[JournalEntry]:

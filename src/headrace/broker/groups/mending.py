@@ -40,7 +40,7 @@ class OffsetMending:
         changed: dict[int, None] = {}
         for group_id, corrections in [*coordinator.state.offsets.corrections(self._corrected)]:
             logger.warning(
-                "group %s: committed offsets that point at records which do not exist are set right: %s",
+                "group %s: committed offsets beyond the end of the log are corrected: %s",
                 group_id,
                 _summary(corrections),
             )

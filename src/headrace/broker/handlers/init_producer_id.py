@@ -29,7 +29,7 @@ def handle(
     core: "BrokerCore", request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse | Later[InitProducerIdResponse]:
     if (request.producer_id == NONE) != (request.producer_epoch == NONE):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, "Producer id and epoch go together.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, "Producer ID and epoch must be set together.")
     if request.transactional_id is None:
         producer = core.transactions.new_producer()
         return core.saved(()).map(lambda _: _response(producer))

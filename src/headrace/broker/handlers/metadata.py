@@ -33,7 +33,7 @@ ALL_CLUSTER_OPERATIONS = sum(1 << operation for operation in (5, 7, 8, 9, 10, 11
 
 def handle(core: "BrokerCore", request: MetadataRequest, call: Call) -> MetadataResponse:
     if call.api_version < BY_ID_SINCE and any(topic.topic_id != ZERO_UUID for topic in request.topics or ()):
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"topics can be asked for by id from v{BY_ID_SINCE} on")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"topic IDs require Metadata v{BY_ID_SINCE} or later")
     wants_all = request.topics is None or (call.api_version == 0 and not request.topics)
     include = request.include_topic_authorized_operations
     if wants_all:

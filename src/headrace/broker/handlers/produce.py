@@ -346,16 +346,16 @@ def _one_batch(records: bytes | None, version: int) -> bytes:
     """A request of v3 or later has exactly one batch of format 2 for a partition. The log checks the rest."""
     size = len(records or b"")
     if records is None or size < HEADER_SIZE:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"there is no record batch in {size} bytes")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"{size} bytes are too short for a record batch")
     rest = size - FRAME_SIZE - FRAME.unpack_from(records)[1]
     magic = records[MAGIC_AT]
     if magic > MAGIC or 0 < rest < HEADER_SIZE:
-        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"there are bytes that are not a batch of format {MAGIC}")
+        raise KafkaError(ErrorCode.CORRUPT_MESSAGE, f"the records are not a record batch of format {MAGIC}")
     if magic < MAGIC or rest:
-        raise KafkaError(ErrorCode.INVALID_RECORD, f"exactly one whole batch of format {MAGIC} is wanted")
+        raise KafkaError(ErrorCode.INVALID_RECORD, f"expected exactly one record batch of format {MAGIC}")
     if version < ZSTD_SINCE and records[FLAGS_AT] & COMPRESSION_MASK == Compression.ZSTD:
         raise KafkaError(
-            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd is for Produce v{ZSTD_SINCE} and later"
+            ErrorCode.UNSUPPORTED_COMPRESSION_TYPE, f"zstd requires Produce v{ZSTD_SINCE} or later"
         )
     return records
 

@@ -64,7 +64,7 @@ def _check(request: ShareFetchRequest) -> None:
     ):
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            "a request that renews locks fetches nothing: MaxBytes, MinBytes, MaxRecords and MaxWaitMs must be 0",
+            "a request with renewals cannot fetch records: MaxBytes, MinBytes, MaxRecords and MaxWaitMs must be 0",
         )
 
 
@@ -76,7 +76,7 @@ def _acquire_mode(request: ShareFetchRequest) -> AcquireMode:
         known = ", ".join(f"{mode.value} {mode.name.lower()}" for mode in AcquireMode)
         raise KafkaError(
             ErrorCode.INVALID_REQUEST,
-            f"unknown share acquire mode {request.share_acquire_mode}; known are {known}",
+            f"unknown share acquire mode {request.share_acquire_mode}; expected one of {known}",
         ) from None
 
 

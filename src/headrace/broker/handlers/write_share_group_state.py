@@ -54,7 +54,7 @@ def handle(
 def _batch(batch: WrittenBatch) -> StateBatch:
     """Kafka takes any number for a state; one that nobody could read back must not get in."""
     if batch.delivery_state not in WRITTEN_STATES or batch.first_offset > batch.last_offset:
-        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{batch} is not a state that records can be in.")
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{batch} is not a valid record state.")
     state = RecordState(batch.delivery_state)
     return StateBatch(batch.first_offset, batch.last_offset, state, batch.delivery_count)
 

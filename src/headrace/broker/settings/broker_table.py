@@ -407,7 +407,7 @@ _TRANSACTIONS = (
     ),
     _broker(
         "producer.id.expiration.check.interval.ms", Type.INT, 600_000,
-        "How often the broker looks for idle producers. Retention and compaction do it, too.", minimum=1,
+        "How often the broker checks for idle producers. Retention and compaction also run this check.", minimum=1,
     ),
 )  # fmt: skip
 

@@ -55,7 +55,7 @@ def _lookup(name: str, parameters: Mapping[str, str]) -> Lookup:
         raise ValueError(
             f"{PROVIDERS}.{name}.class={text} is not supported; choose from {', '.join(_LOOKUPS)}"
             if text
-            else f"{PROVIDERS}.{name}.class is missing: it says where {name} finds its values"
+            else f"{PROVIDERS}.{name}.class is missing; set it to the class of the provider"
         )
     return lookup
 
@@ -80,7 +80,7 @@ def _value_in_file(path: str, key: str, parameters: Mapping[str, str]) -> str:
 
 def _file_in_directory(path: str, key: str, parameters: Mapping[str, str]) -> str:
     if not path or not key or key != Path(key).name:
-        raise ValueError("a directory and the name of a file in it are needed")
+        raise ValueError("expected a directory and the name of a file in it")
     return _read(Path(path) / key, parameters)
 
 

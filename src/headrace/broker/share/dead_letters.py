@@ -76,7 +76,7 @@ class DeadLetters:
             try:
                 leader.unload_if_idle(leader.load(key.group_id, (key.topic_id, key.partition)))
             except KafkaError as error:
-                logger.warning("%s: its dead letters have to wait: %s", key, error)
+                logger.warning("%s: its dead letters are delayed: %s", key, error)
 
     def is_on(self, group_id: str) -> bool:
         return self._core.features.has_dead_letter_queues and bool(self._topic_name(group_id))

@@ -31,5 +31,5 @@ def release_record(core: "BrokerCore", group_id: str, topic: str, partition: int
                     raise stale.error from stale
                 return entry.holder
     raise KafkaError(
-        ErrorCode.INVALID_RECORD_STATE, f"record {offset} of {topic}-{partition} is not acquired by anybody"
+        ErrorCode.INVALID_RECORD_STATE, f"record {offset} of {topic}-{partition} is not acquired"
     )

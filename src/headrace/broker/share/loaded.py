@@ -123,7 +123,7 @@ class LoadedPartition:
             offset = found[1] if found is not None else None
         known = [each for each in (offset, kept) if each is not None and each != UNDECIDED]
         if not known:
-            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no record is younger than {policy}")
+            raise KafkaError(ErrorCode.OFFSET_NOT_AVAILABLE, f"no record is newer than {policy}")
         start_offset = min(known)
         if start_offset != kept:
             self._keep_start(start_offset)

@@ -192,7 +192,7 @@ class Pruning:
             try:
                 log.roll(self._core.clock.wall_ms())
             except OSError as error:
-                logger.warning("%s: no new segment for now: %s", log.name, error)
+                logger.warning("%s: no new segment can be started now: %s", log.name, error)
 
     def _log(self, index: int) -> "PartitionLog":
         return self._core.topics.internal(STATE_TOPIC).partitions[index].log

@@ -97,7 +97,7 @@ def _walk(
         if not (batches[-1][1] if batches else -1) < first <= first + delta < limit:
             raise KafkaError(
                 ErrorCode.CORRUPT_MESSAGE,
-                f"A record batch has offsets {first} to {first + delta}, which are out of order or not before {limit}.",
+                f"A record batch has offsets {first} to {first + delta}, which are out of order or not below {limit}.",
             )
         if first >= end_offset and batches:
             break

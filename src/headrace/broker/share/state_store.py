@@ -113,7 +113,7 @@ class ShareStateStore:
         try:
             decoded = decode(key_bytes, value)
         except MalformedMessage as error:
-            logger.error("%s: record %d cannot be read and is passed over: %s", STATE_TOPIC, offset, error)
+            logger.error("%s: record %d cannot be read and is skipped: %s", STATE_TOPIC, offset, error)
             return
         if decoded is None:
             return
@@ -301,7 +301,7 @@ class ShareStateStore:
         try:
             self._forget(key)
         except KafkaError as error:
-            logger.warning("%s: its state stays for now: %s", key, error)
+            logger.warning("%s: its state cannot be deleted yet: %s", key, error)
 
     def _write_update(self, key: ShareKey, state: StoredState, update: Update) -> Later[None]:
         if not state.update_key:
@@ -379,7 +379,10 @@ class ShareStateStore:
                     )
                 except KafkaError as error:
                     logger.warning(
-                        "%s and %d others: their state stays for now: %s", some[0], len(some) - 1, error
+                        "%s and %d others: their state cannot be deleted yet: %s",
+                        some[0],
+                        len(some) - 1,
+                        error,
                     )
                     continue
                 for key in some:

@@ -82,7 +82,7 @@ class TransactionCoordinator:
         adopted, orphans = recovery.repair(self._transactions, found, now_ms=now_ms)
         for transaction in adopted.values():
             logger.warning(
-                "%s: put partitions back whose journal record was lost", transaction.transactional_id
+                "%s: restored partitions whose journal record was lost", transaction.transactional_id
             )
             self._change(transaction)
         if not self._core.journals.is_sound(TOPIC):
@@ -132,7 +132,9 @@ class TransactionCoordinator:
             try:
                 self._change(shrunk)
             except KafkaError as error:
-                logger.error("%s: not written that %s is deleted: %s", transactional_id, topic.name, error)
+                logger.error(
+                    "%s: the deletion of %s cannot be written: %s", transactional_id, topic.name, error
+                )
                 self._keep(shrunk)
         return self._journals_of(changed)
 
@@ -385,10 +387,10 @@ class TransactionCoordinator:
                 for first in range(0, len(dead_ones), TOMBSTONES_MAX):
                     self._bury(partition, dead_ones[first : first + TOMBSTONES_MAX])
         except KafkaError as error:
-            logger.error("expired transactional ids stay until the next sweep: %s", error)
+            logger.error("expired transactional IDs cannot be removed until the next sweep: %s", error)
 
     def _bury(self, partition: int, dead: Sequence[TransactionMetadata]) -> None:
         self._append(partition, [(journal.encode_key(each.transactional_id), None) for each in dead])
         for each in dead:
             del self._transactions[each.transactional_id]
-        logger.info("forgot %d transactional ids not used for long", len(dead))
+        logger.info("removed %d expired transactional IDs", len(dead))

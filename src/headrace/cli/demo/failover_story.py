@@ -96,7 +96,7 @@ def play(world: World) -> list[Account]:
     account.add("accepted", seen.accepted)
     missing = set(held) - set(seen.accepted)
     if missing:
-        raise Refused(f"records of the dead consumer never came again: {sorted(missing)}")
+        raise Refused(f"records of the killed consumer were not delivered again: {sorted(missing)}")
     return [account]
 
 
@@ -155,5 +155,5 @@ def _killed_holder(world: World, group: str, topic: str) -> list[int]:
         process.send_signal(signal.SIGKILL)
         process.wait()
     if not line:
-        raise Refused("the consumer that was to be killed ended by itself")
+        raise Refused("the consumer ended before it was killed")
     return [int(number) for number in json.loads(line)]

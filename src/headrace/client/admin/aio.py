@@ -1,4 +1,4 @@
-"""`AsyncAdmin`: looks after topics, groups and their offsets, on any Kafka, ours or Apache's.
+"""`AsyncAdmin`: manages topics, groups and their offsets, on Headrace and Apache Kafka.
 
     async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
         await admin.create_topic("orders", partitions=4)
@@ -73,10 +73,12 @@ from headrace.wire.records import Record
 
 
 class AsyncAdmin:
-    """Takes Kafka's client settings: a mapping by name, keyword arguments with underscores, or both.
+    """Manages topics, groups, offsets, dead letters, users and access control, on any Kafka cluster.
 
-    async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
-        print((await admin.describe_share_group("kitchen")).members)
+        async with AsyncAdmin(bootstrap_servers="localhost:9092") as admin:
+            print((await admin.describe_share_group("kitchen")).members)
+
+    Settings have Kafka's names: a mapping, keyword arguments with underscores, or both.
     """
 
     def __init__(
@@ -247,7 +249,7 @@ class AsyncAdmin:
     async def alter_share_group_offsets(
         self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
     ) -> dict[TopicAndPartition, OffsetChange]:
-        """Moves the start offsets of a share group without members, and deletes its state of single records there.
+        """Moves the start offsets of a share group without members, and deletes the state of its records there.
 
         `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a time zone (the first record of that time or later),
         or a mapping of (topic, partition) to an offset in its log. Without `topics`, all topics of the group are
@@ -258,18 +260,18 @@ class AsyncAdmin:
         )
 
     async def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Deletes the offsets of a share group without members for these topics, so that it starts there anew."""
+        """Deletes the offsets of a share group without members for these topics, as if it had never read them."""
         await share_offsets.delete_share_group_offsets(self._call(), group_id, topics)
 
     async def share_state(
         self, group_id: str, topics: Topics | None = None, *, at: datetime | None = None
     ) -> dict[TopicAndPartition, SharePartitionState]:
-        """The windows of a share group as last written to `__share_group_state`: runs of records by state.
+        """The state of a share group as last written to `__share_group_state`: ranges of records with their states.
 
         With `at`, a datetime with a time zone, the state at that time, as far back as the topic goes: Headrace keeps
         it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
 
-        Locks are never written, so offsets in a window that no run covers may be acquired. `Broker.share_state` of an
+        Locks are never written, so records without a stored state may be acquired. `Broker.share_state` of an
         embedded broker includes locks. Needs READ on that topic.
         """
         return await share_state.share_state(self._call(), group_id, topics, at)
@@ -303,11 +305,11 @@ class AsyncAdmin:
         return await find_dead_letter_topics(self._call(), topics, groups)
 
     async def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
-        """The newest letters of a dead-letter topic, with their causes and status."""
+        """The newest dead letters of a topic, with their causes and status."""
         return await read_dead_letters(self._call().cluster, topic, letters_max=letters_max)
 
     async def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
-        """One letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
+        """One dead letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
         return await read_dead_letter(self._call().cluster, topic, partition, offset)
 
     async def redrive(
@@ -322,10 +324,10 @@ class AsyncAdmin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Sends waiting dead letters back to the partitions that they came from.
+        """Sends dead letters back to the partitions that they came from.
 
-        Choose those of one group, of one cause, `letters`, or the oldest `limit`. Each is sent back once; `again`
-        includes those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
+        Select those of a group, of a cause, `letters`, or the oldest `limit`. Each is sent back once; `again` includes
+        those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
         """
         return await redrive(
             self._call().cluster,
@@ -349,9 +351,9 @@ class AsyncAdmin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Marks dead letters as discarded: they no longer wait, and no redrive sends them. Nothing is deleted.
+        """Marks dead letters as discarded, so that `redrive` skips them. Nothing is deleted.
 
-        Choose them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
+        Select them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
         """
         return await discard(
             self._call().cluster,
@@ -390,7 +392,7 @@ class AsyncAdmin:
         return await acls.delete_acls(self._call(), matching)
 
     async def cluster(self) -> ClusterDescription:
-        """Id, controller and brokers of the cluster."""
+        """The ID, controller and brokers of the cluster."""
         return await cluster_info.describe_cluster(self._call())
 
     async def features(self) -> Features:

@@ -138,10 +138,16 @@ def _in_window(ask: _Question, run: StateRun) -> Explanation:
 def _available(ask: _Question, run: StateRun) -> Explanation:
     """A record that was written as available may have been acquired since: that is not written down."""
     if ask.view.is_live or ask.members == 0:
-        before = f" It was delivered {_times(run.delivery_count)}{ask.of_limit}." if run.delivery_count else ""
+        before = (
+            f" It was delivered {_times(run.delivery_count)}{ask.of_limit}." if run.delivery_count else ""
+        )
         return Explanation("available", f"The next member that fetches gets it.{before}{ask.nobody}")
-    before = f", after it was delivered {_times(run.delivery_count)}{ask.of_limit}" if run.delivery_count else ""
-    text = f"It was written as available{before}. It waits for a fetch, or a member holds it. {ONLY_THE_BROKER}"
+    before = (
+        f", after it was delivered {_times(run.delivery_count)}{ask.of_limit}" if run.delivery_count else ""
+    )
+    text = (
+        f"It was written as available{before}. It waits for a fetch, or a member holds it. {ONLY_THE_BROKER}"
+    )
     return Explanation(UNKNOWN, text + ask.nobody)
 
 

@@ -1,7 +1,7 @@
-"""What the admin client answers with: plain values, frozen, ready to print or to turn into JSON.
+"""The results of the admin client: frozen dataclasses, ready to print or to convert to JSON.
 
-Offsets, lags and epochs that the cluster does not know are None, never -1. Ids of topics are the 22 characters that
-Kafka's own tools show. Where an answer has a part for each partition it is a dict by `(topic, partition)`, in order.
+Unknown offsets, lags and epochs are None, never -1. Topic IDs have the 22 characters that Kafka's own tools show.
+Results for several partitions are dicts by `(topic, partition)`, in order.
 """
 
 import re
@@ -30,13 +30,13 @@ class ClusterDescription:
 
 @dataclass(frozen=True, slots=True)
 class Features:
-    """What the cluster has switched on, such as `share.version`, and what its brokers could."""
+    """The feature levels of the cluster, such as that of `share.version`, and the levels that its brokers support."""
 
     finalized: Mapping[str, int]
     supported: Mapping[str, tuple[int, int]]
-    """Lowest and highest level."""
+    """The lowest and highest level."""
     epoch: int | None
-    """Grows with every change of the finalized levels."""
+    """Increases with every change of the finalized levels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class PartitionDescription:
     isr: tuple[int, ...]
     offline_replicas: tuple[int, ...]
     start_offset: int | None = None
-    """Offsets are filled in on request."""
+    """None unless offsets were requested."""
     end_offset: int | None = None
 
 
@@ -68,7 +68,7 @@ class TopicDescription:
 class ConfigEntry:
     name: str
     value: str | None
-    """None also for what is secret."""
+    """None if the value is unset or sensitive."""
     source: ConfigSource
     is_read_only: bool
     is_sensitive: bool
@@ -77,7 +77,7 @@ class ConfigEntry:
 
     @property
     def is_default(self) -> bool:
-        """Nobody has set it: neither for this topic or group, nor for its broker."""
+        """True if the config is not set for this topic or group, nor for its broker."""
         return self.source is ConfigSource.DEFAULT
 
 
@@ -87,7 +87,7 @@ class GroupListing:
     type: GroupType
     state: GroupState
     protocol: str
-    """"share" or "consumer"; of classic groups whatever their members have said."""
+    """"share" or "consumer"; for classic groups, the protocol type that their members sent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ class GroupMember:
     """None in classic groups."""
     rack: str | None = None
     instance_id: str | None = None
-    """Of a static member; share groups have none."""
+    """`group.instance.id` of a static member. Share groups have no static members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,13 +120,13 @@ class CommittedOffset:
     topic: str
     partition: int
     offset: int | None
-    """Where the group goes on; None for a partition it is assigned and has not committed yet."""
+    """The next offset to read; None if the partition is assigned but nothing was committed yet."""
     leader_epoch: int | None
     metadata: str
     end_offset: int | None
     lag: int | None
     member_id: str | None
-    """Who has the partition now."""
+    """The member that the partition is assigned to."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,17 +148,17 @@ class ShareGroupOffset:
     topic: str
     partition: int
     start_offset: int | None
-    """None until the first acknowledgement is written down."""
+    """None until the first acknowledgement is stored."""
     end_offset: int | None
-    """Of the log: where the next record will be."""
+    """The end offset of the log, which is the offset of the next record."""
     lag: int | None
-    """Records that are neither accepted nor archived, as the broker counts them (KIP-1226): acquired ones are among."""
+    """Records that are neither accepted nor archived, including acquired ones, as the broker counts them (KIP-1226)."""
     leader_epoch: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScramUser:
-    """A user that logs in with SCRAM. `credentials` has the iterations of the password's hash by mechanism."""
+    """A user with SCRAM credentials. `credentials` has the number of iterations for each mechanism."""
 
     name: str
     credentials: dict[str, int]
@@ -171,17 +171,17 @@ class DiskUsage:
     broker_id: int
     path: str
     total_bytes: int | None
-    """Of the volume that the directory is on; None where the broker does not tell."""
+    """The size of the volume with the directory; None if the broker does not report it."""
     free_bytes: int | None
     sizes: Mapping[TopicAndPartition, int]
-    """Bytes of each partition, by topic and partition."""
+    """The size of each partition in bytes, by topic and partition."""
     error: str | None = None
     """Why the broker cannot use the directory."""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """One line of a reset, done or only planned."""
+    """The start offset of a partition before and after a reset, or a dry run of one."""
 
     topic: str
     partition: int
@@ -205,7 +205,7 @@ class StateRecordKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShareStateRecord:
-    """One record of `__share_group_state`, as it lies there."""
+    """A record of `__share_group_state`."""
 
     kind: StateRecordKind
     group_id: str
@@ -214,13 +214,13 @@ class ShareStateRecord:
     partition: int
     value: Snapshot | Update | None
     state_partition: int
-    """Where in the state topic, and at which offset there."""
+    """The partition of the record in `__share_group_state`, and its offset there."""
     offset: int
     timestamp: int
 
 
 def parse_choice(kind: type[E], given: "E | str") -> E:
-    """A member of the enum by its value, in any spelling of case; ValueError names the choices."""
+    """A member of the enum by its value, ignoring case. ValueError lists the choices."""
     if isinstance(given, kind):
         return given
     for member in kind:
@@ -234,7 +234,7 @@ def parse_choice(kind: type[E], given: "E | str") -> E:
 
 
 def known_or(kind: type[E], given: str, fallback: E) -> E:
-    """What a broker says, which may be newer than this client."""
+    """The value from a broker, which may be newer than this client."""
     try:
         return parse_choice(kind, given)
     except ValueError:
@@ -242,7 +242,7 @@ def known_or(kind: type[E], given: str, fallback: E) -> E:
 
 
 def known(number: int) -> int | None:
-    """Kafka's -1, for what nobody knows, as None."""
+    """A number from Kafka, with None for -1, which means unknown."""
     return None if number < 0 else number
 
 

@@ -165,7 +165,7 @@ def _decode(home: int, record: Record) -> tuple[ShareKey, Snapshot | Update | No
     except MalformedMessage as error:
         raise error_for(
             ErrorCode.CORRUPT_MESSAGE,
-            f"record {record.offset} is no share state: {error}",
+            f"record {record.offset} is not a valid share-state record: {error}",
             about=f"partition {home} of topic {STATE_TOPIC!r}",
         ) from None
 

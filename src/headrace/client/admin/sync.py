@@ -1,4 +1,4 @@
-"""`Admin`: the same as `AsyncAdmin`, without asyncio. Every method waits for its result; Ctrl+C ends the wait at once.
+"""`Admin`: the same as `AsyncAdmin`, without asyncio. Every method waits for its result; Ctrl+C interrupts it.
 
     with Admin(bootstrap_servers="localhost:9092") as admin:
         admin.create_topic("orders", partitions=4)
@@ -58,10 +58,12 @@ def _dropped(admin: AsyncAdmin, loop: BackgroundLoop) -> None:
 
 
 class Admin:
-    """Settings are Kafka's: as a mapping by their names, as keyword arguments with underscores, or both.
+    """Manages topics, groups, offsets, dead letters, users and access control, on any Kafka cluster.
 
-    with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
-        print(admin.share_group_offsets("kitchen")["orders", 0].lag)
+        with Admin({"bootstrap.servers": "localhost:9092"}) as admin:
+            print(admin.share_group_offsets("kitchen")["orders", 0].lag)
+
+    Settings have Kafka's names: a mapping, keyword arguments with underscores, or both.
     """
 
     def __init__(
@@ -72,7 +74,7 @@ class Admin:
         self._starting = ForkSafeLock()
 
     def start(self) -> Self:
-        """Connects. BrokerNotAvailableError names the addresses when none could be reached in time."""
+        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time."""
         if self._loop is None:
             with self._starting:
                 if self._loop is None:
@@ -91,7 +93,7 @@ class Admin:
         self._loop = loop
 
     def close(self) -> None:
-        """Closes its connections and ends its thread; does nothing the second time, and in the child of a fork."""
+        """Closes the connections and ends the thread. Does nothing on a second call, or in the child of a fork."""
         loop, self._loop = self._loop, None
         if loop is not None and loop.is_own_process:
             self._finalizer.detach()
@@ -218,7 +220,7 @@ class Admin:
     def alter_share_group_offsets(
         self, group_id: str, *, to: To, topics: Topics | None = None, dry_run: bool = False
     ) -> dict[TopicAndPartition, OffsetChange]:
-        """Moves the start offsets of a share group without members, and deletes its state of single records there.
+        """Moves the start offsets of a share group without members, and deletes the state of its records there.
 
         `to` is OffsetSpec.EARLIEST or LATEST, a datetime with a time zone (the first record of that time or later),
         or a mapping of (topic, partition) to an offset in its log. Without `topics`, all topics of the group are
@@ -229,18 +231,18 @@ class Admin:
         )
 
     def delete_share_group_offsets(self, group_id: str, topics: Iterable[str]) -> None:
-        """Deletes the offsets of a share group without members for these topics, so that it starts there anew."""
+        """Deletes the offsets of a share group without members for these topics, as if it had never read them."""
         self._run(self._admin.delete_share_group_offsets(group_id, topics))
 
     def share_state(
         self, group_id: str, topics: Topics | None = None, *, at: datetime | None = None
     ) -> dict[TopicAndPartition, SharePartitionState]:
-        """The windows of a share group as last written to `__share_group_state`: runs of records by state.
+        """The state of a share group as last written to `__share_group_state`: ranges of records with their states.
 
         With `at`, a datetime with a time zone, the state at that time, as far back as the topic goes: Headrace keeps
         it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
 
-        Locks are never written, so offsets in a window that no run covers may be acquired. `Broker.share_state` of an
+        Locks are never written, so records without a stored state may be acquired. `Broker.share_state` of an
         embedded broker includes locks. Needs READ on that topic.
         """
         return self._run(self._admin.share_state(group_id, topics, at=at))
@@ -272,11 +274,11 @@ class Admin:
         return self._run(self._admin.dead_letter_topics(topics=topics, groups=groups))
 
     def dead_letters(self, topic: str, *, letters_max: int = LETTERS_MAX) -> Listing:
-        """The newest letters of a dead-letter topic, with their causes and status."""
+        """The newest dead letters of a topic, with their causes and status."""
         return self._run(self._admin.dead_letters(topic, letters_max=letters_max))
 
     def dead_letter(self, topic: str, partition: int, offset: int) -> Record:
-        """One letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
+        """One dead letter with its content. Raises OffsetOutOfRangeError if there is no record at that offset."""
         return self._run(self._admin.dead_letter(topic, partition, offset))
 
     def redrive(
@@ -291,10 +293,10 @@ class Admin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Sends waiting dead letters back to the partitions that they came from.
+        """Sends dead letters back to the partitions that they came from.
 
-        Choose those of one group, of one cause, `letters`, or the oldest `limit`. Each is sent back once; `again`
-        includes those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
+        Select those of a group, of a cause, `letters`, or the oldest `limit`. Each is sent back once; `again` includes
+        those whose redrive was interrupted. With `dry_run`, the default, it only reports what it would do.
         """
         return self._run(
             self._admin.redrive(
@@ -319,9 +321,9 @@ class Admin:
         again: bool = False,
         dry_run: bool = True,
     ) -> RedriveResult:
-        """Marks dead letters as discarded: they no longer wait, and no redrive sends them. Nothing is deleted.
+        """Marks dead letters as discarded, so that `redrive` skips them. Nothing is deleted.
 
-        Choose them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
+        Select them as for `redrive`. With `dry_run`, the default, it only reports what it would do.
         """
         return self._run(
             self._admin.discard(
@@ -356,7 +358,7 @@ class Admin:
         return self._run(self._admin.delete_acls(matching))
 
     def cluster(self) -> ClusterDescription:
-        """Id, controller and brokers of the cluster."""
+        """The ID, controller and brokers of the cluster."""
         return self._run(self._admin.cluster())
 
     def features(self) -> Features:

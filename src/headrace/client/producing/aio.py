@@ -1,7 +1,9 @@
 """`AsyncProducer`: a producer for asyncio.
 
-async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
-    await producer.send("orders", b"two coffees", key=b"table 4")
+    async with AsyncProducer(bootstrap_servers="localhost:9092") as producer:
+        await producer.send("orders", b"two coffees", key=b"table 4")
+
+It has no thread of its own: everything runs on the caller's event loop.
 """
 
 import asyncio
@@ -27,10 +29,10 @@ from headrace.wire.errors import KafkaError
 
 
 class AsyncProducer:
-    """Sends records. All methods belong to the loop that runs it; any number of tasks may use it.
+    """Sends records. Call its methods on one event loop; several tasks can share it.
 
-    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md lists
-    them. Keys, values and headers are bytes, or text, which is sent as UTF-8.
+    Settings have Kafka's names, as a mapping or as keyword arguments with underscores
+    (docs/reference/client-settings.md lists them). Keys, values and headers are bytes or str; str is sent as UTF-8.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -38,7 +40,7 @@ class AsyncProducer:
 
     @classmethod
     def of(cls, settings: ProducerSettings) -> Self:
-        """From settings that have been parsed."""
+        """Creates a producer from parsed settings."""
         producer = cls.__new__(cls)
         producer._set_up(settings)
         return producer
@@ -57,7 +59,7 @@ class AsyncProducer:
         """Those who wait for room, and how much they want. Who is let go has it at once (`_let_in`)."""
 
     async def start(self) -> None:
-        """Connects; the first `send` does it by itself."""
+        """Connects. The first `send` calls it."""
         await self._open().start()
 
     async def send(
@@ -70,10 +72,10 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> RecordMetadata:
-        """Returns where the record is, once it is acknowledged. KafkaError when it is not.
+        """Sends a record and returns its metadata when it is acknowledged. Raises KafkaError if it fails.
 
-        Records of one task arrive in the order of their calls. To have many on their way use tasks, `send_many` or
-        `send_soon`. A call that is cancelled may have sent its record.
+        Records of one task are written in the order of the calls. To have several in flight, use tasks, `send_many` or
+        `send_soon`. A canceled call may still send its record.
         """
         return await (
             await self.send_soon(
@@ -91,7 +93,7 @@ class AsyncProducer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> "asyncio.Future[RecordMetadata]":
-        """`send` that waits only for room in the buffer. The future is done when the record is acknowledged."""
+        """Like `send`, but only waits for space in the buffer. The future is done when the record is acknowledged."""
         driver = self._require_open()
         done: asyncio.Future[RecordMetadata] = driver.loop.create_future()
         entry = self._maker.make(topic, value, key, headers, partition, timestamp, done)
@@ -110,9 +112,9 @@ class AsyncProducer:
         return done
 
     async def send_many(self, topic: str, records: Iterable[ProducerRecord | Data]) -> list[RecordMetadata]:
-        """Sends values, or `ProducerRecord`s, and returns where each is once all are acknowledged.
+        """Sends values or `ProducerRecord`s, and returns the metadata of each when all are acknowledged.
 
-        SomeNotSentError when some are not; its `sent` has the place of each record, None for those.
+        Raises SomeNotSentError if some are not acknowledged. Its `sent` has the metadata of each record, or None.
         """
         driver = self._require_open()
         done = asyncio.Event()
@@ -143,11 +145,11 @@ class AsyncProducer:
         return many.result()
 
     async def flush(self) -> None:
-        """Returns when every record sent so far is acknowledged or has failed, without waiting for linger.ms."""
+        """Sends buffered records without waiting for linger.ms, and returns when each is acknowledged or has failed."""
         await self._require_open(is_sending=False).flush()
 
     async def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has. It is created by this where brokers create topics by themselves."""
+        """The number of partitions of a topic. This creates the topic if the brokers have auto.create.topics.enable."""
         return await self._require_open(is_sending=False).partition_count(topic)
 
     async def begin(self) -> None:
@@ -155,11 +157,11 @@ class AsyncProducer:
         await self._transactions().begin()
 
     async def commit(self) -> None:
-        """Makes the records of the transaction visible, all of them. An error says whether to abort or to try again."""
+        """Commits the transaction. The message of an error says whether to abort or to call `commit` again."""
         await self._transactions().commit()
 
     async def abort(self) -> None:
-        """Ends the transaction. Its records are never seen by those who read committed records."""
+        """Aborts the transaction. Consumers that read committed records never get its records."""
         await self._transactions().abort()
 
     async def send_offsets(
@@ -170,14 +172,14 @@ class AsyncProducer:
         member_id: str = "",
         generation_id: int = -1,
     ) -> None:
-        """Commits a consumer group's offsets with the transaction: for each partition the next record to be read."""
+        """Commits offsets of a consumer group with the transaction: for each partition, the next offset to read."""
         await self._transactions().send_offsets(
             offsets, group_id, member_id=member_id, generation_id=generation_id
         )
 
     @asynccontextmanager
     async def transaction(self) -> AsyncIterator[Self]:
-        """`async with producer.transaction():` commits at its end, and aborts when the block raises."""
+        """A context manager that begins a transaction, commits it at the end, and aborts it if the block raises."""
         await self.begin()
         try:
             yield self
@@ -192,7 +194,7 @@ class AsyncProducer:
             raise
 
     async def close(self, timeout: float | None = None) -> None:  # noqa: ASYNC109
-        """Sends what is buffered, for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
+        """Sends buffered records for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
 
         An open transaction is aborted.
         """

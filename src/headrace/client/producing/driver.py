@@ -135,7 +135,7 @@ class ProducerDriver:
                     await self.transactions.close()
                 await self.flush()
         except ProducerFencedError:
-            logger.info("a producer was closed after another one with its transactional.id had taken over")
+            logger.info("a producer was closed after it was fenced by another one with its transactional.id")
         except KafkaError as error:
             logger.error("a producer was closed with an open transaction, which will time out: %s", error)
         except TimeoutError:

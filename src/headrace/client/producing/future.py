@@ -39,9 +39,9 @@ class Sender(Protocol):
 
 
 class SendFuture:
-    """The outcome of one `send`. `result` waits for it; a callback runs on the producer's thread and must not block.
+    """The result of one `send`. Callbacks run on the producer's thread and must not block.
 
-    In a callback, `result` of another record raises IllegalStateError: that thread would wait for itself.
+    In a callback, `result` of another record raises IllegalStateError, because that thread would wait for itself.
     """
 
     __slots__ = ("_bells", "_callbacks", "_error", "_forks", "_is_done", "_is_seen", "_metadata", "_sender")
@@ -57,10 +57,14 @@ class SendFuture:
         self._callbacks: deque[Callable[[SendFuture], object]] | None = None
 
     def done(self) -> bool:
+        """True if the record is acknowledged or has failed."""
         return self._is_done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
-        """Where the record is, once it is acknowledged. KafkaError if it failed, TimeoutError after `timeout` s."""
+        """Waits for the acknowledgement and returns the metadata of the record.
+
+        Raises KafkaError if the record failed, and TimeoutError after `timeout` seconds (None: no timeout).
+        """
         error = self.exception(timeout)
         if error is not None:
             raise error
@@ -68,7 +72,7 @@ class SendFuture:
         return self._metadata
 
     def exception(self, timeout: float | None = None) -> Exception | None:
-        """Why the record failed, or None once it is acknowledged. TimeoutError after `timeout` seconds."""
+        """Waits and returns the error, or None if the record is acknowledged. TimeoutError after `timeout` seconds."""
         if not self._is_done:
             self._sender.refuse_own_thread()
         self._is_seen = True
@@ -77,7 +81,7 @@ class SendFuture:
         return self._error
 
     def add_done_callback(self, callback: "Callable[[SendFuture], object]") -> None:
-        """Calls `callback(future)` once, when the outcome is known; at once if it is."""
+        """Calls `callback(future)` once when the record is acknowledged or has failed, immediately if it already is."""
         self._is_seen = True
         if self._is_done:
             callback(self)

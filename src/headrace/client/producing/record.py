@@ -19,7 +19,7 @@ HeadersLike = Mapping[str, Data] | Iterable[tuple[str, Data]]
 
 
 class ProducerRecord(NamedTuple):
-    """A record for `send_many`, where a value alone does not say it all."""
+    """A record for `send_many` with a key, headers, a partition or a timestamp."""
 
     value: Data
     key: Data = None
@@ -29,7 +29,7 @@ class ProducerRecord(NamedTuple):
 
 
 class RecordMetadata(NamedTuple):
-    """Where a record is now. `offset` is -1 if the broker has not said it (acks=0)."""
+    """Where a record was written. `offset` is -1 with acks=0, because the broker does not respond."""
 
     topic: str
     partition: int

@@ -43,11 +43,12 @@ STOP_S = 5.0
 
 
 class Producer:
-    """Sends records. Threads may share it.
+    """Sends records. Several threads can share a producer.
 
-    Settings are Kafka's, as a mapping or as keyword arguments with underscores; docs/reference/client-settings.md lists
-    them. Keys, values and headers are bytes, or text, which is sent as UTF-8. After a fork the child's copy begins
-    anew, with an empty buffer and connections of its own; what was in the buffer is the parent's to send.
+    Settings have Kafka's names, as a mapping or as keyword arguments with underscores
+    (docs/reference/client-settings.md lists them). Keys, values and headers are bytes or str; str is sent as UTF-8.
+    After a fork, the child's copy has an empty buffer and opens its own connections, and the parent sends the records
+    that were buffered.
     """
 
     def __init__(self, settings: Mapping[str, Any] | None = None, /, **keywords: Any) -> None:
@@ -55,7 +56,7 @@ class Producer:
 
     @classmethod
     def of(cls, settings: ProducerSettings) -> Self:
-        """From settings that have been parsed."""
+        """Creates a producer from parsed settings."""
         producer = cls.__new__(cls)
         producer._set_up(settings)
         return producer
@@ -87,11 +88,11 @@ class Producer:
         partition: int | None = None,
         timestamp: int | None = None,
     ) -> SendFuture:
-        """Returns at once; the future's `result()` waits until the record is acknowledged and says where it is.
+        """Buffers a record and returns a future, whose `result()` waits for the acknowledgement.
 
-        Waits for at most max.block.ms while the buffer is full, then raises BufferFullError. Records of one thread to
-        one partition arrive in the order of their calls. A failure that nobody asks the future for is raised by `flush`
-        or `close`.
+        If the buffer is full, waits for at most max.block.ms and then raises BufferFullError. Records that one thread
+        sends to one partition are written in the order of the calls. If you do not check a future that fails, `flush`
+        or `close` raises its error.
         """
         engine = self._require_engine()
         future = SendFuture(engine)
@@ -100,9 +101,9 @@ class Producer:
         return future
 
     def send_many(self, topic: str, records: Iterable[ProducerRecord | Data]) -> list[RecordMetadata]:
-        """Sends values, or `ProducerRecord`s, and returns where each is once all are acknowledged.
+        """Sends values or `ProducerRecord`s, and returns the metadata of each when all are acknowledged.
 
-        SomeNotSentError when some are not; its `sent` has the place of each record, None for those.
+        Raises SomeNotSentError if some are not acknowledged. Its `sent` has the metadata of each record, or None.
         """
         engine = self._require_engine()
         engine.refuse_own_thread()
@@ -128,14 +129,15 @@ class Producer:
         return many.result()
 
     def flush(self, timeout: float | None = None) -> None:
-        """Returns when every record sent so far is acknowledged or has failed, without waiting for linger.ms.
+        """Sends buffered records without waiting for linger.ms, and returns when each is acknowledged or has failed.
 
-        SomeNotSentError when records have failed whose future nobody has asked; TimeoutError after `timeout` seconds.
+        Raises SomeNotSentError if records failed whose futures you have not checked, and TimeoutError after `timeout`
+        seconds.
         """
         self._require_engine(is_sending=False).flush(timeout)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has. It is created by this where brokers create topics by themselves."""
+        """The number of partitions of a topic. This creates the topic if the brokers have auto.create.topics.enable."""
         engine = self._require_engine(is_sending=False)
         count: int = engine.run(engine.driver.partition_count(topic))
         return count
@@ -145,11 +147,11 @@ class Producer:
         self._transact(Transactions.begin)
 
     def commit(self) -> None:
-        """Makes the records of the transaction visible, all of them. An error says whether to abort or to try again."""
+        """Commits the transaction. The message of an error says whether to abort or to call `commit` again."""
         self._transact(Transactions.commit)
 
     def abort(self) -> None:
-        """Ends the transaction. Its records are never seen by those who read committed records."""
+        """Aborts the transaction. Consumers that read committed records never get its records."""
         self._transact(Transactions.abort)
 
     def send_offsets(
@@ -160,7 +162,7 @@ class Producer:
         member_id: str = "",
         generation_id: int = -1,
     ) -> None:
-        """Commits a consumer group's offsets with the transaction: for each partition the next record to be read."""
+        """Commits offsets of a consumer group with the transaction: for each partition, the next offset to read."""
         self._transact(
             lambda transactions: transactions.send_offsets(
                 offsets, group_id, member_id=member_id, generation_id=generation_id
@@ -169,7 +171,7 @@ class Producer:
 
     @contextmanager
     def transaction(self) -> Iterator[Self]:
-        """`with producer.transaction():` commits at its end, and aborts when the block raises."""
+        """A context manager that begins a transaction, commits it at the end, and aborts it if the block raises."""
         self.begin()
         try:
             yield self
@@ -184,9 +186,9 @@ class Producer:
             raise
 
     def close(self, timeout: float | None = None) -> None:
-        """Sends what is buffered, for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
+        """Sends buffered records for at most `timeout` seconds (delivery.timeout.ms), and disconnects.
 
-        An open transaction is aborted. SomeNotSentError when records have failed whose future nobody has asked.
+        An open transaction is aborted. Raises SomeNotSentError if records failed whose futures you have not checked.
         """
         if self._is_closed:
             return
@@ -342,7 +344,7 @@ class _Engine:
         self._collects_to_come = collects + 1
 
     def offer_some(self, entries: list[Entry | ValueRun], cost: int) -> None:
-        """Those of a `send_many`, which hears of a full buffer by its records."""
+        """Those of a `send_many`: a full buffer fails these records only."""
         try:
             self.offer(entries, cost)
         except BufferFullError as error:

@@ -66,7 +66,7 @@ async function submit(form) {
     else if (isPlan) planned(form, button, SHOWN[form.dataset.kind](said));
     else finished(form, said);
   } catch {
-    show(form, notice("trouble", "The dashboard does not answer. Whether it was done is not known: reload the page and look."));
+    show(form, notice("trouble", "The dashboard does not respond. The result is unknown. Reload the page to check."));
   }
   if (!form.dataset.done) button.disabled = false;
 }

@@ -313,8 +313,8 @@ class WorkerDatabase:
             await self._there(self.database.create_tables_async())
         except Exception as error:
             raise QueueError(
-                f"the tables for once= and transaction= cannot be used in {self.database.name}: {error}; a user who "
-                "may create tables can do it: headrace outbox schema prints the statements"
+                f"the tables for once= and transaction= cannot be used in {self.database.name}: {error}; a user with "
+                "permission to create tables can run the statements that `headrace outbox schema` prints"
             ) from error
 
     async def _there(self, work: Coroutine[Any, Any, Any]) -> Any:

@@ -55,7 +55,7 @@ class InboxPruner:
                 if str(error) != trouble:
                     trouble = str(error)
                     logger.warning(
-                        "group %s: the inbox in %s is not pruned, trying again: %s",
+                        "group %s: the inbox in %s is not pruned, retrying: %s",
                         self._group_id, self._database.database.name, error,
                     )  # fmt: skip
 

@@ -78,7 +78,7 @@ class OutboxRelay:
                     if str(error) != trouble:
                         trouble = str(error)
                         logger.warning(
-                            "group %s: the outbox in %s waits, trying again: %s",
+                            "group %s: the outbox in %s is delayed, retrying: %s",
                             self._group_id, self._database.database.name, error,
                         )  # fmt: skip
                     self._lease_ms = 0
@@ -222,7 +222,11 @@ class OutboxRelay:
                     self._database.transact(lambda: resign(self._group_id, self._name)), AGAIN_S
                 )
             except Exception as error:
-                logger.debug("group %s: the lease of the relay ends by itself: %s", self._group_id, error)
+                logger.debug(
+                    "group %s: the lease of the relay was not released and will expire: %s",
+                    self._group_id,
+                    error,
+                )
 
 
 def is_dead_letter(record: OutboxRecord) -> bool:

@@ -30,6 +30,7 @@ def test_a_tombstone_names_what_it_ends() -> None:
 )
 def test_a_record_that_is_no_share_state_is_named(key: bytes | None, value: bytes) -> None:
     with pytest.raises(
-        CorruptRecordError, match=r"partition 3 of topic '__share_.*record 7 is no share state"
+        CorruptRecordError,
+        match=r"partition 3 of topic '__share_.*record 7 is not a valid share-state record",
     ):
         _decode(3, record(key, value))
