@@ -73,7 +73,8 @@ def test_a_record_that_was_released_and_is_held_again_is_not_called_available(
     assert [(one.offset, one.delivery_count) for one in held][:1] == [(0, 2)]
     said = run("explain", f"{unique}/0/0", "-g", unique).out
     assert said == (
-        f"{unique}-0@0 is unknown for {unique}.\nIt was written as available, after it was delivered once of at most 5. "
+        f"{unique}-0@0 is unknown for {unique}.\n"
+        "It was written as available, after it was delivered once of at most 5. "
         "It waits for a fetch, or a member holds it. Only the broker knows locks.\n"
     )
 
