@@ -5,10 +5,8 @@ import gc
 import logging
 import os
 import resource
-import signal
 import socket
 import sys
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,6 +19,7 @@ from headrace.broker.settings import parse_assignments, read_properties, resolve
 from headrace.cli.failures import Refused
 from headrace.cli.logs import LogFormat, LogLevel, configure
 from headrace.cli.private_listener import PrivateListener, add_private_listener
+from headrace.cli.stopping import Stopping
 from headrace.cli.systemd import notify
 from headrace.cli.web import Access, check_addresses, names_of, open_dashboard
 from headrace.log.disk import DirectoryLocked
@@ -61,7 +60,7 @@ def run(
 ) -> int:
     configure(log_level, log_format)
     allow_open_files()
-    stopping = threading.Event()
+    stopping = Stopping()
     try:
         typed = parse_assignments(assignments)
         _require_known(typed, force=force)
@@ -87,8 +86,7 @@ def run(
         return _refuse(_explain(error, settings["listeners"], data_dir))
     except KeyboardInterrupt:
         return _refuse("interrupted while starting; nothing is lost")
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stopping.set())
+    stopping.listen()
     dashboard: WebServer | None = None
     where = ""
     if http is not None:

@@ -1,8 +1,6 @@
 """`headrace web`: the dashboard for any Kafka; and what `headrace serve --http` shares with it."""
 
 import secrets
-import signal
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,6 +10,7 @@ import typer
 from headrace.cli.failures import Refused
 from headrace.cli.logs import Form, Level, LogFormat, LogLevel, configure
 from headrace.cli.options import CommandConfig, Server, Settings, client_settings, require_listener
+from headrace.cli.stopping import Stopping
 
 if TYPE_CHECKING:
     from headrace.client.settings import ClientSettings
@@ -168,9 +167,8 @@ def web(
     configure(log_level, log_format)
     parsed = ClientSettings.parse(client_settings(server, settings, command_config))
     require_listener(parsed.bootstrap_servers)
-    stopping = threading.Event()
-    for name in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(name, lambda *_: stopping.set())
+    stopping = Stopping()
+    stopping.listen()
     access = Access(
         token=token,
         read_only=read_only,
