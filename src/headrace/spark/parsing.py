@@ -5,8 +5,10 @@ process(orders, handle).start()                              # handle sees reada
 """
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F  # noqa: N812
 from pyspark.sql.types import DoubleType, FloatType, StringType, StructField, StructType
@@ -35,7 +37,7 @@ def parse_json(
     With `strict`, the object must have the fields of the schema, spelled the same, and no others; those that the
     schema declares NOT NULL must not be null. That counts for structs in it too, but not for those in arrays and maps.
     """
-    fields = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    fields = _fields(schema) if isinstance(schema, str) else schema
     if CORRUPT in fields.names:
         raise OptionError(
             f"the schema has a field {CORRUPT!r}, which is needed here; give yours another name."
@@ -52,6 +54,26 @@ def parse_json(
     corrupt = F.when(parsed[CORRUPT].isNotNull(), f"{column} is not a JSON object of the schema")
     judged = _judged(df.withColumn(into, found), F.coalesce(reason, *wrong, corrupt), column)
     return judged.withColumn(into, parsed.dropFields(CORRUPT))
+
+
+def _fields(ddl: str) -> StructType:
+    """As Spark reads the text, also in a flow.
+
+    There Spark refuses to, although it looks at nothing of the flow. It knows a flow by what its client tells with
+    each request, and that is of the flow's thread.
+    """
+    try:
+        return StructType.fromDDL(ddl)
+    except AnalysisException as error:
+        if not _is_in_flow(error):
+            raise
+    with ThreadPoolExecutor(1) as outside:
+        return outside.submit(StructType.fromDDL, ddl).result()
+
+
+def _is_in_flow(error: AnalysisException) -> bool:
+    """Whether Spark has looked at nothing, since the function that asks defines a flow of a declarative pipeline."""
+    return bool(error.getCondition() == "ATTEMPT_ANALYSIS_IN_PIPELINE_QUERY_FUNCTION")
 
 
 def _is_alone(text: Column) -> Column:
@@ -108,7 +130,11 @@ def parse_avro(df: DataFrame, schema: str, *, column: str = "value", into: str =
         around = {"type": "record", "name": "Around", "fields": [{"name": "it", "type": json.loads(schema)}]}
         found = from_avro(column, json.dumps(around), {"mode": "PERMISSIVE"})
         parsed = df.withColumn(into, found["it"])
-        _ = parsed.schema  # without the package, Spark finds out only now
+        try:
+            _ = parsed.schema  # without the package, Spark finds out only now
+        except AnalysisException as error:
+            if not _is_in_flow(error):
+                raise
     except Exception as error:
         raise OptionError(
             "Avro needs Spark's package, spark.jars.packages=org.apache.spark:spark-avro_2.13:<your Spark version>, "
