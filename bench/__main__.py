@@ -16,6 +16,7 @@ from bench.contests import CONTESTS, run_contest
 from bench.report import EXPLANATION, Results, render_caveats, render_table
 from bench.run import DEFAULT, QUICK, Plan, run, say
 from bench.spark import plot as spark_plot
+from bench.spark import run as spark_run
 from headrace.testing.kafka_jars import KAFKA_VERSION
 
 POLICIES = {"os": Policy.PAGE_CACHE, "fsync": Policy.FSYNC}
@@ -28,6 +29,10 @@ def main() -> int:
     drawn = "spark" if "spark" in chosen.only else "slow"
     if chosen.svg and chosen.only and drawn not in chosen.only:
         parser.error("--svg draws the slow work: add --only slow, or --only spark")
+    if chosen.case and chosen.only != ["spark"]:
+        parser.error("--case names a part of the contest of Spark: add --only spark, and nothing else")
+    if chosen.case and (chosen.page or (chosen.svg and "slow" not in chosen.case)):
+        parser.error("--case leaves out what --page or --svg needs")
     started = time.monotonic()
     load_before = machine.load_average()
     # Filters of the brokers' tasks leave nothing of the contests.
@@ -48,6 +53,7 @@ def main() -> int:
                 rounds=1 if chosen.quick else chosen.rounds,
                 seconds=chosen.seconds,
                 before=chosen.before,
+                cases=chosen.case,
                 spins_s=results.spins_s,
                 say=say,
             )
@@ -119,6 +125,13 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         choices=[*BROKER_TASKS, *CONTESTS],
         help="measure this; may be repeated",
+    )
+    parser.add_argument(
+        "--case",
+        action="append",
+        default=[],
+        choices=spark_run.CASES,
+        help="of --only spark: measure this, in every round; may be repeated",
     )
     parser.add_argument(
         "--client",

@@ -1,6 +1,6 @@
 """The contests of `python -m bench`: what `--only` calls them, how long they go on, what their tables say."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 from bench import bounds, client, producers, slow
@@ -17,7 +17,8 @@ TITLES = {
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Queues: all messages are sent, then consumers deliver and acknowledge them. Task queues: all jobs are"
     " enqueued, then a worker works them off, ten at once; each ran exactly once.",
-    "spark": "Spark: kafka-share against Spark's own Kafka source, 2 partitions, 100 bytes a record, noop sink.",
+    "spark": "Spark: kafka-share against Spark's own Kafka source, noop sink; 2 partitions and 100 bytes a record"
+    " where nothing else is said.",
 }
 REFERENCES = {
     "bounds": bounds.REFERENCE,
@@ -38,10 +39,11 @@ def run_contest(
     rounds: int | None,
     seconds: float | None,
     before: Path | None,
+    cases: Collection[str] = (),
     spins_s: list[float],
     say: Callable[[str], None],
 ) -> Contest:
-    """`spins_s` gets readings of the machine's noise, before and after."""
+    """`cases` is of Spark's contest. `spins_s` gets readings of the machine's noise, before and after."""
     spins_s.append(spin_s())
     contest = Contest(TITLES[name], reference=REFERENCES[name])
     rounds = rounds or ROUNDS[name]
@@ -57,6 +59,6 @@ def run_contest(
     elif name == "queues":
         queues.run_queues(contest, folder, rounds=rounds, say=say)
     else:
-        spark.run_spark(contest, folder, rounds=rounds, say=say)
+        spark.run_spark(contest, folder, rounds=rounds, cases=cases, say=say)
     spins_s.append(spin_s())
     return contest

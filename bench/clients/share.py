@@ -17,7 +17,15 @@ from bench.wire import Connection, set_group_config
 GIVE_UP_S = 60.0
 
 
-def fill(bootstrap_servers: str, topic: str, *, records: int, per_batch: int, partitions: int = 1) -> Figures:
+def fill(
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    records: int,
+    per_batch: int,
+    partitions: int = 1,
+    record_bytes: int = RECORD_BYTES,
+) -> Figures:
     """Batch after batch, in turn over the partitions, so that all are of the same size."""
     producer = Producer(
         {
@@ -30,7 +38,7 @@ def fill(bootstrap_servers: str, topic: str, *, records: int, per_batch: int, pa
             "delivery.report.only.error": True,
         }
     )
-    watch, value = Stopwatch(), bytes(RECORD_BYTES)
+    watch, value = Stopwatch(), bytes(record_bytes)
     for number in range(records):
         while True:
             try:
@@ -141,6 +149,7 @@ def main() -> None:
     parser.add_argument("--records", type=int, default=0)
     parser.add_argument("--per-batch", type=int, default=150)
     parser.add_argument("--partitions", type=int, default=1)
+    parser.add_argument("--record-bytes", type=int, default=RECORD_BYTES)
     chosen = parser.parse_args()
     server, topic = chosen.bootstrap_server, chosen.topic
     if chosen.task == "fill":
@@ -150,6 +159,7 @@ def main() -> None:
             records=chosen.records,
             per_batch=chosen.per_batch,
             partitions=chosen.partitions,
+            record_bytes=chosen.record_bytes,
         )
     elif chosen.task == "latency":
         figures = latency(server, topic, group=chosen.group, seconds=chosen.seconds)

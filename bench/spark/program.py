@@ -8,6 +8,7 @@ import json
 import sys
 import time
 from collections.abc import Callable, Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -42,11 +43,18 @@ def main() -> None:
     with Path(plan["results"]).open("w") as results:
         for found in plan["steps"]:
             step = Step(**found)
-            run = run_sending if step.per_second else run_step
-            ran = run(spark, step, plan["bootstrap_servers"], Path(plan["folder"]))
+            ran = _kind(step)(spark, step, plan["bootstrap_servers"], Path(plan["folder"]))
             results.write(json.dumps(ran) + "\n")
             results.flush()
     spark.stop()
+
+
+def _kind(step: Step) -> Callable[[SparkSession, Step, str, Path], dict[str, Any]]:
+    if step.per_second:
+        return run_sending
+    if step.queries:
+        return run_several
+    return run_to_first_row if step.is_first_row else run_step
 
 
 def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
@@ -66,16 +74,70 @@ def run_step(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Pa
         query.stop()
         raise TimeoutError(f"{step} did not end within {STEP_S} s")
     wall_s = time.perf_counter() - began
-    # A trigger that finds nothing (the last of kafka-share, which settles and leaves) has no rows; wall_s has its time.
-    batches = [
+    batches = _batches(query)
+    _require_all(step, batches)
+    return {"batches": batches, "wall_s": wall_s}
+
+
+def run_several(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
+    """Queries that share a topic, all at a time."""
+    name = f"spark-{uuid4().hex[:8]}"
+    began = time.perf_counter()
+    queries = []
+    for number in range(step.queries):
+        checkpoint = str(folder / f"{name}-{number}")
+        stream = _stream(spark, step, bootstrap_servers, group=name, checkpoint=checkpoint, number=number)
+        sink = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        queries.append(sink.trigger(availableNow=True).start())
+    for query in queries:
+        if not query.awaitTermination(STEP_S):
+            raise TimeoutError(f"{step} did not end within {STEP_S} s")
+    wall_s = time.perf_counter() - began
+    batches = [batch for query in queries for batch in _batches(query)]
+    _require_all(step, batches)
+    spans = [
+        (datetime.fromisoformat(each["timestamp"]).timestamp(), each["durationMs"]["triggerExecution"] / 1000)
+        for query in queries
+        for each in query.recentProgress
+        if each["numInputRows"]
+    ]
+    span_s = max(at + took_s for at, took_s in spans) - min(at for at, _ in spans)
+    return {"batches": batches, "wall_s": wall_s, "span_s": span_s}
+
+
+def run_to_first_row(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
+    name = f"spark-{uuid4().hex[:8]}"
+    checkpoint = str(folder / name)
+    came: list[float] = []
+
+    def sink(batch: DataFrame, batch_id: int) -> None:
+        if batch.take(1):
+            came.append(time.perf_counter())
+
+    stream = _stream(spark, step, bootstrap_servers, group=name, checkpoint=checkpoint)
+    began = time.perf_counter()
+    query = stream.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).start()
+    try:
+        _await(lambda: bool(came), query)
+    finally:
+        query.stop()
+    return {"batches": [], "wall_s": came[0] - began}
+
+
+def _batches(query: StreamingQuery) -> list[tuple[int, float, float]]:
+    """A trigger that finds nothing (the last of kafka-share, which settles and leaves) has no rows; wall_s has its
+    time."""
+    return [
         (each["numInputRows"], each["durationMs"]["triggerExecution"], each["durationMs"]["addBatch"])
         for each in query.recentProgress
         if each["numInputRows"]
     ]
+
+
+def _require_all(step: Step, batches: list[tuple[int, float, float]]) -> None:
     rows = sum(count for count, *_ in batches)
     if rows != step.records:
         raise AssertionError(f"{step} read {rows} records")
-    return {"batches": batches, "wall_s": wall_s}
 
 
 def run_sending(spark: SparkSession, step: Step, bootstrap_servers: str, folder: Path) -> dict[str, Any]:
@@ -119,15 +181,26 @@ def _await(condition: Callable[[], bool], query: StreamingQuery) -> None:
 
 
 def _stream(
-    spark: SparkSession, step: Step, bootstrap_servers: str, *, group: str, checkpoint: str
+    spark: SparkSession,
+    step: Step,
+    bootstrap_servers: str,
+    *,
+    group: str,
+    checkpoint: str,
+    number: int = 0,
 ) -> DataFrame:
+    """`number` is of the query, where several share the topic."""
     is_own = step.contender in (SOURCE_OF_SPARK, SPARK_SHORT_WAIT)
     reader = (
         spark.readStream.format("kafka" if is_own else "kafka-share")
         .option("kafka.bootstrap.servers", bootstrap_servers)
-        .option("subscribe", step.topic)
         .option("startingOffsets", "earliest")
     )
+    if is_own and step.queries:
+        partitions = list(range(number, step.partitions, step.queries))
+        reader = reader.option("assign", json.dumps({step.topic: partitions}))
+    else:
+        reader = reader.option("subscribe", step.topic)
     if not is_own:
         mode = "handoff" if step.contender in (HANDOFF, AHEAD) else "commit"
         reader = (

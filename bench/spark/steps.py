@@ -28,6 +28,13 @@ class Step:
     """How long the work on a record waits."""
     per_second: int = 0
     """Another kind of step: the topic is empty, and `records` are sent to it at this rate while the query runs."""
+    partitions: int = 2
+    record_bytes: int = 100
+    """Both of the topic."""
+    queries: int = 0
+    """Another kind of step: so many queries at a time, which share the topic: one group, or each some partitions."""
+    is_first_row: bool = False
+    """Another kind of step: the query has the default trigger, and ends with its first row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,11 +54,13 @@ class Ran:
     wall_s: float
     latencies_ms: tuple[float, ...] = ()
     """From the call of `send` to the sink, of each record, where records were sent while the query ran."""
+    span_s: float = 0.0
+    """Of several queries, from the beginning of the first trigger with rows to the end of the last one."""
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> "Ran":
         batches = tuple(MicroBatch(*each) for each in found["batches"])
-        return cls(batches, found["wall_s"], tuple(found.get("latencies_ms", ())))
+        return cls(batches, found["wall_s"], tuple(found.get("latencies_ms", ())), found.get("span_s", 0.0))
 
     def latency_ms(self, part: float) -> float:
         """What this part of the records did not exceed: 0.5 for the median."""
@@ -76,6 +85,11 @@ class Ran:
         """The same without the first micro-batch, in which workers start and the group is joined."""
         later = self.batches[1:]
         return sum(batch.rows for batch in later) / self._seconds(later)
+
+    @property
+    def joined_rate(self) -> float:
+        """`steady_rate`, or `rate` of a single micro-batch: on Apache Kafka, joining a group takes about 2 s."""
+        return self.steady_rate if len(self.batches) > 1 else self.rate
 
     @property
     def middle_rate(self) -> float:
