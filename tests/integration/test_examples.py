@@ -9,6 +9,7 @@ import pytest
 from headrace import Broker
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
+ADAPTERS = ("with_celery", "with_django", "with_dramatiq", "with_taskiq")
 WAIT_S = 110
 
 
@@ -17,7 +18,7 @@ def run(example: str, *arguments: str, cwd: Path) -> "subprocess.CompletedProces
     return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=WAIT_S)
 
 
-@pytest.mark.parametrize("example", ["images", "emails", "fraud"])
+@pytest.mark.parametrize("example", ["images", "emails", "fraud", *ADAPTERS])
 def test_an_example_holds_its_account(example, tmp_path):
     ran = run(example, cwd=tmp_path)
 
