@@ -16,6 +16,7 @@ import pytest
 from headrace.testing.java import JavaNotFound, find_java
 from headrace.testing.kafka_jars import JarsUnavailable, kafka_jars
 from tests.object_store import OBJECT_STORE, hadoop_aws_jars
+from tests.packages import PackagesUnavailable, django_6
 from tests.postgres import find_programs
 
 
@@ -123,6 +124,25 @@ def why_no_franz_go() -> str | None:
 
 
 @cache
+def why_no_python_suites() -> str | None:
+    """All of them come from the same registry."""
+    from tests.suites import python_suites
+
+    reasons = filter(None, map(python_suites.why_not, python_suites.SUITES))
+    reason = next(reasons, None)
+    return None if reason is None else f"tests of other task frameworks cannot run here: {reason}"
+
+
+@cache
+def why_no_django_6() -> str | None:
+    try:
+        django_6()
+    except PackagesUnavailable as error:
+        return f"Django 6 cannot be had here: {error}"
+    return None
+
+
+@cache
 def why_no_docs() -> str | None:
     missing = [
         name for name in ("zensical", "kubernetes_validate", "check_jsonschema") if find_spec(name) is None
@@ -143,6 +163,11 @@ NEEDS: dict[str, tuple[Callable[[], str | None], str]] = {
     "needs_apache_tests": (why_no_apache_tests, "runs Apache Kafka's own tests: a JDK and their jars"),
     "needs_connect": (why_no_connect, "runs Kafka Connect: Java and its jars"),
     "needs_franz_go": (why_no_franz_go, "runs franz-go's tests: Go and its modules"),
+    "needs_python_suites": (
+        why_no_python_suites,
+        "runs tests of kombu, Dramatiq and Taskiq: their source archives",
+    ),
+    "needs_django_6": (why_no_django_6, "runs Django 6: its wheel"),
     "needs_java_client": (
         why_no_java_client,
         "runs a Java client in a JVM of ours: py4j, Java and Kafka's jars",

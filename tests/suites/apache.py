@@ -19,20 +19,13 @@ from headrace.testing.java import JavaNotFound, find_java
 from headrace.testing.kafka_jars import KAFKA_VERSION, JarsUnavailable, kafka_jars
 from headrace.testing.user_cache import filled
 from tests.suites.jars import test_jars
-from tests.suites.results import Outcome, Result, SuiteRun
+from tests.suites.results import Outcome, Result, SuiteRun, read_lines
 
 SOURCES = Path(__file__).with_name("java")
 COMPILE_S_MAX = 120
 TEST_S_MAX = 90
 """How long one test may take."""
-REASON_LENGTH = 300
 RESULTS = "results.tsv"
-OUTCOMES = {
-    "SUCCESSFUL": Outcome.PASSED,
-    "FAILED": Outcome.FAILED,
-    "ABORTED": Outcome.NOT_APPLICABLE,
-    "SKIPPED": Outcome.NOT_APPLICABLE,
-}
 LOGGING = '<Configuration status="OFF"><Loggers><Root level="OFF"/></Loggers></Configuration>\n'
 
 
@@ -143,7 +136,7 @@ def run(selection: Selection) -> SuiteRun:
             late = [Result(selection.suite, "the rest", Outcome.FAILED, selection.minutes * 60, reason)]
         finally:
             jvm.stop()
-        results = read(folder / RESULTS) + late
+        results = read_lines(folder / RESULTS) + late
         if not results:
             raise RuntimeError(f"JUnit ran no test: {jvm.output_tail()}")
         return SuiteRun(selection.suite, version, tuple(results))
@@ -215,14 +208,3 @@ def _classes() -> Path:
         return kept.is_file() and kept.read_text() == text
 
     return filled("suites-shim", is_current=is_current, fill=compile_into)
-
-
-def read(path: Path) -> list[Result]:
-    """The lines that the listener in `java/` has written so far."""
-    whole_lines = path.read_text().rpartition("\n")[0] if path.is_file() else ""
-    return [_result(*line.split("\t")) for line in whole_lines.split("\n") if line]
-
-
-def _result(status: str, group: str, test: str, milliseconds: str, reason: str) -> Result:
-    shown = reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 3] + "..."
-    return Result(group.rpartition(".")[2], test, OUTCOMES[status], int(milliseconds) / 1000, shown)

@@ -8,12 +8,21 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 
 LIST = Path(__file__).with_name("cannot_apply.toml")
+REASON_LENGTH = 300
 
 
 class Outcome(StrEnum):
     PASSED = "passed"
     FAILED = "failed"
     NOT_APPLICABLE = "not applicable"
+
+
+OUTCOMES = {
+    "SUCCESSFUL": Outcome.PASSED,
+    "FAILED": Outcome.FAILED,
+    "ABORTED": Outcome.NOT_APPLICABLE,
+    "SKIPPED": Outcome.NOT_APPLICABLE,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +93,14 @@ def stale(run: SuiteRun, known: Iterable[Excuse]) -> list[Excuse]:
         for excuse, found in covered
         if found and not any(one.outcome is Outcome.FAILED for one in found)
     ]
+
+
+def read_lines(path: Path) -> list[Result]:
+    """The lines that a listener of ours (`java/`, `python/result_lines.py`) has written so far."""
+    whole_lines = path.read_text().rpartition("\n")[0] if path.is_file() else ""
+    return [_result(*line.split("\t")) for line in whole_lines.split("\n") if line]
+
+
+def _result(status: str, group: str, test: str, milliseconds: str, reason: str) -> Result:
+    shown = reason if len(reason) <= REASON_LENGTH else reason[: REASON_LENGTH - 3] + "..."
+    return Result(group.rpartition(".")[2], test, OUTCOMES[status], int(milliseconds) / 1000, shown)

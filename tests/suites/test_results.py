@@ -1,14 +1,17 @@
 """How the results of other projects' suites are read, judged and kept."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.suites import __main__ as runner
-from tests.suites import apache, franz_go
+from tests.suites import franz_go, python_suites
 from tests.suites.jars import Module, ivy_module
-from tests.suites.results import Excuse, Outcome, Result, SuiteRun, excused, excuses, stale
+from tests.suites.results import Excuse, Outcome, Result, SuiteRun, excused, excuses, read_lines, stale
 
 
 def result(test: str, outcome: Outcome, reason: str = "") -> Result:
@@ -112,14 +115,50 @@ def test_the_lines_of_a_jvm_that_was_killed_are_read(tmp_path: Path) -> None:
     path.write_text(
         "SUCCESSFUL\ta.b.Some\ttestGood\t1500\t\nABORTED\ta.b.Some\ttestInside\t2\tlooks inside\nFAIL"
     )
-    assert apache.read(path) == [
+    assert read_lines(path) == [
         Result("Some", "testGood", Outcome.PASSED, 1.5),
         Result("Some", "testInside", Outcome.NOT_APPLICABLE, 0.002, "looks inside"),
     ]
-    assert apache.read(tmp_path / "missing") == []
+    assert read_lines(tmp_path / "missing") == []
 
 
 def test_ivy_is_asked_for_single_jars_with_their_classifiers() -> None:
     text = ivy_module("some", [Module("org", "one", "1", "test"), Module("org", "two", "2")])
     assert '<artifact name="one" type="jar" ext="jar" m:classifier="test"/>' in text
     assert '<artifact name="two" type="jar" ext="jar"/>' in text
+
+
+def test_pytests_results_are_read_and_a_module_that_cannot_be_imported_has_failed(tmp_path: Path) -> None:
+    (tmp_path / "test_some.py").write_text(
+        "import pytest\n"
+        "def test_good(): pass\n"
+        "class TestIt:\n"
+        "    @pytest.mark.parametrize('text', ['a::b'])\n"
+        "    def test_bad(self, text): assert text == 1\n"
+        "    @pytest.mark.skip(reason='no broker')\n"
+        "    def test_skipped(self): pass\n"
+        "@pytest.fixture\n"
+        "def broken(): yield 1; raise OSError('away')\n"
+        "def test_fails_at_its_end(broken): pass\n"
+    )
+    (tmp_path / "test_nothing.py").write_text("import nothing_of_this_name\n")
+    lines = tmp_path / "lines.tsv"
+    command = [sys.executable, "-m", "pytest", "-q", "--rootdir=.", "--continue-on-collection-errors"]
+    subprocess.run(
+        [*command, "-p", "no:randomly", "-p", "result_lines"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(python_suites.OURS), "HEADRACE_SUITE_RESULTS": str(lines)},
+        capture_output=True,
+    )
+    found = {(one.id, one.outcome, one.reason) for one in read_lines(lines)}
+    assert found == {
+        ("test_some.test_good", Outcome.PASSED, ""),
+        ("TestIt.test_bad[a::b]", Outcome.FAILED, "AssertionError: assert 'a::b' == 1"),
+        ("TestIt.test_skipped", Outcome.NOT_APPLICABLE, "Skipped: no broker"),
+        ("test_some.test_fails_at_its_end", Outcome.FAILED, "OSError: away"),
+        (
+            "test_nothing.the module",
+            Outcome.FAILED,
+            "E ModuleNotFoundError: No module named 'nothing_of_this_name'",
+        ),
+    }

@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.suites import apache, franz_go
+from tests.suites import apache, franz_go, python_suites
 from tests.suites.apache import CONSUMER, Selection
 from tests.suites.franz_go import Variant
-from tests.suites.results import Outcome, SuiteRun
+from tests.suites.results import Outcome, SuiteRun, excused, excuses, stale
 
 SHARE_TESTS = (
     "testAcknowledgementSentOnSubscriptionChange",
@@ -42,3 +42,19 @@ def test_apache_kafkas_share_consumer_tests_pass() -> None:
 def test_franz_gos_tests_of_share_groups_and_consumers_pass() -> None:
     selected = Variant("franz-go", tests=f"^({'|'.join(GO_TESTS)})$")
     check(franz_go.run(selected, minutes=4), len(GO_TESTS))
+
+
+PYTHON_TESTS = {
+    "kombu": "TestFailover or TestExchangeTypes or TestMessage or TestTimeToLive",
+    "dramatiq": "test_callbacks or test_composition",
+    "taskiq": "test_requeue or test_progress_tracker",
+}
+
+
+@pytest.mark.needs_python_suites
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("suite", python_suites.SUITES, ids=lambda suite: suite.suite)
+def test_tests_of_other_task_frameworks_pass(suite: python_suites.PythonSuite) -> None:
+    run = python_suites.run(suite, only=PYTHON_TESTS[suite.suite])
+    assert stale(run, excuses()) == []
+    check(excused(run, excuses()), 5)
