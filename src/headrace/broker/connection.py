@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, cast
 
 from headrace.broker.call import ANONYMOUS, Call, CloseConnection
+from headrace.broker.elements import SETTING, elements_max, refusal
 from headrace.broker.handlers import served_versions
 from headrace.broker.later import Later
 from headrace.wire.apis import (
@@ -25,7 +26,7 @@ from headrace.wire.apis import (
     request_class,
     response_header_has_tags,
 )
-from headrace.wire.codec import Gathered, MalformedMessage, read_message, write_message
+from headrace.wire.codec import Gathered, MalformedMessage, TooManyElements, read_message, write_message
 from headrace.wire.errors import ErrorCode
 from headrace.wire.frames import FrameBuffer
 from headrace.wire.message import Message
@@ -45,6 +46,10 @@ WAITING_BYTES_MAX = 1 << 20
 """Whole requests kept in memory per connection before we stop reading; a single larger one is let in alone."""
 FRAME_COST = 64
 """What a waiting request costs beside its bytes: without it, empty frames would cost nothing and could pile up."""
+REQUESTS_PER_TURN = 32
+"""Waiting requests that one turn of the loop handles: others wait for the turn to end."""
+OTHER_COST = 8
+"""A request that is not a produce request counts for so many. Clients seldom send several of them at once."""
 OUTGOING_BYTES_MAX = 1 << 16
 """Responses gathered for one write; with more they leave at once, so that the transport can hold us back."""
 _LENGTH = struct.Struct(">i")
@@ -70,6 +75,7 @@ class Connection(asyncio.Protocol):
         self.listener = listener
         self.principal = ANONYMOUS
         self._frames = FrameBuffer(server.core.settings.get_int("socket.request.max.bytes"))
+        self._elements_max = server.core.settings.get_int(SETTING)
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
         self._slots: deque[Slot] = deque()
@@ -79,6 +85,7 @@ class Connection(asyncio.Protocol):
         self._is_writable = True
         self._is_reading = True
         self._is_pumping = False
+        self._is_to_go_on = False
         self.address = ""
         self.last_active_s = 0.0
         self.is_counted = False
@@ -190,13 +197,22 @@ class Connection(asyncio.Protocol):
         self._server.settle()
 
     def _pump(self) -> None:
-        """Handles as many waiting requests as may be handled now."""
+        """Handles as many waiting requests as may be handled now, and some of them in the next turn of the loop."""
         if self._is_pumping:
             return
+        if self._is_to_go_on:
+            self._steer_reading()
+            return
         self._is_pumping = True
+        left = REQUESTS_PER_TURN
         try:
             while self._waiting and self._may_start():
+                if left <= 0:
+                    self._is_to_go_on = True
+                    self._server.loop.call_soon(self._go_on)
+                    break
                 frame = self._waiting.popleft()
+                left -= 1 if frame.startswith(PRODUCE_KEY) else OTHER_COST
                 self._waiting_bytes -= FRAME_COST + len(frame)
                 try:
                     self._start(frame)
@@ -208,6 +224,11 @@ class Connection(asyncio.Protocol):
         finally:
             self._is_pumping = False
         self._steer_reading()
+
+    def _go_on(self) -> None:
+        self._is_to_go_on = False
+        self._pump()
+        self._server.settle()
 
     def _may_start(self) -> bool:
         if not self._is_writable or self._transport.is_closing():
@@ -237,7 +258,7 @@ class Connection(asyncio.Protocol):
             if versions is None or not versions[0] <= header.api_version <= versions[1]:
                 self._answer_unsupported(header)
                 return
-            request, _ = read_message(request_class(header.api_key), header.api_version, frame, position)
+            request = self._read(header, frame, position)
         except MalformedMessage as error:
             self._refuse(str(error))
             return
@@ -255,6 +276,17 @@ class Connection(asyncio.Protocol):
         self._core.request_metrics.answered(header.api_key, result, began_s)
         if result is not None:
             self._respond(self._encode(header, result))
+
+    def _read(self, header: RequestHeader, frame: bytes, position: int) -> Message:
+        api_key = header.api_key
+        most = elements_max(self._elements_max, api_key)
+        try:
+            request, _ = read_message(
+                request_class(api_key), header.api_version, frame, position, elements_max=most
+            )
+        except TooManyElements:
+            raise MalformedMessage(refusal(self._elements_max, api_key)) from None
+        return request
 
     def _wait(
         self, later: Later[Any], header: RequestHeader, request: Message, call: Call, began_s: float

@@ -26,6 +26,7 @@ from headrace.broker.later import Later
 from headrace.broker.metrics import Counter, MetricsRegistry
 from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
+from headrace.broker.pieces import Pieces, cut_of
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.progress import Progress
 from headrace.broker.request_metrics import RequestMetrics
@@ -175,21 +176,43 @@ class BrokerCore:
         """The response, a Later of it, or None where the client asked for no answer (produce with acks=0)."""
         handler = handler_of(request.API_KEY)
         self.request_metrics.arrived(request.API_KEY)
+        cuts = getattr(handler, "CUTS", None)
+        cut = cut_of(cuts, request, call.api_version) if cuts is not None else None
+        if cut is not None:
+            return Pieces(self, request, call, cut, lambda piece: self._answer(handler, piece, call)).run()
+        result = self._answer(handler, request, call)
+        if request.API_KEY in CHANGE_METADATA and result is not None:
+            return self._durable_changes(result)
+        return result
+
+    def _answer(self, handler: Any, request: Message, call: Call) -> Message | Later[Message] | None:
         try:
             if self.access is None:
                 result: Message | Later[Message] | None = handler.handle(self, request, call)
-            else:
-                result = authorized(
-                    self, self.access, request, call, lambda left: handler.handle(self, left, call)
-                )
+                return result
+            return authorized(self, self.access, request, call, lambda left: handler.handle(self, left, call))
         except CloseConnection:
             raise
         except Exception as error:
-            result = self.failed(request, call, error)
-        if request.API_KEY in CHANGE_METADATA and isinstance(result, Message) and self.metadata.is_dirty:
-            response = result
-            return self.durable(()).map(lambda _: response)
-        return result
+            return self.failed(request, call, error)
+
+    def _durable_changes(self, result: Message | Later[Message]) -> Message | Later[Message]:
+        """The response, once the metadata that it speaks of would survive a power cut."""
+        if isinstance(result, Message):
+            return self.durable(()).map(lambda _: result) if self.metadata.is_dirty else result
+        answer: Later[Message] = Later()
+        answer.is_exclusive = result.is_exclusive
+        answer.on_abandon = result.abandon
+        result.on_shared = answer.share
+
+        def answered(response: Message) -> None:
+            if self.metadata.is_dirty:
+                self.durable(()).then(lambda _: answer.resolve(response), answer.fail)
+            else:
+                answer.resolve(response)
+
+        result.then(answered, answer.fail)
+        return answer
 
     def count_produced(self, topic: str, records: int, size: int) -> None:
         counters = self._produced.get(topic)

@@ -6,7 +6,7 @@ their partitions, groups, resources) comes back with the error code. The tables 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.wire.apis import response_class
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -81,41 +81,70 @@ class _Builder:
 
     def build(self, message: type[Message], asked: Any) -> Message:
         """A part of the response, about a part of the request: a struct, or the bare name or number of an item."""
-        fields = self._fields(message)
-        values = {field.name: self.fixed[field.name] for field in fields if field.name in self.fixed}
-        values |= _identities(asked, [field.name for field in fields if field.name in IDENTITIES])
+        plan = _plan(message, type(asked), self.version)
+        fixed = self.fixed
+        values = {name: fixed[name] for name in plan.may_be_fixed if name in fixed}
+        if plan.bare:
+            values[plan.bare] = asked
+        for name, source in plan.identities:
+            values[name] = getattr(asked, source)
         if "error_code" not in values:
-            for name, struct in self._lists(fields):
-                values[name] = [self.build(struct, item) for item in self._items(asked)]
+            items = getattr(asked, plan.items) or () if plan.items else ()
+            for name, struct in plan.lists:
+                values[name] = [self.build(struct, item) for item in items]
         return message(**values)
 
-    def _fields(self, message: type[Message]) -> list[F]:
-        return [field for field in message.SCHEMA if field.versions[0] <= self.version <= field.versions[1]]
 
-    def _lists(self, fields: Sequence[F]) -> list[tuple[str, type[Message]]]:
-        """The lists of things that the request has named."""
-        lists = [
-            (field.name, field.struct) for field in fields if field.struct and field.kind.startswith("[]")
-        ]
-        return [(name, struct) for name, struct in lists if _is_about_identity(struct)]
+class _Plan(NamedTuple):
+    """What of one kind of item goes where in one kind of answer."""
 
-    def _items(self, asked: Message) -> Sequence[Any]:
-        """The first list of a request, or of one of its items, is what it is about; null means all, and names none."""
-        lists = (field.name for field in self._fields(type(asked)) if field.kind.startswith("[]"))
-        return getattr(asked, next(lists)) or ()
+    may_be_fixed: list[str]
+    bare: str
+    """The field for an item that is only a name or number."""
+    identities: list[tuple[str, str]]
+    """Fields of the answer, and those of the item that they come from."""
+    lists: list[tuple[str, type[Message]]]
+    """The lists of things that the request has named."""
+    items: str
+    """The first list of a request, or of one of its items, is what it is about; null means all, and names none."""
+
+
+_plans: dict[tuple[type[Message], type, int], _Plan] = {}
+
+
+def _plan(message: type[Message], asked: type, version: int) -> _Plan:
+    found = _plans.get((message, asked, version))
+    if found is None:
+        found = _plans[message, asked, version] = _make_plan(message, asked, version)
+    return found
+
+
+def _make_plan(message: type[Message], asked: type, version: int) -> _Plan:
+    fields = _fields(message, version)
+    names = [field.name for field in fields]
+    identities = [name for name in names if name in IDENTITIES]
+    lists = [(field.name, field.struct) for field in fields if field.struct and field.kind.startswith("[]")]
+    lists = [(name, struct) for name, struct in lists if _is_about_identity(struct)]
+    if not issubclass(asked, Message):
+        return _Plan(names, identities[0], [], [], "")
+    items = (field.name for field in _fields(asked, version) if field.kind.startswith("[]"))
+    return _Plan(names, "", _sources(asked, identities), lists, next(items, ""))
+
+
+def _fields(message: type[Message], version: int) -> list[F]:
+    return [field for field in message.SCHEMA if field.versions[0] <= version <= field.versions[1]]
 
 
 def _is_about_identity(struct: type[Message]) -> bool:
     return any(field.name in IDENTITIES for field in struct.SCHEMA)
 
 
-def _identities(asked: Any, names: Sequence[str]) -> dict[str, Any]:
-    if not isinstance(asked, Message):
-        return {names[0]: asked}
-    found = {}
+def _sources(asked: type[Message], names: Sequence[str]) -> list[tuple[str, str]]:
+    there = {field.name for field in asked.SCHEMA}
+    found = []
     for name in names:
         same = PARTITION_NAMES if name in PARTITION_NAMES else (name,)
-        values = [getattr(asked, each) for each in same if hasattr(asked, each)]
-        if values:
-            found[name] = values[0]
+        sources = [each for each in same if each in there]
+        if sources:
+            found.append((name, sources[0]))
     return found

@@ -41,9 +41,12 @@ class RequestMetrics:
             times = self._times[api_key] = self._metrics.histogram("TotalTimeMs", request=api_name(api_key))
         times.observe((perf_counter() - began_s) * 1000)
         if response is not None:
-            find = _FINDERS.get(type(response)) or _finder(type(response))
-            for code in find(response):
-                self._metrics.count("ErrorsPerSec", request=api_name(api_key), error=ErrorCode(code).name)
+            self.count_errors(api_key, response)
+
+    def count_errors(self, api_key: int, response: Message) -> None:
+        find = _FINDERS.get(type(response)) or _finder(type(response))
+        for code in find(response):
+            self._metrics.count("ErrorsPerSec", request=api_name(api_key), error=ErrorCode(code).name)
 
 
 @cache

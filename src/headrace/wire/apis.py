@@ -82,6 +82,8 @@ NAMES: dict[int, str] = {
 _HEADER = struct.Struct(">hhih")
 _INT = struct.Struct(">i")
 _HEADER_SIZE_MIN = 10
+_TAGS_MAX = 1_000
+"""Tagged fields of a header. Kafka's clients send none."""
 
 
 class RequestHeader(NamedTuple):
@@ -147,6 +149,8 @@ def _skip_tags(frame: bytes, position: int) -> int:
         if not frame[position]:
             return position + 1  # there are none, as always
         count, position = read_uvarint(frame, position)
+        if count > _TAGS_MAX:
+            raise MalformedMessage(f"{count} tagged fields in the header; allowed are {_TAGS_MAX}")
         for _ in range(count):
             _, position = read_uvarint(frame, position)
             size, position = read_uvarint(frame, position)

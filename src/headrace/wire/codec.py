@@ -4,16 +4,20 @@ Theory of operation. A generated message class carries a table of its fields (`S
 exactly which bytes follow which, so we write that down once as straight Python source, compile it and keep it:
 neighbouring numbers become one `struct` call, and no version is compared while a request is read. A request
 that is cut short, counts more elements than it has bytes, or holds text that is not UTF-8 raises `MalformedMessage`.
+So does one with more elements in its lists than the caller allows; only messages that are long enough to have so many
+are read by a reader that counts.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from headrace.wire.message import F, Message
 
 M = TypeVar("M", bound=Message)
 Reader = Callable[[bytes, int, int], tuple[Any, int]]
+CountingReader = Callable[[bytes, int, int, list[int]], tuple[Any, int]]
+"""Also takes, in a list of one, how many elements may still come."""
 Writer = Callable[[Any, bytearray], None]
 
 FIXED = {
@@ -30,12 +34,18 @@ FIXED = {
 SHORT = struct.Struct(">h")
 INT = struct.Struct(">i")
 BYTE = [bytes([number]) for number in range(128)]
+SMALL_NUMBERS = 64
+"""So many numbers of one byte count as one element: acknowledgements have one for each record."""
 LARGE = 1 << 14
 """Records from this size on are not copied into a `Gathered`. Below it, copying is cheaper than one piece more."""
 
 
 class MalformedMessage(Exception):
     """Bytes that are no message of this kind and version. The sender has a fault, or speaks another protocol."""
+
+
+class TooManyElements(MalformedMessage):
+    """The lists of a message have more elements than are allowed."""
 
 
 class UnsupportedField(Exception):
@@ -74,6 +84,22 @@ class Gathered(bytearray):
         return pieces
 
 
+class EncodedItems:
+    """A list of a response whose items are written already; see `encode_items`. It can only be written."""
+
+    __slots__ = ("count", "data")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.data = bytearray()
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(())
+
+
 def write_large(out: bytearray, data: bytes) -> None:
     if type(out) is Gathered:
         out.attach(data)
@@ -81,10 +107,15 @@ def write_large(out: bytearray, data: bytes) -> None:
         out += data
 
 
-def read_message(message: type[M], version: int, data: bytes, position: int = 0) -> tuple[M, int]:
-    """The message at `position`, and where it ends."""
+def read_message(
+    message: type[M], version: int, data: bytes, position: int = 0, *, elements_max: int | None = None
+) -> tuple[M, int]:
+    """The message at `position`, and where it ends. Its lists may have `elements_max` elements, all together."""
+    size = len(data)
     try:
-        return reader(message, version)(data, position, len(data))
+        if elements_max is None or size - position <= elements_max:  # an element has at least one byte
+            return reader(message, version)(data, position, size)
+        return _counting_reader(message, version)(data, position, size, [elements_max])
     except (struct.error, IndexError, UnicodeDecodeError, OverflowError) as error:
         raise MalformedMessage(f"{message.__name__} v{version}: {error}") from None
 
@@ -127,11 +158,17 @@ def _null(what: str) -> MalformedMessage:
     return MalformedMessage(f"{what} must not be null")
 
 
+def _too_many() -> TooManyElements:
+    return TooManyElements("too many elements")
+
+
 def _unsupported(message: str, field: str, version: int) -> UnsupportedField:
     return UnsupportedField(f"{message} v{version} cannot carry {field}")
 
 
 _readers: dict[tuple[type[Message], int], Reader] = {}
+_counting_readers: dict[tuple[type[Message], int], CountingReader] = {}
+_item_writers: dict[tuple[type[Message], tuple[str, ...], int], Writer] = {}
 _writers: dict[tuple[type[Message], int], Writer] = {}
 
 
@@ -140,6 +177,36 @@ def reader(message: type[Message], version: int) -> Reader:
     if found is None:
         found = _ReaderSource(message, version, version >= message.FLEXIBLE_FROM).build()
         _readers[message, version] = found
+    return found
+
+
+def _counting_reader(message: type[Message], version: int) -> CountingReader:
+    found = _counting_readers.get((message, version))
+    if found is None:
+        source = _ReaderSource(message, version, version >= message.FLEXIBLE_FROM, is_counting=True)
+        built: Any = source.build()
+        found = _counting_readers[message, version] = built
+    return found
+
+
+def encode_items(
+    response: type[Message], path: tuple[str, ...], version: int, items: Sequence[Message], out: EncodedItems
+) -> None:
+    """Writes items of one list of a response; `path` names the list, and before it those it is in."""
+    write = _item_writer(response, path, version)
+    for item in items:
+        write(item, out.data)
+    out.count += len(items)
+
+
+def _item_writer(response: type[Message], path: tuple[str, ...], version: int) -> Writer:
+    found = _item_writers.get((response, path, version))
+    if found is None:
+        struct: type[Message] = response
+        for name in path:
+            (struct,) = (field.struct for field in struct.SCHEMA if field.name == name and field.struct)
+        found = _WriterSource(struct, version, version >= response.FLEXIBLE_FROM, is_response=True).build()
+        _item_writers[response, path, version] = found
     return found
 
 
@@ -166,6 +233,8 @@ class _Source:
         self.is_flexible = is_flexible
         self.names: dict[str, Any] = {
             "short": _short,
+            "too_many": _too_many,
+            "EncodedItems": EncodedItems,
             "null": _null,
             "unsupported": _unsupported,
             "uvarint": read_uvarint,
@@ -226,6 +295,13 @@ class _Source:
 
 
 class _ReaderSource(_Source):
+    def __init__(
+        self, message: type[Message], version: int, is_flexible: bool, *, is_counting: bool = False
+    ) -> None:
+        super().__init__(message, version, is_flexible)
+        self.is_counting = is_counting
+        self.parameters = "b, p, n, left" if is_counting else "b, p, n"
+
     def build(self) -> Reader:
         self("o = new(message)")
         self.names["new"] = object.__new__
@@ -244,7 +320,7 @@ class _ReaderSource(_Source):
         if self.is_flexible:
             self.tags()
         self("return o, p")
-        result: Reader = self.compile("def function(b, p, n):")
+        result: Reader = self.compile(f"def function({self.parameters}):")
         return result
 
     def tags(self) -> None:
@@ -252,6 +328,7 @@ class _ReaderSource(_Source):
         self("if k:")  # most structs have none
         self.depth += 1
         self("if k > 127: k, p = uvarint(b, p - 1)")
+        self.spend("k")
         self("for _ in range(k):")
         self.depth += 1
         self("tag, p = uvarint(b, p)")
@@ -273,6 +350,11 @@ class _ReaderSource(_Source):
             self.depth -= 1
         self("p = end")
         self.depth -= 2
+
+    def spend(self, elements: str) -> None:
+        if self.is_counting:
+            self(f"left[0] -= {elements}")
+            self("if left[0] < 0: raise too_many()")
 
     def count(self, field: F, *, is_array: bool) -> None:
         if self.is_flexible:
@@ -307,7 +389,7 @@ class _ReaderSource(_Source):
 
     def struct(self, field: F, target: str) -> None:
         assert field.struct is not None
-        call = f"{target}, p = {self.name(self.nested(field.struct))}(b, p, n)"
+        call = f"{target}, p = {self.name(self.nested(field.struct))}({self.parameters})"
         if not self.is_nullable(field):
             self(call)
             return
@@ -317,13 +399,14 @@ class _ReaderSource(_Source):
         self(f"else: {call}")
 
     def nested(self, message: type[Message]) -> Reader:
-        return _ReaderSource(message, self.version, self.is_flexible).build()
+        return _ReaderSource(message, self.version, self.is_flexible, is_counting=self.is_counting).build()
 
     def elements(self, field: F, target: str, what: str) -> None:
         element = field.kind[2:]
         if element in FIXED:
             size = struct.calcsize(">" + FIXED[element])
             self(f"if k * {size} > n - p: raise short({what!r})")
+            self.spend(f"k // {SMALL_NUMBERS}" if element in ("int8", "bool") else "k")
             if element == "uuid":
                 self(f"{target} = [b[i:i + 16] for i in range(p, p + 16 * k, 16)]")
             else:
@@ -331,12 +414,13 @@ class _ReaderSource(_Source):
             self(f"p += {size} * k")
             return
         self(f"if k > n - p: raise short({what!r})")
+        self.spend("k")
         self("a = []")
         if element == "struct":
             assert field.struct is not None
             nested = self.name(self.nested(field.struct))
             self("for _ in range(k):")
-            self(f"    x, p = {nested}(b, p, n)")
+            self(f"    x, p = {nested}({self.parameters})")
             self("    a.append(x)")
         else:
             self("for _ in range(k):")
@@ -478,6 +562,8 @@ class _WriterSource(_Source):
         elif element == "struct":
             assert field.struct is not None
             nested = self.nested(field.struct)
+            if self.is_response:
+                self(f"if type(v) is EncodedItems: {out} += v.data")
             self(f"for x in v: {nested}(x, {out})")
         else:
             self("for v in v:")

@@ -60,5 +60,12 @@ class Message:
         return f"{type(self).__name__}({fields})"
 
 
+def replaced(message: Message, field: str, value: object) -> Message:
+    """A copy with another value in one field."""
+    copy = type(message)(**{each.name: getattr(message, each.name) for each in message.SCHEMA})
+    setattr(copy, field, value)
+    return copy
+
+
 def _plain(value: object) -> object:
     return list(value) if isinstance(value, tuple) else value

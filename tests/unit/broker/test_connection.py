@@ -11,7 +11,13 @@ from typing import Any, cast
 import pytest
 
 from headrace.broker.call import Call, CloseConnection
-from headrace.broker.connection import IN_FLIGHT_MAX, OUTGOING_BYTES_MAX, Connection
+from headrace.broker.connection import (
+    IN_FLIGHT_MAX,
+    OTHER_COST,
+    OUTGOING_BYTES_MAX,
+    REQUESTS_PER_TURN,
+    Connection,
+)
 from headrace.broker.features import NEW
 from headrace.broker.later import Later
 from headrace.broker.metrics import MetricsRegistry
@@ -19,17 +25,24 @@ from headrace.broker.outgoing import Outgoing
 from headrace.broker.request_metrics import RequestMetrics
 from headrace.broker.server import Server
 from headrace.broker.settings import Settings
-from headrace.wire.apis import RequestHeader, write_request_header
+from headrace.wire.apis import RequestHeader, response_class, write_request_header
 from headrace.wire.codec import write_message
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
+from headrace.wire.messages.create_acls_request import CreateAclsRequest
+from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
 from headrace.wire.messages.heartbeat_request import HeartbeatRequest
 from headrace.wire.messages.heartbeat_response import HeartbeatResponse
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.messages.produce_request import ProduceRequest
 from headrace.wire.messages.produce_response import ProduceResponse, TopicProduceResponse
 
-VERSIONS: dict[type[Message], int] = {HeartbeatRequest: 4, ProduceRequest: 9}
+VERSIONS: dict[type[Message], int] = {
+    HeartbeatRequest: 4,
+    ProduceRequest: 9,
+    DescribeGroupsRequest: 0,
+    CreateAclsRequest: 3,
+}
 UNSERVED = 999
 
 
@@ -82,6 +95,8 @@ class Core:
         self.is_broken = False
 
     def handle(self, request: Message, call: Call) -> Message | Later[Message]:
+        if isinstance(request, DescribeGroupsRequest | CreateAclsRequest):
+            return response_class(request.API_KEY)()
         if isinstance(request, HeartbeatRequest):
             if self.is_broken:
                 raise RuntimeError("no handler should let this through")
@@ -157,6 +172,40 @@ PRODUCE = ProduceRequest(acks=-1, timeout_ms=1000)
 def test_responses_of_one_turn_leave_in_one_write(client: Client) -> None:
     client.send(HeartbeatRequest(), HeartbeatRequest(), HeartbeatRequest())
     assert client.answered == [[1, 2, 3]]
+
+
+def test_many_requests_that_come_at_once_are_handled_over_several_turns(client: Client) -> None:
+    count = 5 * REQUESTS_PER_TURN // OTHER_COST + 1
+    client.send(*[HeartbeatRequest()] * count)
+    assert client.answered == [[*range(1, REQUESTS_PER_TURN // OTHER_COST + 1)]]
+    for _ in range(5):
+        client.loop.call_soon(client.loop.stop)
+        client.loop.run_forever()
+    assert [len(ids) for ids in client.answered] == [REQUESTS_PER_TURN // OTHER_COST] * 5 + [1]
+    assert [number for ids in client.answered for number in ids] == [*range(1, count + 1)]
+
+
+@pytest.mark.parametrize(
+    ("request_", "most", "cure"),
+    [
+        (DescribeGroupsRequest, 100_000, "(headrace.request.elements.max=100000)."),
+        (
+            CreateAclsRequest,
+            10_000,
+            "(headrace.request.elements.max=100000; CreateAcls may have 1/10 of it).",
+        ),
+    ],
+)
+def test_a_request_with_too_many_elements_ends_the_connection(
+    client: Client, caplog: pytest.LogCaptureFixture, request_: type[Message], most: int, cure: str
+) -> None:
+    (items,) = (field for field in request_.SCHEMA if field.kind.startswith("[]"))
+    for count in (most, most + 1):
+        assert not client.transport.is_closed
+        item = items.struct() if items.struct else ""
+        client.send(request_(**{items.name: [item] * count}))
+    assert client.transport.is_closed
+    assert f"has more than {most} elements in its lists {cure}" in caplog.text
 
 
 def test_a_response_waits_for_those_before_it(client: Client) -> None:

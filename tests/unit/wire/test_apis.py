@@ -46,6 +46,12 @@ def test_headers_that_are_cut_short_or_no_text_are_refused(frame: bytes) -> None
         read_request_header(frame)
 
 
+def test_a_header_with_very_many_tagged_fields_is_refused() -> None:
+    tags = b"\x80\x40" + b"\x01\x00" * 8192
+    with pytest.raises(MalformedMessage, match="8192 tagged fields"):
+        read_request_header(b"\x00\x01\x00\x0c\x00\x00\x00\x01\xff\xff" + tags)
+
+
 def test_the_answer_to_api_versions_has_the_old_header_in_every_version() -> None:
     assert not response_header_has_tags(18, 4)
     assert response_header_has_tags(1, 12)

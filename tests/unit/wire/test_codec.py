@@ -18,9 +18,12 @@ import pytest
 
 import headrace.wire.messages
 from headrace.wire.codec import (
+    EncodedItems,
     MalformedMessage,
+    TooManyElements,
     UnsupportedField,
     encode,
+    encode_items,
     read_message,
     read_uvarint,
     write_uvarint,
@@ -41,6 +44,12 @@ from headrace.wire.messages.list_offsets_response import (
 from headrace.wire.messages.list_transactions_request import ListTransactionsRequest
 from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.wire.messages.produce_response import ProduceResponse
+from headrace.wire.messages.share_acknowledge_request import (
+    AcknowledgementBatch,
+    AcknowledgePartition,
+    AcknowledgeTopic,
+    ShareAcknowledgeRequest,
+)
 from headrace.wire.messages.transaction_log_value import TransactionLogValue
 
 DIGESTS: dict[str, dict[str, list[str]]] = json.loads(
@@ -301,3 +310,50 @@ def test_a_variable_length_number_reads_back(number: int) -> None:
     out = bytearray(b"x")
     write_uvarint(out, number)
     assert read_uvarint(bytes(out), 1) == (number, len(out))
+
+
+def test_the_elements_of_all_lists_are_counted() -> None:
+    topics = [FetchTopic(topic="t", partitions=[FetchPartition()] * 3)] * 2
+    data = encode(FetchRequest(topics=topics), 12)
+    request, end = read_message(FetchRequest, 12, data, elements_max=8)
+    assert (request.topics, end) == (topics, len(data))
+    with pytest.raises(TooManyElements):
+        read_message(FetchRequest, 12, data, elements_max=7)
+
+
+def test_numbers_and_unknown_tagged_fields_are_elements() -> None:
+    filters = encode(ListTransactionsRequest(producer_id_filters=[*range(10)]), 0)
+    assert read_message(ListTransactionsRequest, 0, filters, elements_max=10)
+    with pytest.raises(TooManyElements):
+        read_message(ListTransactionsRequest, 0, filters, elements_max=9)
+    tagged = encode(DescribeClusterRequest(), 0)[:-1] + b"\x05" + b"\x63\x00" * 5
+    assert read_message(DescribeClusterRequest, 0, tagged, elements_max=5)
+    with pytest.raises(TooManyElements):
+        read_message(DescribeClusterRequest, 0, tagged, elements_max=4)
+
+
+def test_what_acknowledgements_say_of_each_record_counts_for_little() -> None:
+    batch = AcknowledgementBatch(first_offset=0, last_offset=999, acknowledge_types=[1] * 1000)
+    partition = AcknowledgePartition(acknowledgement_batches=[batch])
+    request = ShareAcknowledgeRequest(topics=[AcknowledgeTopic(partitions=[partition])])
+    assert read_message(ShareAcknowledgeRequest, 1, encode(request, 1), elements_max=3 + 1000 // 64)
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_items_that_are_written_beforehand_are_written_in_their_place(version: int) -> None:
+    topics = [
+        ListOffsetsTopicResponse(
+            name=f"t{number}",
+            partitions=[ListOffsetsPartitionResponse(partition_index=each) for each in range(3)],
+        )
+        for number in range(4)
+    ]
+    written = EncodedItems()
+    encode_items(ListOffsetsResponse, ("topics",), version, topics[:1], written)
+    encode_items(ListOffsetsResponse, ("topics",), version, topics[1:], written)
+    expected = encode(ListOffsetsResponse(topics=topics), version)
+    assert encode(ListOffsetsResponse(topics=written), version) == expected
+    inside = EncodedItems()
+    encode_items(ListOffsetsResponse, ("topics", "partitions"), version, topics[0].partitions, inside)
+    first = ListOffsetsTopicResponse(name="t0", partitions=inside)
+    assert encode(ListOffsetsResponse(topics=[first, *topics[1:]]), version) == expected

@@ -11,6 +11,7 @@ from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.consumer_member import ConsumerMember
 from headrace.broker.groups.heartbeats import consumer_limits
 from headrace.broker.handlers.describe_groups import ALL_OPERATIONS
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicIdPartition
 from headrace.wire.messages.consumer_group_describe_request import ConsumerGroupDescribeRequest
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 1)
+CUTS = {0: CutList("group_ids", "groups")}
 USES_CONSUMER_PROTOCOL = 1
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.configs import DescribedConfig, describe
-from headrace.broker.later import Later
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
 from headrace.wire.messages.describe_configs_response import (
@@ -22,17 +22,13 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (1, 4)
-RESOURCES_PER_STEP = 50
-"""Resources that are described in one turn of the loop."""
+CUTS = {0: CutList("resources", "results", piece_max=50)}
 
 
-def handle(
-    core: "BrokerCore", request: DescribeConfigsRequest, call: Call
-) -> DescribeConfigsResponse | Later[DescribeConfigsResponse]:
-    described = core.slices.each(
-        request.resources, lambda resource: _describe(core, request, resource), per_step=RESOURCES_PER_STEP
+def handle(core: "BrokerCore", request: DescribeConfigsRequest, call: Call) -> DescribeConfigsResponse:
+    return DescribeConfigsResponse(
+        results=[_describe(core, request, resource) for resource in request.resources]
     )
-    return described.map(lambda results: DescribeConfigsResponse(results=results)).now()
 
 
 def _describe(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.groups.classic import ClassicGroup
+from headrace.broker.pieces import CutList
 from headrace.wire.enums import GroupState
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_groups_request import DescribeGroupsRequest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 6)
+CUTS = {0: CutList("groups", "groups")}
 ALL_OPERATIONS = sum(1 << operation for operation in (3, 6, 8, 10, 11))
 """Without access control everybody may read, delete and describe a group, and read and alter its settings."""
 DEAD = "Dead"

@@ -7,6 +7,7 @@ INVALID_TOPIC_EXCEPTION.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.pieces import CutList
 from headrace.broker.topics import check_name
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_producers_request import DescribeProducersRequest
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 0)
+CUTS = {0: CutList("topics", "topics", "partition_indexes", "partitions")}
 
 
 def handle(core: "BrokerCore", request: DescribeProducersRequest, call: Call) -> DescribeProducersResponse:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.groups.share import ShareGroup
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.describe_share_group_offsets_request import (
     DescribeShareGroupOffsetsRequest,
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 VERSIONS = (0, 1)
+CUTS = {0: CutList("groups", "groups", "topics", "topics")}
 UNKNOWN = -1
 LONG_MAX = 2**63 - 1
 

@@ -7,6 +7,7 @@ TRANSACTIONAL_ID_NOT_FOUND, an empty one INVALID_REQUEST.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.describe_transactions_request import DescribeTransactionsRequest
 from headrace.wire.messages.describe_transactions_response import (
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 0)
+CUTS = {0: CutList("transactional_ids", "transaction_states")}
 
 
 def handle(

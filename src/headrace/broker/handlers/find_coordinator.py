@@ -9,6 +9,7 @@ import binascii
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.pieces import CutList
 from headrace.broker.topics import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.find_coordinator_request import FindCoordinatorRequest
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 6)
+CUTS = {4: CutList("coordinator_keys", "coordinators")}
 GROUP, TRANSACTION, SHARE = 0, 1, 2
 SHARE_SINCE = 6
 JOURNALS = {GROUP: CONSUMER_OFFSETS, TRANSACTION: TRANSACTION_STATE, SHARE: SHARE_GROUP_STATE}

@@ -7,6 +7,7 @@ all topics with an empty list, later versions with null.
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.pieces import CutList
 from headrace.broker.security.acls import is_visible, may_topic
 from headrace.broker.topics import CONSUMER_OFFSETS, INTERNAL, TRANSACTION_STATE, check_name
 from headrace.wire.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 VERSIONS = (0, 13)
+CUTS = {0: CutList("topics", "topics", piece_max=100, names=("name", "topic_id"))}
 BY_ID_SINCE = 12
 NOT_ASKED = -(2**31)
 ALL_TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))

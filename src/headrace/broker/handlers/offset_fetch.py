@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.offset_fetch_request import (
@@ -28,6 +29,10 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (1, 10)
+CUTS = {
+    0: CutList("topics", "topics", "partition_indexes", "partitions"),
+    8: CutList("groups", "groups", "topics", "topics"),
+}
 MANY_GROUPS_SINCE = 8
 TOPIC_IDS_SINCE = 10
 NO_OFFSET = -1

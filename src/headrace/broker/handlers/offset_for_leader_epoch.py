@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.offset_for_leader_epoch_request import (
     OffsetForLeaderEpochRequest,
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (2, 4)
+CUTS = {0: CutList("topics", "topics", "partitions", "partitions")}
 
 
 def handle(

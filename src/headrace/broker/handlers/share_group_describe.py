@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.call import Call
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.handlers.describe_groups import ALL_OPERATIONS
+from headrace.broker.pieces import CutList
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.messages.share_group_describe_response import (
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (1, 1)
+CUTS = {0: CutList("group_ids", "groups")}
 
 
 def handle(core: "BrokerCore", request: ShareGroupDescribeRequest, call: Call) -> ShareGroupDescribeResponse:

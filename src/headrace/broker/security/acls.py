@@ -34,12 +34,16 @@ NOTHING: frozenset[bytes] = frozenset()
 NAME_LOGGED_MAX = 256
 LOGGED_MAX = 10_000
 """Different refusals that are remembered so that each is logged once; with more, they are logged again."""
+LOGGED_OF_REQUEST_MAX = 20
+"""Refusals of one request that are logged, each in a line. One more line says that there are others."""
 
 
 class AccessControl:
     def __init__(self, metadata: MetadataStore, settings: Settings) -> None:
         self._metadata = metadata
         self._logged: set[tuple[str, str, AclOperation, AclResourceType, str]] = set()
+        self._lines: dict[int, tuple[Call, int]] = {}
+        """The newest request of each connection, and how many of its refusals were logged."""
         self._authorizer = Authorizer(
             super_users=split_principals(settings.get_str("super.users")),
             allows_without_acl=settings.get_bool("allow.everyone.if.no.acl.found"),
@@ -93,7 +97,11 @@ class AccessControl:
 
     def _change(self, *, add: Sequence[Acl] = (), remove: Sequence[Acl] = ()) -> None:
         self._authorizer.change(add=add, remove=remove)
+        self._forget_logged()
+
+    def _forget_logged(self) -> None:
         self._logged.clear()
+        self._lines.clear()
 
     def _log(self, call: Call, operation: AclOperation, kind: AclResourceType, name: str) -> None:
         name = printable(name[:NAME_LOGGED_MAX])
@@ -101,7 +109,20 @@ class AccessControl:
         if denied in self._logged:
             return
         if len(self._logged) >= LOGGED_MAX:
-            self._logged.clear()
+            self._forget_logged()
+        newest, lines = self._lines.get(call.connection_id, (call, 0))
+        lines = lines + 1 if newest is call else 1
+        self._lines[call.connection_id] = (call, lines)
+        if lines > LOGGED_OF_REQUEST_MAX:
+            if lines == LOGGED_OF_REQUEST_MAX + 1:
+                logger.info(
+                    "%s from %s is denied more in the same request (%s on %s); it is not logged",
+                    printable(call.principal),
+                    host_of(call),
+                    operation.name,
+                    kind.name,
+                )
+            return
         self._logged.add(denied)
         logger.info(
             "%s from %s is denied %s on %s %s",

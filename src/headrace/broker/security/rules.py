@@ -15,7 +15,7 @@ from headrace.broker.security.acls import AccessControl
 from headrace.wire.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headrace.wire.apis import response_class
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.message import ZERO_UUID, Message
+from headrace.wire.message import ZERO_UUID, Message, replaced
 
 if TYPE_CHECKING:
     from headrace.broker.call import Call
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 Answer = Message | Later[Message] | None
 Proceed = Callable[[Message], Answer]
 Rule = Callable[["Asker", Any, Proceed], Answer]
+CHECKED_PER_STEP = 1_000
+"""Items whose permission is looked up in one turn of the loop."""
 CODES = {
     AclResourceType.TOPIC: ErrorCode.TOPIC_AUTHORIZATION_FAILED,
     AclResourceType.GROUP: ErrorCode.GROUP_AUTHORIZATION_FAILED,
@@ -114,15 +116,44 @@ def each(
     """
 
     def rule(asker: Asker, request: Any, proceed: Proceed) -> Answer:
-        refused = [
-            item
-            for item in getattr(request, items) or ()
-            if (resource := name_of(asker, item, name)) is not None
-            and not asker.allows(operation, kind, resource)
-        ]
-        return without(asker, request, proceed, items, refused, answers or items, CODES[kind], message)
+        def allows(item: Any) -> bool:
+            resource = name_of(asker, item, name)
+            return resource is None or asker.allows(operation, kind, resource)
+
+        def go_on(refused: list[Any]) -> Answer:
+            return without(asker, request, proceed, items, refused, answers or items, CODES[kind], message)
+
+        return sift(asker, getattr(request, items) or (), allows, go_on)
 
     return rule
+
+
+def sift(
+    asker: Asker, items: Sequence[Any], allows: Callable[[Any], bool], go_on: Callable[[list[Any]], Answer]
+) -> Answer:
+    """Goes on with the items that are refused; very many are looked at in several turns of the loop."""
+    if len(items) <= CHECKED_PER_STEP:
+        return go_on([item for item in items if not allows(item)])
+    answer: Later[Any] = Later()
+    answer.is_exclusive = True
+
+    def checked(allowed: list[bool]) -> None:
+        try:
+            result = go_on([item for item, may in zip(items, allowed, strict=True) if not may])
+        except Exception as error:
+            answer.fail(error)
+            return
+        if not isinstance(result, Later):
+            answer.resolve(result)
+            return
+        answer.on_abandon = result.abandon
+        result.on_shared = answer.share
+        if not result.is_exclusive:
+            answer.share()
+        result.then(answer.resolve, answer.fail)
+
+    asker.core.slices.each(items, allows, per_step=CHECKED_PER_STEP).then(checked, answer.fail)
+    return answer
 
 
 def name_of(asker: Asker, item: Any, field: str) -> str | None:
@@ -185,13 +216,6 @@ def answered(asker: Asker, request: Message, proceed: Callable[[], Answer]) -> A
 def with_refused(answer: Any, answers: str, extra: Sequence[Any]) -> Any:
     """An error of the whole request stands alone."""
     return answer if getattr(answer, "error_code", 0) else extended(answer, answers, extra)
-
-
-def replaced(message: Message, field: str, value: object) -> Message:
-    """A copy with another value in one field."""
-    copy = type(message)(**{each.name: getattr(message, each.name) for each in message.SCHEMA})
-    setattr(copy, field, value)
-    return copy
 
 
 def extended(answer: Any, field: str, extra: Sequence[Any]) -> Any:

@@ -16,8 +16,8 @@ from headrace.broker.security.rules import (
     each,
     extended,
     name_of,
-    replaced,
     run,
+    sift,
     without,
 )
 from headrace.wire.acls import CLUSTER_NAME, AclResourceType
@@ -25,7 +25,7 @@ from headrace.wire.acls import AclOperation as Op
 from headrace.wire.apis import response_class
 from headrace.wire.batches import ATTRIBUTES_AT, HEADER_SIZE, TRANSACTIONAL
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.message import ZERO_UUID, Message
+from headrace.wire.message import ZERO_UUID, Message, replaced
 
 TOPIC, GROUP, CLUSTER = AclResourceType.TOPIC, AclResourceType.GROUP, AclResourceType.CLUSTER
 TRANSACTIONAL_ID = AclResourceType.TRANSACTIONAL_ID
@@ -53,13 +53,19 @@ def produce(asker: Asker, request: Any, proceed: Proceed) -> Answer:
         asker.require(Op.WRITE, TRANSACTIONAL_ID, request.transactional_id)
     if request.acks:
         return _WRITE_TOPICS(asker, request, proceed)
-    for topic in request.topic_data:
+
+    def allows(topic: Any) -> bool:
         name = name_of(asker, topic, "name")
-        if name is not None and not asker.allows(Op.WRITE, TOPIC, name):
+        return name is None or asker.allows(Op.WRITE, TOPIC, name)
+
+    def go_on(refused: list[Any]) -> Answer:
+        if refused:
             raise CloseConnection(
                 f"{asker.call.principal} sent records with acks=0 to topics it may not write to"
             )
-    return proceed(request)
+        return proceed(request)
+
+    return sift(asker, request.topic_data, allows, go_on)
 
 
 def _is_transactional(records: bytes | None) -> bool:
@@ -191,16 +197,11 @@ def list_groups(asker: Asker, request: Any, proceed: Proceed) -> Answer:
 
 def create_topics(asker: Asker, request: Any, proceed: Proceed) -> Answer:
     """CREATE on the cluster or on the topic. Its settings are told only to those who may describe them."""
-    refused: list[Any] = []
-    if not asker.may_cluster(Op.CREATE):
-        times = Counter(topic.name for topic in request.topics)
-        refused = [
-            topic
-            for topic in request.topics
-            if times[topic.name] == 1
-            and topic.name != METADATA_LOG
-            and not asker.allows(Op.CREATE, TOPIC, topic.name)
-        ]
+    times = Counter(topic.name for topic in request.topics)
+
+    def allows(topic: Any) -> bool:
+        is_refused_anyway = times[topic.name] > 1 or topic.name == METADATA_LOG
+        return is_refused_anyway or asker.allows(Op.CREATE, TOPIC, topic.name)
 
     def hide(answer: Any) -> Any:
         for topic in answer.topics:
@@ -210,10 +211,13 @@ def create_topics(asker: Asker, request: Any, proceed: Proceed) -> Answer:
                 topic.configs = ()
         return answer
 
-    result = without(
-        asker, request, proceed, "topics", refused, "topics", CODES[TOPIC], "Authorization failed."
-    )
-    return amended(result, hide)
+    def go_on(refused: list[Any]) -> Answer:
+        result = without(
+            asker, request, proceed, "topics", refused, "topics", CODES[TOPIC], "Authorization failed."
+        )
+        return amended(result, hide)
+
+    return sift(asker, () if asker.may_cluster(Op.CREATE) else request.topics, allows, go_on)
 
 
 def delete_topics(asker: Asker, request: Any, proceed: Proceed) -> Answer:
@@ -221,12 +225,12 @@ def delete_topics(asker: Asker, request: Any, proceed: Proceed) -> Answer:
     items = "topics" if request.topics else "topic_names"
     asked = getattr(request, items)
     times = Counter(item if isinstance(item, str) else item.name for item in asked)
-    refused = [item for item in asked if not _is_deletable(asker, item, times)]
-    result = without(
-        asker, request, proceed, items, refused, "responses", CODES[TOPIC], KafkaError(CODES[TOPIC]).text
-    )
-    if not refused:
-        return result
+
+    def go_on(refused: list[Any]) -> Answer:
+        result = without(
+            asker, request, proceed, items, refused, "responses", CODES[TOPIC], KafkaError(CODES[TOPIC]).text
+        )
+        return amended(result, name) if refused else result
 
     def name(answer: Any) -> Any:
         for topic in answer.responses:
@@ -236,7 +240,7 @@ def delete_topics(asker: Asker, request: Any, proceed: Proceed) -> Answer:
                     topic.name = found
         return answer
 
-    return amended(result, name)
+    return sift(asker, asked, lambda item: _is_deletable(asker, item, times), go_on)
 
 
 def _is_deletable(asker: Asker, item: Any, times: Counter[str]) -> bool:

@@ -53,6 +53,13 @@ _HEADRACE = (
         "half of what is left of it, but at least one record batch.",
         minimum=0,
     ),
+    _broker(
+        "headrace.request.elements.max", Type.INT, 100_000,
+        "How many elements the lists of a request may have: topics, partitions, groups, ACLs, all together. For "
+        "requests that the broker handles in one piece, such as CreateAcls and TxnOffsetCommit, a tenth of it. The "
+        "connection of a client that sends more is closed.",
+        minimum=1000,
+    ),
 )  # fmt: skip
 
 _NETWORK = (

@@ -2,9 +2,6 @@
 
 import pytest
 
-from headrace.broker.call import Call
-from headrace.broker.handlers import describe_configs
-from headrace.broker.handlers.describe_configs import RESOURCES_PER_STEP
 from headrace.wire.enums import ConfigResourceType
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.describe_configs_request import DescribeConfigsRequest, DescribeConfigsResource
@@ -210,19 +207,3 @@ def test_what_is_not_there_is_refused_with_kafkas_text(admin, kind, name, code, 
     result = describe(admin, kind, name)
     assert (result.error_code, result.error_message or "") == (code, message)
     assert not result.configs
-
-
-def test_many_resources_are_described_over_several_turns(admin):
-    names = [f"t{number}" for number in range(2 * RESOURCES_PER_STEP + 1)]
-    for name in names:
-        admin.topics.create(name, partitions=1, configs={})
-    resources = [
-        DescribeConfigsResource(resource_type=2, resource_name=name, configuration_keys=None)
-        for name in names
-    ]
-    request = DescribeConfigsRequest(resources=resources)
-    later = describe_configs.handle(admin, request, Call(api_version=4))
-    assert not later.is_done
-    admin.slices.step()
-    admin.slices.step()
-    assert [result.resource_name for result in later.value.results] == names
