@@ -35,7 +35,7 @@ Found = tuple[int, int]
 """Timestamp and offset."""
 
 
-class Batch:
+class UnopenedBatch:
     """One that has to be opened to find a record in it."""
 
     __slots__ = ("_data", "_error", "_found", "_header", "_is_wanted")
@@ -79,7 +79,7 @@ class Batch:
         return self._found
 
 
-Search = Generator[Batch | None, None, Found | None]
+Search = Generator[UnopenedBatch | None, None, Found | None]
 
 
 def at_once(search: Search) -> Found | None:
@@ -118,7 +118,7 @@ def find_time(log: "PartitionLog", timestamp_ms: int, end_offset: int) -> Search
                 if header.max_timestamp < timestamp_ms or header.last_offset < log.start_offset:
                     continue
                 is_wanted = _not_older(timestamp_ms, log.start_offset)
-                batch = Batch(segment.read(position, header.size), header, is_wanted)
+                batch = UnopenedBatch(segment.read(position, header.size), header, is_wanted)
                 yield batch
                 try:
                     record = batch.found()
@@ -179,7 +179,7 @@ def find_max_timestamp(log: "PartitionLog") -> Search:
         if found is None:
             return None
         position, header = next(newest.headers(found[0]))
-        batch = Batch(newest.read(position, header.size), header, _of_time(header.max_timestamp))
+        batch = UnopenedBatch(newest.read(position, header.size), header, _of_time(header.max_timestamp))
         yield batch
         try:
             record = batch.found()

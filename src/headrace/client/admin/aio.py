@@ -96,7 +96,7 @@ class AsyncAdmin:
     async def start(self, *, timeout_s: float | None = None) -> Self:
         """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time.
 
-        Brokers are tried again for `timeout_s`, default.api.timeout.ms without it; 0 tries each address once.
+        Retries for `timeout_s` seconds (None: default.api.timeout.ms); 0 tries each address once.
         """
         if self._is_closed:
             raise IllegalStateError("this admin client is closed; make a new one")

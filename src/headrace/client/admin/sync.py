@@ -73,18 +73,21 @@ class Admin:
         self._loop: BackgroundLoop | None = None
         self._starting = ForkSafeLock()
 
-    def start(self) -> Self:
-        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time."""
+    def start(self, *, timeout_s: float | None = None) -> Self:
+        """Connects. Raises BrokerNotAvailableError with the addresses if no broker could be reached in time.
+
+        Retries for `timeout_s` seconds (None: default.api.timeout.ms); 0 tries each address once.
+        """
         if self._loop is None:
             with self._starting:
                 if self._loop is None:
-                    self._begin()
+                    self._begin(timeout_s)
         return self
 
-    def _begin(self) -> None:
+    def _begin(self, timeout_s: float | None) -> None:
         loop = BackgroundLoop("headrace-admin")
         try:
-            loop.run(self._admin.start())
+            loop.run(self._admin.start(timeout_s=timeout_s))
         except BaseException:
             loop.close()
             raise
