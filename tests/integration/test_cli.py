@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
@@ -283,9 +283,55 @@ def test_top_draws_in_a_terminal_until_ctrl_c(broker: Broker) -> None:
         assert os.waitstatus_to_exitcode(status) == 0
 
 
+def test_top_says_that_the_broker_is_frozen_and_that_it_is_back(tmp_path: Path) -> None:
+    """And no line of the log is written into the view."""
+    with serving(tmp_path) as (broker, server, _):
+        command(server, "topic", "create", "orders")
+        child, terminal = pty.fork()
+        if child == 0:  # pragma: no cover
+            os.execvpe(
+                HEADRACE[0],
+                [*HEADRACE, "top", "--interval", "0.2", "-b", server],
+                os.environ | {"TERM": "xterm", "COLUMNS": "100", "LINES": "24"},
+            )
+        seen = b""
+
+        def read_until(has_come: Callable[[bytes], bool]) -> None:
+            nonlocal seen
+            deadline = time.monotonic() + WAIT_S
+            while not has_come(seen):
+                assert time.monotonic() < deadline, seen
+                if select.select([terminal], [], [], 1)[0]:
+                    seen += os.read(terminal, 65536)
+
+        gone = b"The cluster does not respond: no response within"
+        try:
+            read_until(lambda seen: b"orders" in seen)
+            broker.send_signal(signal.SIGSTOP)
+            read_until(lambda seen: gone in seen)
+            broker.send_signal(signal.SIGCONT)
+            # A frame behind the last one that says so, without the line that says so.
+            read_until(lambda seen: b"orders" in seen.rpartition(gone)[2].partition(b"Cluster")[2])
+            os.write(terminal, b"q")
+            _, status = os.waitpid(child, 0)
+        finally:
+            broker.send_signal(signal.SIGCONT)
+            os.close(terminal)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert b"the cluster does not respond" not in seen  # the words of the log
+        assert b"responds again" not in seen
+
+
 @contextmanager
 def served(tmp_path: Path, *settings: str) -> Iterator[tuple[str, str]]:
     """`headrace serve --http` as a process; the addresses of the broker and of its dashboard."""
+    with serving(tmp_path, *settings) as (_, address, dashboard):
+        yield address, dashboard
+
+
+@contextmanager
+def serving(tmp_path: Path, *settings: str) -> Iterator[tuple["subprocess.Popen[str]", str, str]]:
+    """The same with the process."""
     given = [argument for setting in settings for argument in ("--set", setting)]
     command = [
         *HEADRACE,
@@ -304,7 +350,7 @@ def served(tmp_path: Path, *settings: str) -> Iterator[tuple[str, str]]:
             assert process.stdout is not None
             address = process.stdout.readline().removeprefix("listening on ").strip()
             dashboard = process.stdout.readline().removeprefix("dashboard on ").strip()
-            yield address, dashboard
+            yield process, address, dashboard
         finally:
             process.terminate()
             process.wait(WAIT_S)

@@ -11,6 +11,7 @@ import pytest
 
 from headrace import Broker
 from headrace.client.settings import ClientSettings
+from headrace.web import pages
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
 from headrace.web.site import STREAMS_MAX
@@ -70,6 +71,29 @@ def test_a_cluster_that_is_gone_is_told_on_every_page_and_so_is_its_return(
                 assert (problem.status_code, "does not respond" in problem.text) == (503, True)
                 broker = Broker(data_dir=tmp_path, port=port).start()
                 assert "live" in told
+        broker.stop()
+
+
+def test_nobody_waits_for_the_next_patch_to_be_told_that_the_cluster_is_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the sampler's own deadlines (tests/unit/web/test_sampler.py) it is told within three seconds."""
+    caplog.set_level(logging.CRITICAL, "headrace")
+    monkeypatch.setattr(pages, "PATCH_S", 3_600.0)
+    with Broker(data_dir=tmp_path) as broker:
+        address = broker.bootstrap_servers
+        port = int(address.rpartition(":")[2])
+        settings = ClientSettings.parse(bootstrap_servers=address)
+        with (
+            WebServer(settings, WebOptions(sample_s=0.2)) as web,
+            httpx.stream("GET", web.url + "/live/", timeout=60) as stream,
+        ):
+            told = (said["kind"] for name, said in events(stream.iter_lines()) if name == "pulse")
+            assert next(told) == "live"
+            broker.stop()
+            assert next(told) == "gone"
+            broker = Broker(data_dir=tmp_path, port=port).start()
+            assert next(told) == "live"
         broker.stop()
 
 

@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 BARS = "▁▂▃▄▅▆▇█"
 TREND_LENGTH = 24
 PAGE = 10
+REDRAW_S = 5.0
+"""So often without any news: the terminal may have another size, and the sampler sees that somebody is there."""
 WIDE = 120
 """A terminal with so many columns shows all of a table's."""
 WIDE_ONLY = ("TYPE", "STATE")
@@ -112,29 +114,45 @@ async def _watch(given: Mapping[str, str], interval: float) -> None:
     lags: Lags = {}
     view, pressed = TopView(), asyncio.Event()
     async with _sampling(given, interval) as sampler:
-        with Live(screen=True, auto_refresh=False) as live, _keyboard(view, pressed):
-            looking = asyncio.create_task(_look(sampler, lags, pressed, interval))
+        with _no_log(), Live(screen=True, auto_refresh=False) as live, _keyboard(view, pressed):
+            tasks = [asyncio.create_task(sampler.run()), asyncio.create_task(_follow(sampler, lags, pressed))]
             try:
                 while not view.is_done:
                     pressed.clear()
                     width, height = live.console.size
-                    shown = frame(sampler.overview, lags, view, height=height, width=width)
+                    shown = frame(sampler.look(), lags, view, height=height, width=width)
                     live.update(shown, refresh=True)
-                    await pressed.wait()
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(REDRAW_S):
+                            await pressed.wait()
             finally:
-                looking.cancel()
-                await asyncio.gather(looking, return_exceptions=True)
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _look(sampler: "Sampler", lags: Lags, news: "asyncio.Event", interval: float) -> None:
-    import asyncio
-
+async def _follow(sampler: "Sampler", lags: Lags, news: "asyncio.Event") -> None:
+    sampled_at = None
     while True:
-        await sampler.sample()
-        for group in sampler.overview.groups:
-            lags.setdefault(group.group_id, deque(maxlen=TREND_LENGTH)).append(group.lag or 0)
+        overview = await sampler.news()
+        if overview.sampled_at != sampled_at:  # else only what is said of the cluster is new
+            sampled_at = overview.sampled_at
+            for group in overview.groups:
+                lags.setdefault(group.group_id, deque(maxlen=TREND_LENGTH)).append(group.lag or 0)
         news.set()
-        await asyncio.sleep(interval)
+
+
+@contextlib.contextmanager
+def _no_log() -> Iterator[None]:
+    """What is worth a line in a log is shown in the view: a line would be written into the middle of it."""
+    import logging
+
+    nowhere = logging.NullHandler()
+    logging.getLogger().addHandler(nowhere)
+    try:
+        yield
+    finally:
+        logging.getLogger().removeHandler(nowhere)
 
 
 @contextlib.contextmanager

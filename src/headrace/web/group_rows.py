@@ -58,6 +58,7 @@ def group_row(
     dead_letters: int | None,
     live: LiveFigures | None,
     limits: HealthLimits,
+    has_settled: bool = True,
 ) -> tuple[Health, GroupRow]:
     listing = survey.listing
     health = assess(
@@ -72,6 +73,7 @@ def group_row(
             lock_timeouts=lock_timeouts,
             near_limit=live.near_limit if live else None,
             dead_letters=dead_letters,
+            has_settled=has_settled,
             error=survey.error,
         ),
         limits,

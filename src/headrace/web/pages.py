@@ -6,7 +6,6 @@ both, so what a page shows after an hour is what a reload would show.
 """
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass
@@ -261,11 +260,20 @@ async def _events(page: Page, request: Request, site: Site) -> AsyncIterator[str
                 if sampled_at != site.overview.sampled_at:
                     sampled_at = site.overview.sampled_at
                     yield _event("tick", {"sampled_at": sampled_at})
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(PATCH_S):
-                    await site.stopping.wait()
+            await _pause(site)
     finally:
         site.streams -= 1
+
+
+async def _pause(site: Site) -> None:
+    """Until the next patch is due. Nobody waits to be told that the cluster is gone, or back."""
+    waits = [asyncio.ensure_future(site.stopping.wait()), asyncio.ensure_future(site.sampler.turned())]
+    try:
+        await asyncio.wait(waits, timeout=PATCH_S, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for wait in waits:
+            wait.cancel()
+        await asyncio.gather(*waits, return_exceptions=True)
 
 
 def _pulse(site: Site) -> dict[str, str]:

@@ -10,7 +10,8 @@ while, a cluster that is cheap to look at is looked at for 1% of the time, so th
 left alone until somebody comes, who then waits for a round. What a failed round took is no cost.
 
 Whether the cluster responds at all is asked every second while somebody watches (`probe`). When it does not, the round
-under way is broken off; when it does again, a round begins at once.
+under way is broken off; when it does again, a round begins at once. Both are news that pages in a browser and
+`headrace top` wait for, so that they are shown within three seconds.
 """
 
 import asyncio
@@ -23,7 +24,7 @@ from dataclasses import dataclass, field, replace
 
 from headrace.client.admin.health import HealthLimits
 from headrace.client.admin.results import ClusterDescription, DiskUsage, TopicDescription
-from headrace.client.admin.survey import GroupSurvey, done_of, lag_of
+from headrace.client.admin.survey import GroupSurvey, done_of, has_settled, lag_of
 from headrace.client.dead_letter_watch import DeadLetterWatch
 from headrace.client.oldest import OldestRecords
 from headrace.version import __version__
@@ -86,6 +87,9 @@ class Sampler:
         self._is_awake = asyncio.Event()
         self._is_awake.set()
         self._is_gone = asyncio.Event()
+        self._is_there = asyncio.Event()
+        self._is_there.set()
+        self._news = asyncio.Event()
         self._round: asyncio.Task[Overview] | None = None
         self._looked_at = time.monotonic() - WATCHED_S
         self._probed_at = 0.0
@@ -105,10 +109,27 @@ class Sampler:
     def letters(self) -> DeadLetterWatch:
         return self._source.letters
 
+    @property
+    def overview(self) -> Overview:
+        return self._overview
+
+    @overview.setter
+    def overview(self, seen: Overview) -> None:
+        self._overview = seen
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def news(self) -> Overview:
+        """The next overview."""
+        await self._news.wait()
+        return self.overview
+
     async def run(self) -> None:
-        """Until cancelled. Whoever starts it has sampled once."""
+        """Until cancelled. Begins with a round if there was none."""
         probing = asyncio.create_task(self._probe_for_ever())
         try:
+            if self.overview.sampled_at is None:
+                await self.sample()
             while True:
                 await self._pause()
                 await self.sample()
@@ -158,6 +179,10 @@ class Sampler:
         """Returns when the cluster does not respond."""
         await self._is_gone.wait()
 
+    async def turned(self) -> None:
+        """Returns when a cluster that responds does not any more, or one that did not does again."""
+        await (self._is_there if self.is_gone else self._is_gone).wait()
+
     @property
     def is_gone(self) -> bool:
         return self._is_gone.is_set()
@@ -182,15 +207,17 @@ class Sampler:
                 logger.warning("the cluster responds again")
                 self._is_gone.clear()
                 self.overview = replace(self.overview, error=None, gone_since=None)
+                self._is_there.set()
                 self.hurry()
         self._probed_at = time.monotonic()
 
     def _note_gone(self, why: str) -> None:
         logger.warning("the cluster does not respond: %s", why)
-        self._is_gone.set()
+        self._is_there.clear()
         since = self.overview.gone_since or int(time.time() * 1000)
         error = f"The cluster does not respond: {why}"
         self.overview = replace(self.overview, error=error, gone_since=since)
+        self._is_gone.set()
         if self._round is not None:
             self._round.cancel()
 
@@ -320,6 +347,7 @@ class Sampler:
                     dead_letters=letters.get(group_id, 0),
                     live=None if live is None else live.get(group_id, LiveFigures()),
                     limits=self._limits,
+                    has_settled=has_settled(survey, self.ends),
                 )
             )
         self._lags = {group_id: points for group_id, points in self._lags.items() if group_id in self.surveys}

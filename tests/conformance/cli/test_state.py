@@ -59,7 +59,7 @@ def test_a_record_is_explained(run: Command, unique: str) -> None:
     assert run("explain", f"{unique}/0/9", "-g", unique, "--json").json["state"] == "not there"
     assert f"there is no topic '{unique}-x'" in run.refused("explain", f"{unique}-x/0/0", "-g", unique)
     assert "is in the future" in run("state", unique, "--at", "2999-01-01", status=2).err
-    assert "is not a record; expected TOPIC" in run.refused("explain", f"{unique}/0", "-g", unique)
+    assert "does not name a record" in run.refused("explain", f"{unique}/0", "-g", unique)
 
 
 def test_a_record_that_was_released_and_is_held_again_is_not_called_available(
@@ -73,14 +73,26 @@ def test_a_record_that_was_released_and_is_held_again_is_not_called_available(
     assert [(one.offset, one.delivery_count) for one in held][:1] == [(0, 2)]
     said = run("explain", f"{unique}/0/0", "-g", unique).out
     assert said == (
-        f"{unique}-0@0 is unknown for {unique}.\n"
-        "It was written as available, after it was delivered once of at most 5. "
-        "It waits for a fetch, or a member holds it. Only the broker knows locks.\n"
+        f"{unique}-0@0 is unknown for {unique}.\nIt was written as available, after it was delivered once of at most 5."
+        " It waits for a fetch, or a member holds it. Only the broker knows locks.\n"
     )
 
 
 def test_an_unknown_group_is_refused(run: Command, unique: str) -> None:
     assert f"there is no group '{unique}'" in run.refused("state", unique)
+
+
+def test_top_says_that_a_group_whose_members_hold_records_has_settled_nothing(
+    run: Command, join: Callable[..., ShareConsumer], orders: str, unique: str
+) -> None:
+    run("consume", orders, "-g", f"{unique}-a", "--from-beginning", "--max", "10")
+    run("group", "config", "set", f"{unique}-z", "share.auto.offset.reset=earliest")
+    member = join(f"{unique}-z", orders)
+    wait_for(lambda: member.poll(timeout=5.0))
+    groups = run("top", "--json", "--interval", "0.2").json["groups"]
+    shown = {one["group_id"]: one["reasons"] for one in groups if one["group_id"].startswith(unique)}
+    assert list(shown) == [f"{unique}-z", f"{unique}-a"]
+    assert shown[f"{unique}-z"] == ["Nothing settled yet: members may hold records, the lag is not known"]
 
 
 def test_top_prints_once_for_scripts(run: Command, orders: str, unique: str) -> None:

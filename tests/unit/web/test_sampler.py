@@ -12,6 +12,7 @@ from headrace.web.history import History
 from headrace.web.model import Overview
 from headrace.web.options import WebOptions
 from headrace.web.sampler import Sampler
+from tests.virtual_time import run_in_virtual_time
 
 
 class Sign:
@@ -19,8 +20,11 @@ class Sign:
 
     def __init__(self) -> None:
         self.is_there = True
+        self.is_frozen = False
 
     async def cluster(self) -> None:
+        if self.is_frozen:
+            await asyncio.Event().wait()
         if not self.is_there:
             raise ConnectionError("refused")
 
@@ -169,3 +173,52 @@ def test_a_probe_without_a_response_breaks_off_the_round_and_its_return_begins_o
             assert (sampler.overview.error, sampler.overview.gone_since) == (None, None)
 
     asyncio.run(story())
+
+
+@pytest.mark.parametrize("moment", [0.0, 0.3, 0.9, 1.1])
+@pytest.mark.parametrize("is_frozen", [True, False])
+def test_a_cluster_that_is_gone_or_back_is_known_as_such_within_three_seconds(
+    is_frozen: bool, moment: float
+) -> None:
+    async def story() -> None:
+        clock = asyncio.get_running_loop().time
+        async with running() as sampler:
+            await sampler.awake()
+            admin = sampler.source.admin
+            await asyncio.sleep(moment)
+            admin.is_frozen, admin.is_there, sampler.hangs = is_frozen, False, True
+            before_s = clock()
+            await sampler.turned()
+            assert clock() - before_s <= 3
+            assert sampler.is_gone
+            await asyncio.sleep(5 + moment)
+            admin.is_frozen, admin.is_there, sampler.hangs = False, True, False
+            before_s = clock()
+            await sampler.turned()
+            assert clock() - before_s <= 3
+            assert sampler.overview.error is None
+
+    run_in_virtual_time(story())
+
+
+def test_whoever_waits_for_news_gets_every_overview_and_that_the_cluster_is_gone() -> None:
+    async def story() -> None:
+        async with running() as sampler:
+            sampler.look()
+            assert (await sampler.news()).error is None
+            sampler.source.admin.is_frozen = sampler.hangs = True
+            while (await sampler.news()).gone_since is None:
+                pass
+            assert sampler.is_gone
+
+    run_in_virtual_time(story())
+
+
+def test_one_who_runs_it_before_any_round_gets_one_at_once() -> None:
+    async def story() -> None:
+        sampler = Counting()
+        running = asyncio.create_task(sampler.run())
+        assert (await sampler.news()).sampled_at is not None
+        running.cancel()
+
+    run_in_virtual_time(story())

@@ -73,6 +73,8 @@ class GroupFigures:
     """Records that have one delivery left before they are given up."""
     dead_letters: int | None = None
     """Dead letters of the group that wait."""
+    has_settled: bool = True
+    """False where nothing is written of a share group yet, though there are records: its members may hold them."""
     error: str | None = None
     """Why the group could not be read."""
 
@@ -193,6 +195,11 @@ def _findings(
         )
     if facts.near_limit:
         yield HealthFinding(Level.WARNING, 10, f"{records(facts.near_limit)} with one delivery left")
+    if facts.members and not facts.has_settled:
+        # No trouble yet, as far as anybody can tell from here; but worth a look before groups that are fine.
+        yield HealthFinding(
+            Level.OK, 5, "Nothing settled yet: members may hold records, the lag is not known"
+        )
 
 
 def _members(facts: GroupFigures) -> HealthFinding | None:

@@ -158,6 +158,14 @@ def lag_of(survey: GroupSurvey, ends: Mapping[TopicAndPartition, int]) -> int | 
     return sum(lags) if lags else None
 
 
+def has_settled(survey: GroupSurvey, ends: Mapping[TopicAndPartition, int]) -> bool:
+    """Whether anything is written of a share group, or there is nothing that its members could hold."""
+    if survey.listing.type is not GroupType.SHARE or survey.error is not None:
+        return True
+    is_known = any(one.offset is not None or one.lag is not None for one in survey.places.values())
+    return is_known or not any(ends.get(place) for place in survey.places)
+
+
 def place_lag(
     survey: GroupSurvey, place: TopicPartition, ends: Mapping[TopicAndPartition, int]
 ) -> int | None:

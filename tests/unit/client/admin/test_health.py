@@ -129,6 +129,17 @@ def test_a_rise_by_what_a_busy_group_settles_in_a_second_is_no_growth() -> None:
     assert assess(GroupFigures(members=1, lag=20, lags=line(0, 20), rate_done=1.0)).trend is Trend.GROWING
 
 
+def test_a_group_that_has_settled_nothing_is_no_trouble_but_comes_before_those_that_are_fine() -> None:
+    unsettled = assess(GroupFigures(members=2, has_settled=False))
+    assert (unsettled.level, unsettled.summary) == (
+        Level.OK,
+        "Nothing settled yet: members may hold records, the lag is not known",
+    )
+    assert unsettled.rank < assess(GroupFigures(members=2, lag=0)).rank
+    assert unsettled.rank > assess(GroupFigures(members=2, lag=1, near_limit=1)).rank
+    assert assess(GroupFigures(members=0, has_settled=False)).findings == ()
+
+
 def test_groups_are_ranked_by_level_and_then_by_all_their_findings() -> None:
     facts = {
         "fine": GroupFigures(members=1, lag=0),
