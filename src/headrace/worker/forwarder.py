@@ -164,7 +164,10 @@ class Forwarder:
         self._heads: list[int | None] = [None] * STEPS
         """When the first record of each step is due, where that is known."""
         self._ends: dict[tuple[str, int], int] = {}
-        self._next_ms = 0
+        self.next_ms = 0
+        """When something is due next, as far as is known."""
+        self._looked_ms: int | None = None
+        """When its last round began. None while it does not lead."""
         self._refused: set[tuple[int, int]] = set()
         self._missing: set[str] = set()
         """Topics that did not exist when a record was to be sent there."""
@@ -180,7 +183,11 @@ class Forwarder:
     def is_settled(self, ends: Sequence[int]) -> bool:
         """Nothing is due, and all that the steps hold has been seen. For tests with a turned clock."""
         seen = [self._ends.get((self._topic, step)) for step in range(STEPS)]
-        return seen == list(ends)[:STEPS] and self._next_ms > self._now_ms()
+        return seen == list(ends)[:STEPS] and self.next_ms > self._now_ms()
+
+    def has_looked(self, since_ms: int) -> bool:
+        """A round that began after that time has ended, or there are none. For tests, too."""
+        return self._looked_ms is None or self._looked_ms >= since_ms
 
     async def run(self) -> None:
         """Until it is cancelled. Trouble is logged and tried again: it does not end a worker."""
@@ -243,13 +250,16 @@ class Forwarder:
             await producer.send(self._control_topic, state.positions.write(), key=POSITIONS, partition=0)
             await producer.commit()
             logger.info("group %s: this worker forwards scheduled records", self._group_id)
-            while True:
-                is_more = await self._round(cluster, producer, control)
-                self._has_worked, self._fenced_early, self._trouble = True, 0, ""
-                self._patience_ms = OVERDUE_MS
-                if not is_more:
-                    wait_s = (self._next_ms - self._now_ms()) / 1000
-                    await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, wait_s)))
+            try:
+                while True:
+                    is_more = await self._round(cluster, producer, control)
+                    self._has_worked, self._fenced_early, self._trouble = True, 0, ""
+                    self._patience_ms = OVERDUE_MS
+                    if not is_more:
+                        wait_s = (self.next_ms - self._now_ms()) / 1000
+                        await asyncio.sleep(min(LOOK_S, max(LOOK_S_MIN, wait_s)))
+            finally:
+                self._looked_ms = None
 
     async def _round(self, cluster: Cluster, producer: AsyncProducer, control: ControlReader) -> bool:
         """Moves what is due, as much as one transaction takes. True when there may be more."""
@@ -278,7 +288,8 @@ class Forwarder:
             await self._trim(plan)
         state.positions = plan.noted
         self._ends = ends
-        self._next_ms = self._find_next(state.fired, plan)
+        self.next_ms = self._find_next(state.fired, plan)
+        self._looked_ms = now_ms
         return plan.is_full
 
     async def _find_ends(self, cluster: Cluster) -> dict[tuple[str, int], int]:

@@ -10,23 +10,26 @@
             assert test.dead_letters("emails.dead") == []
 
 The worker, the client, the protocol and the broker are the real ones. Only the clock is not: the worker's event loop
-and the broker read clocks that are ahead of the system's by the same amount. `advance` moves both, in steps that are
-short enough for locks to be renewed as they are in production. `asyncio.sleep` in a task follows that clock;
-`time.sleep` in a thread does not.
+and the broker read clocks that are ahead of the system's by the same amount, and `advance` moves both. While records
+are not settled, its steps are short enough for locks to be renewed as they are in production. Otherwise, each step
+goes to the next moment at which something is due. `asyncio.sleep` in a task follows that clock; `time.sleep` in a
+thread does not.
 """
 
 import asyncio
 import contextlib
+import heapq
 import math
 import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from concurrent.futures import wait as futures_wait
+from contextvars import Context
 from dataclasses import dataclass
 from functools import partial
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, TypeVarTuple
 
 from headrace.base.loops import new_event_loop
 from headrace.broker.embedded import Broker
@@ -35,6 +38,7 @@ from headrace.share.states import RecordState
 from headrace.wire.batches import read_header
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_records
+from headrace.worker import forwarder
 from headrace.worker.crew import Crew
 from headrace.worker.errors import QueueError
 from headrace.worker.group_facts import RESET
@@ -46,18 +50,27 @@ from headrace.worker.scheduler import Stage
 from headrace.worker.task import Pool
 
 T = TypeVar("T")
+_Ts = TypeVarTuple("_Ts")
+TURNS = 3
+"""Of a loop, until a coroutine whose timer has ended has set its next one."""
+TURNS_S = 1.0
 DAY_MS = 86_400_000
+LONGEST_MS = 2**31 - 1
+IDLE_STEP_S = 3_600.0
+"""The longest step: what answers to a step must have come before the next ones are over."""
 START_S = 30.0
 LOOK_S = 0.002
+LOOK_AGAIN_S = 2 * forwarder.LOOK_S
 OPEN = frozenset({RecordState.AVAILABLE, RecordState.ACQUIRED, RecordState.ARCHIVING})
 LOCK = "group.share.record.lock.duration.ms"
 # What would end by itself when the clock jumps, and has nothing to do with tasks.
 BROKER_SETTINGS = {
-    "group.share.session.timeout.ms": DAY_MS,
-    "group.share.max.session.timeout.ms": DAY_MS,
+    "connections.max.idle.ms": LONGEST_MS,
+    "group.share.session.timeout.ms": LONGEST_MS,
+    "group.share.max.session.timeout.ms": LONGEST_MS,
     "group.share.assignment.interval.ms": 0,
-    "group.consumer.session.timeout.ms": DAY_MS,
-    "group.consumer.max.session.timeout.ms": DAY_MS,
+    "group.consumer.session.timeout.ms": LONGEST_MS,
+    "group.consumer.max.session.timeout.ms": LONGEST_MS,
 }
 CLIENT_SETTINGS = {
     "request.timeout.ms": DAY_MS,
@@ -80,6 +93,10 @@ class TopicRecord:
     """Decoded as UTF-8. If a name occurs more than once, this is its last value."""
 
 
+_OpenRecords = Mapping[str, int | list[tuple[int, int]]]
+"""How many are open, or of a task with strict order the bounds of its logs, of which its worker knows."""
+
+
 class _WorkerEndedError(QueueError):
     """Its event loop is closed."""
 
@@ -99,13 +116,15 @@ class QueueTest:
         self._settings = {**BROKER_SETTINGS, **(settings or {})}
         self._lock_s = float(self._settings.get(LOCK, 30_000)) / 1000
         self.broker = Broker(settings=self._settings)
-        self._loop = _TurnedLoop()
-        self._worker_loop = self._loop
+        self._loop = _UserLoop()
+        self._worker_loop: _TurnedLoop = self._loop
         """The loop of the worker's own thread, once it has one; tasks run on the other."""
         self._thread = threading.Thread(target=self._work, name="headrace-queue-test", daemon=True)
         self._started: Future[None] = Future()
         self._failure: BaseException | None = None
         self._wall_ms: Callable[[], int] | None = None
+        self._moved_ms = 0
+        """The time after the last step of the clock that was long enough for a look at what is due."""
         self._undo: Callable[[], None] = lambda: None
 
     def __enter__(self) -> Self:
@@ -162,16 +181,62 @@ class QueueTest:
 
     def advance(self, seconds: float) -> None:
         """Moves the clocks of broker and worker forward. Due retries start; `run_until_idle` waits for them."""
-        step_s = self._lock_s / 6
         self._follow()  # what has begun has its timers set by the old time
         while seconds > 0:
-            step = min(step_s, seconds)
+            step = min(self._step_s(), seconds)
             seconds -= step
-            self.broker.advance(step)
-            self._loop.move(step)  # without waiting for it: a task may block it
-            if self._worker_loop is not self._loop:
-                self._worker_loop.move(step)
+            self._move(step)
             self._follow()
+
+    def _move(self, seconds: float) -> None:
+        """All clocks, while the worker's loop stands still: for a fetch that it sent in between, the locks of the
+        records in the response would have begun before the step. Tasks are not waited for; they may block theirs."""
+        moved: list[bool] = []
+
+        def move() -> None:
+            moved.append(True)
+            self.broker.advance(seconds)
+            for loop in {self._loop, self._worker_loop}:
+                loop.move(seconds)
+            if seconds >= LOOK_AGAIN_S:  # the forwarder has woken up
+                self._moved_ms = self.queue.now_ms()
+
+        if self._worker_loop is not self._loop:
+            with contextlib.suppress(_WorkerEndedError):
+                self._on_loop(move)
+        if not moved:
+            move()
+
+    def _step_s(self) -> float:
+        """To the next moment at which something is due, but never more steps than renewals need."""
+        least = self._lock_s / 6
+        try:
+            open_records = self._open_records()
+            if self._on_loop(lambda: self._has_work(open_records)) or not self._loop.has_turned(TURNS_S):
+                return least
+            return self._on_loop(lambda: self._until_due_s(least))
+        except _WorkerEndedError:
+            return least
+
+    def _has_work(self, open_records: _OpenRecords) -> bool:
+        crew = self.queue.crew
+        return crew is None or any(
+            runner.scheduler.held
+            or runner.scheduler.calls
+            or runner.unconfirmed
+            or self._open_of(runner, open_records[runner.task.topic])
+            for runner in crew.runners
+        )
+
+    def _until_due_s(self, least: float) -> float:
+        """Until something is sent that was scheduled, or a timer of the user's loop ends."""
+        crew = self.queue.crew
+        moments = [IDLE_STEP_S]
+        if crew is not None and crew.forwarder.next_ms:
+            moments.append((crew.forwarder.next_ms - self.queue.now_ms()) / 1000)
+        if (timer_s := self._loop.next_timer_s()) is not None:
+            moments.append(timer_s - self._loop.time())
+        return max(least, min(moments))
 
     def _follow(self) -> None:
         """Waits until the worker has done what a step of the clock makes due, or has ended after a `stop`."""
@@ -192,7 +257,10 @@ class QueueTest:
     def _is_forwarding(self) -> bool:
         ends = [end for _, end in self.broker.call(partial(self._bounds, later_topic(self.queue.group_id)))]
         crew = self.queue.crew
-        return bool(ends) and crew is not None and not self._on_loop(lambda: crew.forwarder.is_settled(ends))
+        if not ends or crew is None:
+            return False
+        found, moved_ms = crew.forwarder, self._moved_ms
+        return not self._on_loop(lambda: found.is_settled(ends) and found.has_looked(moved_ms))
 
     def records(self, topic: str) -> list[TopicRecord]:
         """All records of a topic, by partition and offset."""
@@ -273,15 +341,19 @@ class QueueTest:
             raise QueueError(f"the worker has ended: {self._failure}") from self._failure
         if self._is_forwarding():
             return "scheduled records are due"
-        open_records = {
+        open_records = self._open_records()
+        return self._on_loop(lambda: self._busy_with(open_records))
+
+    def _open_records(self) -> _OpenRecords:
+        """By topic."""
+        return {
             topic: self.broker.call(partial(self._bounds, topic))
             if task.options.is_strict
             else self._open_in(topic)
             for topic, task in self.queue.tasks.items()
         }
-        return self._on_loop(lambda: self._busy_with(open_records))
 
-    def _busy_with(self, open_records: Mapping[str, int | list[tuple[int, int]]]) -> str | None:
+    def _busy_with(self, open_records: _OpenRecords) -> str | None:
         crew: Crew | None = self.queue.crew
         if crew is None:
             return "the worker is stopping"
@@ -357,6 +429,48 @@ class _TurnedLoop(asyncio.SelectorEventLoop):
         self.ahead_s += seconds
         with contextlib.suppress(RuntimeError):
             self.call_soon_threadsafe(_nothing)
+
+
+class _UserLoop(_TurnedLoop):
+    """The one that tasks run on: it also knows when its next timer ends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timer_count = 0
+        self._lock = threading.Lock()
+
+    def call_at(
+        self, when: float, callback: Callable[[*_Ts], object], *args: *_Ts, context: Context | None = None
+    ) -> asyncio.TimerHandle:
+        handle = super().call_at(when, callback, *args, context=context)
+        with self._lock:
+            self._timer_count += 1
+            heapq.heappush(self._timers, (when, self._timer_count, handle))
+        return handle
+
+    def next_timer_s(self) -> float | None:
+        """When the first of its timers ends that has not ended. From any thread."""
+        with self._lock:
+            while self._timers and (self._timers[0][0] <= self.time() or self._timers[0][2].cancelled()):
+                heapq.heappop(self._timers)
+            return self._timers[0][0] if self._timers else None
+
+    def has_turned(self, seconds: float) -> bool:
+        """Waits until what its timers have made due has run, and set timers of its own. False if that takes longer."""
+        result: Future[None] = Future()
+
+        def turn(left: int) -> None:
+            if left:
+                self.call_soon(turn, left - 1)
+            else:
+                result.set_result(None)
+
+        try:
+            self.call_soon_threadsafe(turn, TURNS)
+        except RuntimeError:  # it is closed
+            return False
+        return bool(futures_wait([result], timeout=seconds).done)
 
 
 def _nothing() -> None:
