@@ -17,7 +17,7 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from headrace import Admin, Broker, ShareConsumer
+from headrace import Admin, Broker, Producer, ShareConsumer
 from headrace.cli.app import app
 from headrace.cli.failures import Refused
 from headrace.cli.state_live import live_state
@@ -259,6 +259,24 @@ def test_a_completion_without_a_broker_is_silent() -> None:
         },
     )
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_following_a_topic_reads_the_partitions_that_are_added(broker: Broker) -> None:
+    def send(value: bytes, partition: int) -> None:
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send("growing", value, partition=partition).result()
+
+    arguments = [*HEADRACE, "read", "growing", "-f", "-o", "beginning", "-n", "2"]
+    with Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("growing")
+        send(b"first", 0)
+        with subprocess.Popen(arguments, stdout=subprocess.PIPE, env=environment(broker)) as reading:
+            assert reading.stdout is not None
+            assert reading.stdout.readline() == b"first\n"
+            admin.create_partitions("growing", 2)
+            send(b"second", 1)
+            assert reading.communicate(timeout=WAIT_S)[0] == b"second\n"
+    assert reading.returncode == 0
 
 
 def test_top_draws_in_a_terminal_until_ctrl_c(broker: Broker) -> None:

@@ -100,7 +100,7 @@ def read(
     given = client_settings(server, settings, command_config)
     with open_admin(given) as admin:
         places = _places(find_topic(admin, topic), partitions)
-    print_records(given, places, point, wanted, out)
+    print_records(given, places, point, wanted, out, grows=topic if not partitions else None)
 
 
 def _compile(grep: str) -> "re.Pattern[bytes]":

@@ -2,13 +2,15 @@
 
 Each partition is read in its own order. Of the partitions' next records the oldest is printed first, so that records of
 different partitions come out by time as far as their logs are ordered by it. With `follow` the ends are asked for
-again and again, and what has come is read in the same way.
+again and again, and what has come is read in the same way; partitions that are added to the topic are read from their
+beginning. Where the last N records begin is found by reading ever longer parts from the end backwards.
 """
 
 import asyncio
 import contextlib
 import heapq
 import re
+from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -28,6 +30,12 @@ FETCH_BYTES = 256 * 1024
 """Of each partition; one batch at least."""
 PARTITIONS_AT_ONCE = 64
 FOLLOW_S = 0.3
+PARTITIONS_EVERY = 10
+"""With `follow`: it is looked for new partitions when the ends have been asked for so many times."""
+LOOK_BACK_TIMES = 4
+"""Each part that is read backwards is so many times as long as the one behind it."""
+LOOK_BACK_MAX = 1_000_000
+"""So many offsets before the end of a partition it is not looked any further for its last records."""
 PRINTED_AT_ONCE = 500
 
 
@@ -50,9 +58,12 @@ def print_records(
     point: StartingPoint,
     wanted: RecordFilter,
     out: Output,
+    *,
+    grows: str | None = None,
 ) -> None:
+    """`grows` is a topic of which new partitions are followed, too."""
     load_reader()
-    asyncio.run(_print(ClientSettings.parse(settings), places, point, wanted, out))
+    asyncio.run(_print(ClientSettings.parse(settings), places, point, wanted, out, grows))
 
 
 async def _print(
@@ -61,6 +72,7 @@ async def _print(
     point: StartingPoint,
     wanted: RecordFilter,
     out: Output,
+    grows: str | None,
 ) -> None:
     async with Cluster(settings) as cluster:
         firsts, ends = await _where(cluster, places, point, wanted.committed)
@@ -70,13 +82,27 @@ async def _print(
                 await _print_ranges(cluster, {one: (firsts[one], ends[one]) for one in some}, wanted, out)
             if not wanted.follow or out.left == 0:
                 return
-            firsts = ends
+            firsts, looks = ends, 0
             while ends == firsts:
                 out.require_reader()
                 await asyncio.sleep(FOLLOW_S)
+                looks += 1
+                if grows is not None and looks % PARTITIONS_EVERY == 0:
+                    new = await _new_places(cluster, grows, places)
+                    firsts = firsts | await list_offsets(cluster, dict.fromkeys(new, OffsetSpec.EARLIEST))
+                    places = [*places, *new]
                 ends = await list_offsets(
                     cluster, dict.fromkeys(places, OffsetSpec.LATEST), committed=wanted.committed
                 )
+
+
+async def _new_places(
+    cluster: Cluster, topic: str, places: Sequence[TopicAndPartition]
+) -> list[TopicAndPartition]:
+    await cluster.refresh([topic])
+    known = cluster.topic(topic)
+    found = [(topic, index) for index in sorted(known.partitions)] if known is not None else []
+    return [place for place in found if place not in set(places)]
 
 
 async def _where(
@@ -88,8 +114,46 @@ async def _where(
     times = dict.fromkeys(places, -1)
     if point.time_ms is not None:
         times = await list_offsets(cluster, dict.fromkeys(places, point.time_ms), committed=committed)
+    if point.last is not None:
+        return await _begins_of_last(cluster, starts, ends, point.last, committed), ends
     firsts = {one: min(point.resolve(starts[one], ends[one], times[one]), ends[one]) for one in places}
     return firsts, ends
+
+
+async def _begins_of_last(
+    cluster: Cluster,
+    starts: Mapping[TopicAndPartition, int],
+    ends: Mapping[TopicAndPartition, int],
+    count: int,
+    committed: bool,
+) -> dict[TopicAndPartition, int]:
+    limit = asyncio.Semaphore(PARTITIONS_AT_ONCE)
+
+    async def find(place: TopicAndPartition) -> int:
+        async with limit:
+            return await _begin_of_last(cluster, place, starts[place], ends[place], count, committed)
+
+    return dict(zip(starts, await asyncio.gather(*map(find, starts)), strict=True))
+
+
+async def _begin_of_last(
+    cluster: Cluster, place: TopicAndPartition, start: int, end: int, count: int, committed: bool
+) -> int:
+    """The offset of the record with which the last `count` ones begin, or of the first that was found."""
+    everything = RecordFilter(key=None, pattern=None, follow=False, committed=committed)
+    found, missing, length, lowest = end, count, count, end - count - LOOK_BACK_MAX
+    while missing > 0 and end > max(start, lowest):
+        begin = max(start, end - length)
+        part: deque[int] = deque(maxlen=missing)
+        async for record in _records(cluster, place, begin, end, everything):
+            part.append(record.offset)
+        found, missing = (part[0] if part else found), missing - len(part)
+        end, length = begin, length * LOOK_BACK_TIMES
+    if missing > 0 and end > start:
+        say(
+            f"{place[0]}-{place[1]}: looked for the last {count} records down to offset {end}; name an offset."
+        )
+    return found
 
 
 async def _print_ranges(

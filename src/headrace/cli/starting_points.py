@@ -15,15 +15,15 @@ class StartingPoint:
 
     offset: int | None = None
     last: int | None = None
-    """So many records before the end of each partition."""
+    """So many records before the end of each partition. Which offset that is, only reading tells: transactions,
+    compaction and records that were aborted leave gaps.
+    """
     time_ms: int | None = None
 
     def resolve(self, first: int, end: int, at_time: int) -> int:
         """The offset to begin with, in a log from `first` to `end`; `at_time` is -1 if no record is so young."""
         if self.time_ms is not None:
             return end if at_time < 0 else at_time
-        if self.last is not None:
-            return max(first, end - self.last)
         return end if self.offset is None else min(max(first, self.offset), end)
 
 

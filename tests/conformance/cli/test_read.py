@@ -36,6 +36,25 @@ def test_the_last_records_come_in_the_order_of_time(run: Command, people: str) -
     assert run("read", people).out.count("\n") == 12
 
 
+def test_the_last_records_are_counted_as_records_though_transactions_leave_gaps(
+    run: Command, broker: BrokerUnderTest, unique: str
+) -> None:
+    run("topic", "create", unique)
+    settings = {"bootstrap_servers": broker.bootstrap_servers, "transactional_id": unique}
+    with Producer(**settings) as producer:
+        for number in range(30):
+            with producer.transaction():
+                producer.send(unique, value=str(number).encode())
+        for _ in range(50):
+            with pytest.raises(RuntimeError), producer.transaction():
+                producer.send(unique, value=b"aborted").result()
+                raise RuntimeError
+    assert run("read", unique).out.split() == [str(number) for number in range(20, 30)]
+    assert run("read", unique, "-o", "-1").out.split() == ["29"]
+    assert run("read", unique, "-o", "-31").out.split() == [str(number) for number in range(30)]
+    assert run("read", unique, "-o", "-2", "--uncommitted").out.split() == ["aborted", "aborted"]
+
+
 def test_offsets_partitions_and_times_say_where_to_start(run: Command, people: str) -> None:
     assert run("read", people, "-p", "1", "-o", "4", "--format", PLACE).out == "1@4\n1@5\n"
     assert run("read", people, "-o", "@1700000009500").out == "value 10\nvalue 11\n"
