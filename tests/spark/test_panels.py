@@ -35,7 +35,6 @@ from tests.conformance.steps import wait_for
 DASHBOARD = Path(__file__).resolve().parents[2] / "deploy" / "grafana" / "headrace-share-groups.json"
 PANELS = json.loads(DASHBOARD.read_text())["panels"]
 SETTINGS = {
-    "headrace.share.version": "2",
     "errors.deadletterqueue.auto.create.topics.enable": "true",
     "group.share.min.record.lock.duration.ms": "1000",
 }

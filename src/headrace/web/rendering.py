@@ -1,4 +1,9 @@
-"""Templates and the small words they use: numbers, times, sizes, links. All pure but for reading templates."""
+"""Templates and the small words they use: numbers, times, sizes, links. All pure but for reading templates.
+
+Whatever a template shows has its control characters and marks of direction escaped, as on the command line: anybody may
+choose a group id that reads as another one. `| as_is` is for what scripts and forms send back, and for the values of
+records; `| lines` for texts of several lines.
+"""
 
 from collections.abc import Mapping
 from dataclasses import fields
@@ -10,6 +15,7 @@ from urllib.parse import urlencode
 
 import jinja2
 
+from headrace.base.text import printable, printable_lines
 from headrace.client.admin.health import duration
 from headrace.version import __version__
 from headrace.web.model import PartitionWindow, WindowRun
@@ -115,6 +121,21 @@ def run_title(run: WindowRun) -> str:
     return "; ".join(words)
 
 
+class AsIs(str):
+    """A text that is not escaped for the eye. For HTML, it is."""
+
+    __slots__ = ()
+
+
+def lines(text: str) -> str:
+    return AsIs(printable_lines(text))
+
+
+def shown(value: object) -> object:
+    """HTML that a macro has made is no plain text any more."""
+    return printable(value) if type(value) is str else value
+
+
 @cache
 def environment() -> jinja2.Environment:
     made = jinja2.Environment(
@@ -123,8 +144,11 @@ def environment() -> jinja2.Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        finalize=shown,
     )
     made.filters.update(
+        as_is=AsIs,
+        lines=lines,
         number=number,
         rate=rate,
         size=size,

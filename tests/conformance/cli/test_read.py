@@ -1,5 +1,6 @@
 """`headrace read` on both brokers: records are looked at, and no group notices."""
 
+import contextlib
 import json
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def test_the_last_records_are_counted_as_records_though_transactions_leave_gaps(
             with producer.transaction():
                 producer.send(unique, value=str(number).encode())
         for _ in range(50):
-            with pytest.raises(RuntimeError), producer.transaction():
+            with contextlib.suppress(RuntimeError), producer.transaction():
                 producer.send(unique, value=b"aborted").result()
                 raise RuntimeError
     assert run("read", unique).out.split() == [str(number) for number in range(20, 30)]

@@ -1,5 +1,7 @@
 // Dialogs that change something. Those with a plan show first what would happen, and do it on the second press.
 
+import { printable } from "./text.js";
+
 export function startActions() {
   document.addEventListener("click", (event) => {
     const opener = event.target.closest("[data-open]");
@@ -196,7 +198,7 @@ function show(form, ...nodes) {
 }
 
 function notice(kind, text) {
-  return Object.assign(document.createElement("p"), { className: kind, textContent: text });
+  return Object.assign(document.createElement("p"), { className: kind, textContent: printable(text) });
 }
 
 function table(heads, rows) {
@@ -206,7 +208,7 @@ function table(heads, rows) {
   const body = made.createTBody();
   for (const row of rows) {
     const line = body.insertRow();
-    for (const text of row) line.insertCell().textContent = text;
+    for (const text of row) line.insertCell().textContent = printable(text);
   }
   return made;
 }

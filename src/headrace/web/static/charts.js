@@ -1,5 +1,7 @@
 // Draws the charts of a page with uPlot. The points come from the API, whole, each time the cluster was sampled.
 
+import { printable } from "./text.js";
+
 const HEIGHT = 176;
 
 export function startCharts() {
@@ -83,7 +85,7 @@ function options(box, chart) {
     series: [
       { value: (_, time) => (time == null ? "now" : clock(time)) },
       ...chart.series.map((series, index) => ({
-        label: series.name,
+        label: printable(series.name),
         stroke: colour(`--series-${(index % 6) + 1}`),
         fill: chart.series.length === 1 ? `color-mix(in srgb, ${colour("--series-1")} 12%, transparent)` : undefined,
         width: 1.75,

@@ -1,5 +1,6 @@
 // Keeps the page's regions as they are on the server, by server-sent events. `headrace:tick` tells of new samples.
 import { morph } from "./morph.js";
+import { printable } from "./text.js";
 
 export function startLive() {
   const address = document.body.dataset.live;
@@ -71,6 +72,6 @@ export function startLive() {
 
 function trouble(text) {
   const box = document.getElementById("trouble");
-  box.textContent = text;
+  box.textContent = printable(text);
   box.hidden = !text;
 }
