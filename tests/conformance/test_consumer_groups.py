@@ -317,6 +317,14 @@ def test_a_pattern_subscribes_to_all_it_matches(wire: WireClient, unique: str) -
     assert [one.subscribed_topic_names for one in found.members] == [[]]
 
 
+def test_a_pattern_that_matches_nothing_changes_no_epoch_until_it_does(wire: WireClient, unique: str) -> None:
+    member = Member(wire, unique, "one", subscribed_topic_regex=f"{unique}-.*")
+    assert (member.epoch, member.owned) == (1, {})
+    topic_id = new_topic(wire, f"{unique}-red", partitions=2)
+    wait_for(lambda: member.beat() and member.owned == {topic_id: [0, 1]})
+    assert member.epoch == 2
+
+
 def test_names_and_a_pattern_go_together(wire: WireClient, unique: str) -> None:
     ids = [new_topic(wire, f"{unique}-{name}") for name in ("red", "green")]
     member = Member(wire, unique, "one", topics=[f"{unique}-red"], subscribed_topic_regex=f"{unique}-g.*")

@@ -85,6 +85,13 @@ def test_an_unknown_topic_id_is_refused(wire: WireClient, unique: str) -> None:
     assert (partition.error_code, partition.committed_offset) == (ErrorCode.UNKNOWN_TOPIC_ID, -1)
 
 
+def test_offsets_of_unknown_topic_ids_come_last(wire: WireClient, unique: str) -> None:
+    ids = [bytes(range(16)), new_topic(wire, unique)]
+    asked = [{"topic_id": topic_id, "partition_indexes": [0]} for topic_id in ids]
+    (group,) = wire.ask("offset_fetch", 10, groups=[{"group_id": unique, "topics": asked}]).groups
+    assert [topic.topic_id for topic in group.topics] == [*reversed(ids)]
+
+
 def test_a_note_may_be_null_or_long_but_not_too_long(wire: WireClient, unique: str, topic: str) -> None:
     assert commit(wire, unique, topic, 1, metadata=None) == 0
     assert committed(wire, unique, topic).metadata == ""

@@ -191,7 +191,8 @@ class _Heartbeat:
         epoch = self.group.epoch
         if has_refreshed:
             self._resolve_patterns(member)
-            epoch = self._group_epoch(member, has_changed=has_new_topics or has_new_pattern)
+            finds_topics = has_new_pattern and bool(self.resolved.get(member.pattern))
+            epoch = self._group_epoch(member, has_changed=has_new_topics or finds_topics)
         assignment_epoch, target = self._target(member, epoch)
         reconciled = self._reconciled(member, assignment_epoch, target, has_new_topics or has_new_pattern)
         if reconciled != member:

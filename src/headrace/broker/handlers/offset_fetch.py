@@ -108,8 +108,12 @@ class _OffsetFetch:
                 group.check_offset_fetch(member_id=asked.member_id, epoch=asked.member_epoch)
         except KafkaError as error:
             return OffsetFetchResponseGroup(group_id=self._group_id, error_code=error.code)
-        topics = self._all() if asked.topics is None else map(self._topic, asked.topics)
-        return OffsetFetchResponseGroup(group_id=self._group_id, topics=[*topics])
+        if asked.topics is None:
+            return OffsetFetchResponseGroup(group_id=self._group_id, topics=[*self._all()])
+        found = map(self._topic, asked.topics)
+        # As in Kafka, topics with unknown ids are the last ones.
+        topics = sorted(found, key=lambda topic: not topic.name) if self._with_topic_ids else [*found]
+        return OffsetFetchResponseGroup(group_id=self._group_id, topics=topics)
 
     def _all(self) -> Iterator[OffsetFetchResponseTopics]:
         for name, offsets in self._store.of_group(self._group_id):
