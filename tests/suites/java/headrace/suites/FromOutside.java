@@ -1,13 +1,17 @@
 package headrace.suites;
 
+import org.mockito.MockMakers;
+import org.mockito.Mockito;
+
 import java.lang.reflect.InvocationHandler;
 import java.lang.reflect.InvocationTargetException;
 import java.lang.reflect.Method;
 import java.lang.reflect.Proxy;
 
 /**
- * Objects of Kafka's interfaces that answer what another object has methods for; every other call ends the test as not
- * applicable. Nothing is stubbed: a test gets a real value, or it does not run.
+ * Objects of Kafka's types that answer what another object has methods for; every other call ends the test as not
+ * applicable. Nothing is stubbed: a test gets a real value, or it does not run. Mockito makes those of classes, because
+ * their constructors would start servers.
  */
 final class FromOutside implements InvocationHandler {
     private final HeadraceCluster cluster;
@@ -22,6 +26,9 @@ final class FromOutside implements InvocationHandler {
 
     static <T> T of(HeadraceCluster cluster, Class<T> type, Object answers) {
         InvocationHandler handler = new FromOutside(cluster, type, answers);
+        if (!type.isInterface())
+            return Mockito.mock(type, Mockito.withSettings().mockMaker(MockMakers.SUBCLASS).stubOnly()
+                .defaultAnswer(call -> handler.invoke(call.getMock(), call.getMethod(), call.getArguments())));
         return type.cast(Proxy.newProxyInstance(type.getClassLoader(), new Class<?>[] {type}, handler));
     }
 

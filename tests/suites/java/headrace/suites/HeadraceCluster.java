@@ -1,18 +1,25 @@
 package headrace.suites;
 
+import kafka.network.SocketServer;
 import kafka.server.ControllerServer;
 import kafka.server.KafkaBroker;
+import kafka.server.KafkaConfig;
 
 import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.admin.FeatureUpdate;
+import org.apache.kafka.clients.admin.FeatureUpdate.UpgradeType;
+import org.apache.kafka.clients.admin.FinalizedVersionRange;
 import org.apache.kafka.clients.admin.ListTopicsOptions;
 import org.apache.kafka.clients.admin.NewTopic;
 import org.apache.kafka.clients.admin.TopicDescription;
+import org.apache.kafka.clients.admin.UpdateFeaturesOptions;
 import org.apache.kafka.clients.consumer.GroupProtocol;
 import org.apache.kafka.common.Node;
 import org.apache.kafka.common.TopicPartition;
 import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.acl.AccessControlEntry;
 import org.apache.kafka.common.acl.AclBindingFilter;
+import org.apache.kafka.common.errors.ApiException;
 import org.apache.kafka.common.errors.TopicExistsException;
 import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.network.ListenerName;
@@ -21,8 +28,12 @@ import org.apache.kafka.common.test.ClusterInstance;
 import org.apache.kafka.common.test.JaasUtils;
 import org.apache.kafka.common.test.api.ClusterConfig;
 import org.apache.kafka.common.test.api.Type;
+import org.apache.kafka.controller.Controller;
+import org.apache.kafka.controller.ControllerRequestContext;
+import org.apache.kafka.coordinator.group.GroupCoordinator;
 import org.apache.kafka.metadata.LeaderAndIsr;
 import org.apache.kafka.metadata.MetadataCache;
+import org.apache.kafka.server.common.Feature;
 import org.apache.kafka.server.fault.FaultHandlerException;
 import org.apache.kafka.test.TestUtils;
 
@@ -33,6 +44,7 @@ import java.net.ServerSocket;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.AbstractMap;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.HashSet;
@@ -41,6 +53,7 @@ import java.util.Map;
 import java.util.Optional;
 import java.util.Properties;
 import java.util.Set;
+import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutionException;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
@@ -48,8 +61,11 @@ import java.util.stream.Stream;
 /** The cluster of one test: one Headrace broker with node id 0, in a process of its own. */
 public final class HeadraceCluster implements ClusterInstance {
     private static final int NODE = 0;
+    /** As in Apache Kafka's test kit. */
+    private static final int CONTROLLER = 3000;
     private final ClusterConfig config;
     private final KafkaBroker broker = FromOutside.of(this, KafkaBroker.class, new BrokerAnswers());
+    private final ControllerServer controller = FromOutside.of(this, ControllerServer.class, new ControllerServerAnswers());
     private Path folder;
     private int port;
     private BrokerProcess process;
@@ -81,6 +97,21 @@ public final class HeadraceCluster implements ClusterInstance {
         }
         process = new BrokerProcess(folder, settings());
         process.start();
+        config.features().forEach((feature, level) -> setLevel(feature.featureName(), level));
+    }
+
+    /** Apache Kafka formats its cluster with the level. What a transaction does is much the same on each of them. */
+    private void setLevel(String feature, short level) {
+        if (feature.equals(Feature.TRANSACTION_VERSION.featureName())) return;
+        short now = ask(admin -> admin.describeFeatures().featureMetadata().get()).finalizedFeatures()
+            .getOrDefault(feature, new FinalizedVersionRange((short) 0, (short) 0)).maxVersionLevel();
+        if (now == level) return;
+        UpgradeType kind = level > now ? UpgradeType.UPGRADE : UpgradeType.SAFE_DOWNGRADE;
+        try {
+            ask(admin -> admin.updateFeatures(Map.of(feature, new FeatureUpdate(level, kind)), new UpdateFeaturesOptions()).all().get());
+        } catch (ApiException error) {
+            throw cannot("formats the cluster with " + feature + "=" + level + "; Headrace has level " + now);
+        }
     }
 
     private Properties settings() {
@@ -154,6 +185,7 @@ public final class HeadraceCluster implements ClusterInstance {
     }
 
     private BrokerProcess known(int id) {
+        if (id == CONTROLLER) throw cannot("needs a controller of its own");
         if (id != NODE) throw cannot("needs broker " + id + ": Headrace is one broker");
         return process;
     }
@@ -168,10 +200,23 @@ public final class HeadraceCluster implements ClusterInstance {
         return Map.of(NODE, broker);
     }
 
-    /** Tests pass them on to helpers that wait until every node has seen a change: the broker is the only one. */
+    /**
+     * The controller by its id, for tests that ask it. There are no values: tests pass those on to helpers that wait
+     * until every node has seen a change, and the broker is the only one.
+     */
     @Override
     public Map<Integer, ControllerServer> controllers() {
-        return Map.of();
+        return new AbstractMap<>() {
+            @Override
+            public Set<Entry<Integer, ControllerServer>> entrySet() {
+                return Set.of();
+            }
+
+            @Override
+            public ControllerServer get(Object id) {
+                return id.equals(CONTROLLER) ? controller : null;
+            }
+        };
     }
 
     @Override
@@ -181,7 +226,7 @@ public final class HeadraceCluster implements ClusterInstance {
 
     @Override
     public Set<Integer> controllerIds() {
-        throw cannot("needs a controller of its own");
+        return Set.of(CONTROLLER);
     }
 
     @Override
@@ -320,6 +365,25 @@ public final class HeadraceCluster implements ClusterInstance {
             return metadata;
         }
 
+        /** The broker's settings, and Apache Kafka's defaults for the others. */
+        public KafkaConfig config() {
+            Properties known = settings();
+            known.put("process.roles", "broker");
+            known.put("controller.listener.names", "CONTROLLER");
+            known.put("controller.quorum.bootstrap.servers", "localhost:" + port);
+            known.putIfAbsent("inter.broker.listener.name", config.brokerListenerName().value());
+            known.merge("listener.security.protocol.map", "CONTROLLER:PLAINTEXT", (one, other) -> one + "," + other);
+            return KafkaConfig.fromProps(known, false);
+        }
+
+        public SocketServer socketServer() {
+            return FromOutside.of(HeadraceCluster.this, SocketServer.class, new SocketAnswers());
+        }
+
+        public GroupCoordinator groupCoordinator() {
+            return FromOutside.of(HeadraceCluster.this, GroupCoordinator.class, new GroupAnswers());
+        }
+
         public boolean isShutdown() {
             return !process.isRunning();
         }
@@ -346,6 +410,38 @@ public final class HeadraceCluster implements ClusterInstance {
 
         public String clusterId() {
             return HeadraceCluster.this.clusterId();
+        }
+    }
+
+    /** Where the broker listens. */
+    public final class SocketAnswers {
+        public int boundPort(ListenerName listener) {
+            return port;
+        }
+    }
+
+    /** What tests create the topic of groups with. There is one already. */
+    public static final class GroupAnswers {
+        public Properties groupMetadataTopicConfigs() {
+            Properties configs = new Properties();
+            configs.put("cleanup.policy", "compact");
+            return configs;
+        }
+    }
+
+    /** The controller, which is the broker. */
+    public final class ControllerServerAnswers {
+        public Controller controller() {
+            return FromOutside.of(HeadraceCluster.this, Controller.class, new ControllerAnswers());
+        }
+    }
+
+    /** What clients can ask, too. */
+    public final class ControllerAnswers {
+        public CompletableFuture<Map<String, Uuid>> findAllTopicIds(ControllerRequestContext context) {
+            Set<String> names = new MetadataAnswers().getAllTopics();
+            return CompletableFuture.completedFuture(ask(admin -> admin.describeTopics(names).allTopicNames().get())
+                .entrySet().stream().collect(Collectors.toMap(Map.Entry::getKey, found -> found.getValue().topicId())));
         }
     }
 
