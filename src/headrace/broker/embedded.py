@@ -21,7 +21,7 @@ from headrace.broker.clock import ManualClock
 from headrace.broker.control import ControlSocket
 from headrace.broker.core import BrokerCore
 from headrace.broker.loop_lag import LoopLag
-from headrace.broker.security.announcing import announce
+from headrace.broker.security.announcing import announce, announce_doubts
 from headrace.broker.security.listeners import BrokerListener, plain_listener, read_listeners
 from headrace.broker.security.sasl.logins import check_logins
 from headrace.broker.security.tls import make_context
@@ -332,6 +332,7 @@ class Broker:
         )
         for listener in self._server.listeners:
             announce(self._settings, listener)
+        announce_doubts(self._settings, self._server.listeners)
 
 
 def _make_private(path: Path) -> None:

@@ -21,7 +21,7 @@ from headrace.cli.logs import LogFormat, LogLevel, configure
 from headrace.cli.private_listener import PrivateListener, add_private_listener
 from headrace.cli.stopping import Stopping
 from headrace.cli.systemd import notify
-from headrace.cli.web import Access, check_addresses, names_of, open_dashboard
+from headrace.cli.web import Access, check_options, names_of, open_dashboard
 from headrace.log.disk import DirectoryLocked
 from headrace.log.manager import UnknownFormat
 from headrace.log.metadata import MetadataError
@@ -64,7 +64,8 @@ def run(
     try:
         typed = parse_assignments(assignments)
         _require_known(typed, force=force)
-        _require_addresses(http, access or Access())
+        if http is not None:
+            check_options(http, access or Access())
         settings = resolve_references({**_read(config), **typed})
         settings["listeners"] = listen or ",".join(without_controllers(settings)) or DEFAULT_ADDRESS
         private = add_private_listener(settings) if http is not None and command_config is None else None
@@ -75,7 +76,7 @@ def run(
             users=_new_users(add_scram),
             on_failure=lambda _: stopping.set(),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, Refused) as error:
         return _refuse(str(error))
     try:
         with few_collections():
@@ -190,12 +191,6 @@ def _require_known(typed: Mapping[str, str], *, force: bool) -> None:
     if unknown:
         said = "\n".join(f"--set: {one}" for one in unknown)
         raise ValueError(f"{said}\nCorrect the name, or use --force to ignore it.")
-
-
-def _require_addresses(http: str | None, access: Access) -> None:
-    """Those of the dashboard, before the broker starts for it."""
-    if http is not None:
-        check_addresses(http, access)
 
 
 def _read(config: Path | None) -> dict[str, str]:

@@ -15,6 +15,7 @@ from headrace.cli.stopping import Stopping
 if TYPE_CHECKING:
     from headrace.client.settings import ClientSettings
     from headrace.web.embedded import EmbeddedView
+    from headrace.web.options import WebOptions
     from headrace.web.server import WebServer
 
 DEFAULT_LISTEN = "localhost:8080"
@@ -201,10 +202,25 @@ def open_dashboard(
 
     `is_guarded`: the cluster knows its users, so the dashboard is not open to whoever is on this machine, either.
     """
-    host, port = check_addresses(listen, access)
+    options, made_up = check_options(listen, access, is_guarded=is_guarded)
+    from headrace.web.server import WebServer
+
+    dashboard = WebServer(settings, options, detail).start()
+    return dashboard, dashboard.url + (f"/?token={made_up}" if made_up else "")
+
+
+def check_options(
+    listen: str, access: Access, *, is_guarded: bool = False
+) -> "tuple[WebOptions, str | None]":
+    """How the dashboard is run, and its token if that was made up here. ValueError says what is wrong with it."""
+    from headrace.broker.addresses import parse_address
+
+    for process in access.watch or ():
+        parse_address(process)
+    host, port = parse_address(listen)
     try:
+        import headrace.web.server  # noqa: F401
         from headrace.web.options import WebOptions, is_loopback
-        from headrace.web.server import WebServer
     except ModuleNotFoundError as error:
         raise Refused(
             f"the dashboard needs {error.name}, which is not installed: pip install 'headrace[web]'"
@@ -225,17 +241,7 @@ def open_dashboard(
         trusted_proxies=tuple(access.trusted_proxies or ()),
         processes=tuple(access.watch or ()),
     )
-    dashboard = WebServer(settings, options, detail).start()
-    return dashboard, dashboard.url + (f"/?token={made_up}" if made_up else "")
-
-
-def check_addresses(listen: str, access: Access) -> tuple[str, int]:
-    """Where to listen. ValueError names an address that is none, of this and of the processes to watch."""
-    from headrace.broker.addresses import parse_address
-
-    for process in access.watch or ():
-        parse_address(process)
-    return parse_address(listen)
+    return options, made_up
 
 
 def names_of(given: list[str] | None) -> frozenset[str]:

@@ -46,10 +46,10 @@ class WebOptions:
                 f"users would send their passwords to {self.host} unencrypted; "
                 "give the dashboard a certificate (--certificate), or listen on 127.0.0.1"
             )
-        for token in (self.token, self.metrics_token):
+        for what, token in (("the dashboard's token", self.token), ("the metrics token", self.metrics_token)):
             if token is not None and len(token) < TOKEN_LENGTH_MIN:
                 raise ValueError(
-                    f"the dashboard's token is too short; use {TOKEN_LENGTH_MIN} characters or more"
+                    f"{what} is too short: it has {len(token)} characters; use {TOKEN_LENGTH_MIN} or more"
                 )
         if self.key is not None and self.certificate is None:
             raise ValueError("a key needs its certificate: set both")

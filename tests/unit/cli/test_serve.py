@@ -14,6 +14,7 @@ import pytest
 from headrace.broker.embedded import Broker
 from headrace.cli import serve
 from headrace.cli.serve import COLLECT_RARELY, few_collections, run
+from headrace.cli.web import Access
 
 
 @pytest.fixture(autouse=True)
@@ -143,6 +144,25 @@ def test_the_dashboard_of_a_broker_with_logins_has_a_private_one(
     status = run("SASL_PLAINTEXT://localhost:0", ":memory:", settings, None, http="localhost:0")
     assert status == 0
     assert "/?token=" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("access", "message"),
+    [
+        (
+            Access(metrics_token="short"),
+            "the metrics token is too short: it has 5 characters; use 16 or more",
+        ),
+        (Access(token="short"), "the dashboard's token is too short: it has 5 characters; use 16 or more"),
+        (Access(trusted_proxies=["nobody"]), "--trusted-proxy nobody is neither an address nor a network"),
+    ],
+)
+def test_options_of_the_dashboard_are_refused_before_the_broker_starts(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], access: Access, message: str
+) -> None:
+    monkeypatch.setattr(Broker, "start", lambda _: pytest.fail("the broker was started"))
+    assert run("localhost:0", ":memory:", [], None, http="localhost:0", access=access) == 1
+    assert message in capsys.readouterr().err
 
 
 def test_the_dashboard_must_find_the_listener_of_its_login(

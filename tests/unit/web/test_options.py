@@ -20,7 +20,7 @@ def test_other_addresses_need_one(host: str) -> None:
 
 
 def test_a_short_token_is_refused() -> None:
-    with pytest.raises(ValueError, match="16 characters or more"):
+    with pytest.raises(ValueError, match="it has 6 characters; use 16 or more"):
         WebOptions(token="secret")
 
 

@@ -1,16 +1,23 @@
 """What the log says of each listener at start: who may use it, and a warning where that is more than one may think."""
 
 import logging
+import re
+from collections.abc import Iterator, Sequence
 
+from headrace.base.names import nearest
 from headrace.broker.security.listeners import BrokerListener
 from headrace.broker.security.sasl.logins import JWKS_URL, mechanisms_of
 from headrace.broker.security.tls import client_auth
 from headrace.broker.settings import Settings
+from headrace.broker.settings.access_table import split_principals
+from headrace.broker.settings.security_table import LISTENER_PREFIX
 from headrace.wire.security import SaslMechanism
 
 logger = logging.getLogger("headrace.broker")
 REVEALING = frozenset({SaslMechanism.PLAIN, SaslMechanism.OAUTHBEARER})
 """Mechanisms that send what others could log in with. SCRAM sends a proof."""
+ANOTHER_PRINCIPAL = re.compile(r"\s*,\s*(?=[A-Za-z]+:)")
+"""A comma before what looks like one more principal. The names of certificates have commas, too."""
 CURE = "Listen on localhost, or use a listener with SASL_SSL (docs: Secure the broker)."
 
 
@@ -34,6 +41,36 @@ def announce(settings: Settings, listener: BrokerListener) -> None:
             listener,
             settings.listener_value(listener.name, JWKS_URL, SaslMechanism.OAUTHBEARER.value),
         )
+
+
+def announce_doubts(settings: Settings, listeners: Sequence[BrokerListener]) -> None:
+    """Warnings about settings of access that are allowed, and hardly what somebody meant."""
+    for doubt in (*_unused_listeners(settings, listeners), *_joined_principals(settings)):
+        logger.warning("%s", doubt)
+
+
+def _unused_listeners(settings: Settings, listeners: Sequence[BrokerListener]) -> Iterator[str]:
+    names = [listener.name.lower() for listener in listeners]
+    controllers = {name.lower() for name in settings.get_list("controller.listener.names")}
+    for setting in sorted(settings.given()):
+        if setting.startswith(LISTENER_PREFIX):
+            name = setting.removeprefix(LISTENER_PREFIX).partition(".")[0]
+            if name not in {*names, *controllers}:
+                meant = nearest(name, names) or " or ".join(names)
+                yield (
+                    f"{setting} has no effect: no listener has the name {name.upper()}. Add it to listeners, or "
+                    f"use the name of a listener: {LISTENER_PREFIX}{meant}.*"
+                )
+
+
+def _joined_principals(settings: Settings) -> Iterator[str]:
+    for principal in split_principals(settings.get_str("super.users")):
+        parts = ANOTHER_PRINCIPAL.split(principal)
+        if len(parts) > 1:
+            yield (
+                f"super.users={principal} names a single principal. If it is meant to name {len(parts)}, separate them "
+                f"with semicolons: super.users={';'.join(parts)}"
+            )
 
 
 def open_to(settings: Settings, listener: BrokerListener) -> str:

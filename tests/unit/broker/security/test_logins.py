@@ -23,7 +23,20 @@ PREFIX = "listener.name.sasl_plaintext"
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({}, "GSSAPI, is not"),
+        (
+            {},
+            r"=GSSAPI: GSSAPI \(Kerberos\), which is Kafka's default, is not supported; remove it for listener "
+            f"SASL_PLAINTEXT: set {PREFIX}.sasl.enabled.mechanisms=SCRAM-SHA-512",
+        ),
+        (
+            {"sasl.enabled.mechanisms": "GSSAPI,PLAIN"},
+            r"=GSSAPI,PLAIN: GSSAPI \(Kerberos\) is not supported; remove it for listener SASL_PLAINTEXT: set "
+            f"{PREFIX}.sasl.enabled.mechanisms=PLAIN$",
+        ),
+        (
+            {f"{PREFIX}.sasl.enabled.mechanisms": ""},
+            f"listener SASL_PLAINTEXT has no mechanism, so nobody could log in; set {PREFIX}",
+        ),
         ({"sasl.enabled.mechanisms": "PLAIN"}, f"{PREFIX}.plain.sasl.jaas.config is missing"),
         (
             {"sasl.enabled.mechanisms": "PLAIN", f"{PREFIX}.plain.sasl.jaas.config": "geheim"},
@@ -150,7 +163,11 @@ def alter(wire: WireClient, name: str, value: str, *, validate_only: bool = Fals
     [
         (f"{PREFIX}.plain.sasl.jaas.config", "geheim", "not a JAAS line"),
         (f"{PREFIX}.sasl.enabled.mechanisms", "PLAIN,OAUTHBEARER", "jwks.endpoint.url is missing"),
-        (f"{PREFIX}.sasl.enabled.mechanisms", "GSSAPI", "no mechanism that this broker supports"),
+        (
+            f"{PREFIX}.sasl.enabled.mechanisms",
+            "GSSAPI",
+            "GSSAPI (Kerberos), which is Kafka's default, is not",
+        ),
         ("listener.security.protocol.map", "SASL_PLAINTEXT:PLAINTEXT", "existing listener SASL_PLAINTEXT"),
     ],
 )

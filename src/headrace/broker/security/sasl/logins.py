@@ -25,6 +25,7 @@ MODULES = {
 }
 JWKS_URL = "sasl.oauthbearer.jwks.endpoint.url"
 FIRST_KEYS_S = 5.0
+KERBEROS = "GSSAPI"
 
 
 class ListenerLogins:
@@ -115,11 +116,18 @@ def check_logins(settings: Settings, listener: BrokerListener) -> None:
         return
     prefix = f"listener.name.{listener.name.lower()}"
     names = settings.listener_value(listener.name, "sasl.enabled.mechanisms")
-    refused = [name for name in names if name == "GSSAPI"] if isinstance(names, tuple) else []
-    if refused or not names:
+    assert isinstance(names, tuple)
+    others = [name for name in names if name != KERBEROS]
+    cure = f"set {prefix}.sasl.enabled.mechanisms={','.join(others) or SaslMechanism.SCRAM_SHA_512.value}"
+    if not names:
         raise InvalidSettings(
-            f"sasl.enabled.mechanisms: listener {listener.name} has no mechanism that this broker supports (Kafka's "
-            f"default, GSSAPI, is not supported); set {prefix}.sasl.enabled.mechanisms=SCRAM-SHA-512"
+            f"sasl.enabled.mechanisms: listener {listener.name} has no mechanism, so nobody could log in; {cure}"
+        )
+    if KERBEROS in names:
+        default = "" if others else ", which is Kafka's default,"
+        raise InvalidSettings(
+            f"sasl.enabled.mechanisms={','.join(names)}: {KERBEROS} (Kerberos){default} is not supported; "
+            f"remove it for listener {listener.name}: {cure}"
         )
     for mechanism in mechanisms_of(settings, listener.name):
         if mechanism is SaslMechanism.OAUTHBEARER:
