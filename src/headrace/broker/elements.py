@@ -1,9 +1,9 @@
 """How many elements the lists of a request may have: topics, partitions, groups, resources, all together.
 
 Theory of operation. While one request is handled in a turn of the loop, all other clients wait. A request that is
-handled in pieces (pieces.py) or in steps of its handler (slices.py) may have as many as the setting says. All others
-are handled in one turn, and may have a tenth of that. It is counted while the request is read, so that one with more
-costs no more than one with as many as are allowed. The connection is closed, as with a request that is too large.
+handled in pieces (pieces.py), or in steps (slices.py) or pages of its handler, may have as many as the setting says.
+All others are handled in one turn, and may have a tenth of that. It is counted while the request is read, so that one
+with more costs no more than one with as many as are allowed. The connection is closed, as with one that is too large.
 """
 
 from functools import cache
@@ -24,7 +24,7 @@ def elements_max(most: int, api_key: int) -> int:
 @cache
 def takes_many(api_key: int) -> bool:
     handler = handler_of(api_key)
-    return hasattr(handler, "CUTS") or hasattr(handler, "TAKES_STEPS")
+    return hasattr(handler, "CUTS") or hasattr(handler, "TAKES_MANY")
 
 
 def refusal(most: int, api_key: int) -> str:

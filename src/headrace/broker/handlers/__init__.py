@@ -4,8 +4,9 @@ VERSIONS            the versions we speak, which is what ApiVersions advertises
 handle              (core, request, call) -> the response, or a Later of it
 CUTS                how a request about many things is handled in pieces, by the first version that it is for
                     (broker/pieces.py)
-TAKES_STEPS         True where the handler itself handles many things in steps (broker/slices.py); of requests without
-                    this and without CUTS, the lists may have fewer elements (broker/elements.py)
+TAKES_MANY          True where the handler itself bounds what one turn of the loop does for many things, by steps
+                    (broker/slices.py) or pages. The lists of requests that have neither this nor CUTS may have fewer
+                    elements (broker/elements.py)
 error_response      (request, code, message, call) -> the response to a request that failed as a whole; only where
                     the schema does not say it (broker/error_responses.py)
 

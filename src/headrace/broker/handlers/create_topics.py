@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (2, 7)
-TAKES_STEPS = True
+TAKES_MANY = True
 DEFAULT = -1
 PARTITIONS_MAX = 10_000
 """In one request."""

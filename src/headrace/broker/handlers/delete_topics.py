@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 VERSIONS = (1, 6)
-TAKES_STEPS = True
+TAKES_MANY = True
 TOPICS_PER_STEP = 100
 """Topics that are deleted in one turn of the loop, in one transaction."""
 UNKNOWN_TOPIC = KafkaError(

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 0)
+TAKES_MANY = True
 TOPIC_OPERATIONS = sum(1 << operation for operation in (3, 4, 5, 6, 7, 8, 10, 11))
 """All that can be done to a topic, as a bit field of operation codes: without access control everybody may."""
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Partition
 
 VERSIONS = (4, 18)
-TAKES_STEPS = True
+TAKES_MANY = True
 TOPIC_IDS_SINCE = 13
 REPLICA_STATE_SINCE = 15
 LEADER_HINTS_SINCE = 16

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from headrace.broker.topics import Topic
 
 VERSIONS = (2, 10)
-TAKES_STEPS = True
+TAKES_MANY = True
 TOPIC_IDS_SINCE = 10
 GROUP_NOT_FOUND_SINCE = 9
 LONG_MAX = 2**63 - 1

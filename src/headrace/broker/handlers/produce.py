@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
 VERSIONS = (3, 13)
-TAKES_STEPS = True
+TAKES_MANY = True
 TOPIC_IDS_SINCE = 13
 IMPLICIT_ADD_SINCE = 12
 ABORTABLE_SINCE = 11

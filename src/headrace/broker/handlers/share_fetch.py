@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (1, 2)
-TAKES_STEPS = True
+TAKES_MANY = True
 
 
 def handle(
