@@ -137,10 +137,10 @@ class Commit:
     def is_done(self) -> bool:
         return not self._awaited
 
-    def follow(self, ack: Ack, next_ack: Ack) -> None:
-        """A record was answered while its renewal `ack` was on its way: the answer is awaited as well."""
-        if ack.number in self._awaited:
-            self._awaited.add(next_ack.number)
+    def follow(self, renewals: Sequence[Ack], answers: Sequence[Ack]) -> None:
+        """Records were answered while their renewals were on their way: the answers are awaited as well."""
+        if answers and any(ack.number in self._awaited for ack in renewals):
+            self._awaited.update(ack.number for ack in answers)
 
     def settle(self, ack: Ack, error: KafkaError | None) -> None:
         if ack.number in self._awaited and not ack.is_own:

@@ -20,8 +20,10 @@ anything changes, and a `take` that finds such a note puts it back: `put_back` m
 from collections import defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress, count, islice
+from operator import attrgetter
 
+from headrace.base.ranges import Ranged, minus
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
 from headrace.client.core.ranges import (
     DELAYED,
@@ -43,6 +45,7 @@ from headrace.wire.messages.share_fetch_response import PartitionData
 
 S, C = RangeState, RangeCause
 HANDED = bytes([S.HANDED])
+_first = attrgetter("first")
 BUFFERED, LATE, RENEW = S.BUFFERED, S.LATE, S.RENEW  # reading an enum's member takes longer than a global
 TAKE, HAND_OUT, SEND, CONFIRM, REFUSE = C.TAKE, C.HAND_OUT, C.SEND, C.CONFIRM, C.REFUSE
 
@@ -285,7 +288,7 @@ class Holdings:
         """The broker has given us these offsets again, so our older lock on them had ended."""
         for acquired in [one for one in lane.held.get(key, ()) if one.first <= last and first <= one.last]:
             low, high = max(first, acquired.first), min(last, acquired.last)
-            self._lose(acquired, _redelivered(acquired), low, high)
+            self._lose(acquired, _redelivered(acquired), [Span(low, high, BUFFERED)])
         # What waits to be sent for the old lock would be taken for an acknowledgement of the new one.
         for ack in [one for one in lane.waiting if one.key == key]:
             if ack.first <= last and first <= ack.last:
@@ -416,9 +419,9 @@ class Holdings:
         if not self.answer_some(parts, C.DELAY):
             return False
         for acquired, first, mask in parts:
-            for index, is_meant in enumerate(mask):
-                if is_meant:
-                    self.release_later(acquired, first + index, due_ms)
+            acquired.fall_due_at(due_ms, compress(count(first), mask))
+            half_ms = acquired.lock_until_ms - acquired.lock_ms // 2
+            self._due(self._lanes[acquired.node_id], min(due_ms, half_ms))
         return True
 
     def answer_handed(self, acquired: AcquiredRange, first: int, last: int, type: int) -> None:
@@ -466,38 +469,32 @@ class Holdings:
             self._send_answers(acquired)
         return self._settled[known:]
 
-    def _send_answers(
-        self, acquired: AcquiredRange, first: int | None = None, last: int | None = None
-    ) -> list[Ack]:
+    def _send_answers(self, acquired: AcquiredRange, parts: Sequence[Ranged] | None = None) -> list[Ack]:
+        """Those for all offsets, or for some."""
         lane = self._lanes[acquired.node_id]
         acks = []
-        for span in acquired.apply(SEND, first, last):
+        for span in acquired.apply(SEND) if parts is None else acquired.apply_to(SEND, parts):
             if span.state == LATE:
                 self._settled.append(Settled(acquired, span.first, span.last, LATE_TYPE, _too_late(acquired)))
                 continue
-            if acquired.is_renewing:
-                self._cut_renewal(lane, acquired, span.first, span.last)
             acks.append(Ack(acquired, span.first, span.last, span.state, self._number))
             self._number += 1
             if span.state != RENEW:
                 self._outstanding -= span.size
+        if acks and acquired.is_renewing:
+            self._cut_renewals(lane, acquired, acks)
         lane.waiting += acks
         self._forget_finished(lane, acquired)
         return acks
 
-    def _cut_renewal(self, lane: _Lane, acquired: AcquiredRange, first: int, last: int) -> None:
+    def _cut_renewals(self, lane: _Lane, acquired: AcquiredRange, acks: Sequence[Ack]) -> None:
         """What is acknowledged now is not renewed too: two types for one offset make the broker refuse the request."""
-        kept: list[Ack] = []
-        for ack in lane.waiting:
-            if not ack.is_own or ack.acquired is not acquired or ack.last < first or ack.first > last:
-                kept.append(ack)
-                continue
-            if ack.first < first:
-                kept.append(ack._replace(last=first - 1))
-            if ack.last > last:
-                kept.append(ack._replace(first=last + 1))
-        lane.waiting = kept
-        acquired.is_renewing = self._has_own(lane, acquired)
+        own = [ack for ack in lane.waiting if ack.is_own and ack.acquired is acquired]
+        if own:
+            own.sort(key=_first)
+            others = [ack for ack in lane.waiting if not ack.is_own or ack.acquired is not acquired]
+            lane.waiting = [*others, *minus(own, acks)]
+            acquired.is_renewing = self._has_own(lane, acquired)
 
     def _has_own(self, lane: _Lane, acquired: AcquiredRange) -> bool:
         return any(ack.is_own and ack.acquired is acquired for ack in (*lane.waiting, *lane.in_flight))
@@ -544,30 +541,57 @@ class Holdings:
 
     def settle(self, ack: Ack, error: KafkaError | None, *, sent_ms: int | None = None) -> None:
         """The last word on an acknowledgement; `sent_ms` is when a confirmed renewal was sent."""
-        acquired, first, last = ack.acquired, ack.first, ack.last
-        lane = self._lanes[acquired.node_id]
-        if ack.is_own:
-            acquired.is_renewing = self._has_own(lane, acquired)
-            if error is None:
-                self._extend(lane, acquired, sent_ms, first, last)
-            else:
-                self._not_renewed(ack, error)
-            return
-        changed = acquired.apply(CONFIRM if error is None else REFUSE, first, last)
-        self._settled.append(Settled(acquired, first, last, ack.type, error))
         if ack.is_renewal:
-            if error is None:
-                self._extend(lane, acquired, sent_ms, first, last)
-            else:
-                self._lose_renewed(acquired, changed, error)
-            for following in self._send_answers(acquired):  # answered while the renewal was on its way
-                for commit in self._commits:
-                    commit.follow(ack, following)
+            self._settle_renewals(ack.acquired, [ack], error, sent_ms)
+            return
+        acquired, first, last = ack.acquired, ack.first, ack.last
+        acquired.apply(CONFIRM if error is None else REFUSE, first, last)
+        self._settled.append(Settled(acquired, first, last, ack.type, error))
         if self._commits:
+            self._tell_commits((ack,), error)
+        self._forget_finished(self._lanes[acquired.node_id], acquired)
+
+    def settle_all(
+        self, acks: Iterable[Ack], error: KafkaError | None, *, sent_ms: int | None = None
+    ) -> None:
+        """`settle` for several. Their number may be that of the records, so those of a range are settled together."""
+        renewals: defaultdict[AcquiredRange, list[Ack]] = defaultdict(list)
+        for ack in acks:
+            if ack.is_renewal:
+                renewals[ack.acquired].append(ack)
+            else:
+                self.settle(ack, error)
+        for acquired, ours in renewals.items():
+            self._settle_renewals(acquired, ours, error, sent_ms)
+
+    def _settle_renewals(
+        self, acquired: AcquiredRange, acks: Sequence[Ack], error: KafkaError | None, sent_ms: int | None
+    ) -> None:
+        lane = self._lanes[acquired.node_id]
+        own = [ack for ack in acks if ack.is_own]
+        if own:
+            acquired.is_renewing = self._has_own(lane, acquired)
+        asked = [ack for ack in acks if not ack.is_own] if own else acks
+        changed = acquired.apply_to(CONFIRM if error is None else REFUSE, asked)
+        self._settled += [Settled(acquired, ack.first, ack.last, ack.type, error) for ack in asked]
+        if error is None:
+            self._extend(lane, acquired, sent_ms, acks)
+        else:
+            if own:
+                self._not_renewed(acquired, own, error)
+            self._lose_renewed(acquired, changed, error)
+        if asked:
+            following = self._send_answers(acquired)  # answered while the renewal was on its way
             for commit in self._commits:
-                commit.settle(ack, error)
-            self._commits = [commit for commit in self._commits if not commit.is_done]
+                commit.follow(asked, following)
+            self._tell_commits(asked, error)
         self._forget_finished(lane, acquired)
+
+    def _tell_commits(self, acks: Sequence[Ack], error: KafkaError | None) -> None:
+        for commit in self._commits:
+            for ack in acks:
+                commit.settle(ack, error)
+        self._commits = [commit for commit in self._commits if not commit.is_done]
 
     def _lose_renewed(self, acquired: AcquiredRange, changed: Iterable[Span], error: KafkaError) -> None:
         for span in changed:
@@ -578,17 +602,14 @@ class Holdings:
     def fail_waiting(self, node_id: int, error: KafkaError) -> None:
         lane = self._lanes[node_id]
         acks, lane.waiting = lane.waiting, []
-        for ack in acks:
-            self.settle(ack, error)
+        self.settle_all(acks, error)
 
     def fail_renewals(self, node_id: int, error: KafkaError) -> None:
         """The renewals that wait are not sent any more."""
         lane = self._lanes[node_id]
         acks, lane.waiting = lane.waiting, []
         lane.waiting = [ack for ack in acks if not ack.is_renewal]
-        for ack in acks:
-            if ack.is_renewal:
-                self.settle(ack, error)
+        self.settle_all([ack for ack in acks if ack.is_renewal], error)
 
     def commit(self, late: Iterable[Settled] = ()) -> Commit:
         """Waits for the responses to everything sent so far; `late` is what `send_answers` has returned."""
@@ -651,9 +672,9 @@ class Holdings:
 
     def _release_due(self, lane: _Lane, acquired: AcquiredRange, now_ms: int) -> None:
         """Sends what was to be released by now, and none of the other answers."""
-        for span in acquired.fall_due(now_ms):
-            if span.state == S.DELAYED:
-                self._send_answers(acquired, span.first, span.last)
+        due = [span for span in acquired.fall_due(now_ms) if span.state == S.DELAYED]
+        if due:
+            self._send_answers(acquired, due)
         due_ms = acquired.next_due_ms
         if due_ms is not None:
             self._due(lane, due_ms)
@@ -661,12 +682,14 @@ class Holdings:
     def _keep_delayed(self, lane: _Lane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
         """What is to be released later keeps its lock, whatever becomes of its neighbors."""
         lock_ms, is_renewing = acquired.lock_ms, acquired.is_renewing
-        for first, last, until_ms in acquired.locks(of=DELAYED):
+        over: list[Ranged] = []
+        for lock in acquired.locks(of=DELAYED):
+            first, last, until_ms = lock
             renew_ms, release_ms = until_ms - lock_ms // 2, until_ms - lock_ms // 10
             if is_renewing:
                 self._due(lane, until_ms)
             elif not can_renew and now_ms >= release_ms:
-                self._release_now(acquired, first, last)
+                over.append(lock)
             elif not can_renew:
                 self._due(lane, release_ms)
             elif now_ms < renew_ms - lock_ms // 8:
@@ -675,15 +698,16 @@ class Holdings:
                 acquired.is_renewing = True
                 lane.waiting.append(Ack(acquired, first, last, S.RENEW, self._number, is_own=True))
                 self._due(lane, until_ms)
+        self._release_now(acquired, over)
 
-    def _release_now(self, acquired: AcquiredRange, first: int, last: int) -> None:
+    def _release_now(self, acquired: AcquiredRange, parts: Sequence[Ranged]) -> None:
         """What was to be released later cannot be kept."""
-        for span in acquired.apply(C.FALL_DUE, first, last):
-            self._send_answers(acquired, span.first, span.last)
+        due = acquired.apply_to(C.FALL_DUE, parts)
+        if due:
+            self._send_answers(acquired, due)
 
     def _lose_ended(self, lane: _Lane, acquired: AcquiredRange, now_ms: int) -> None:
-        for first, last in acquired.expire(now_ms):
-            self._lose(acquired, _expired(acquired), first, last)
+        self._lose(acquired, _expired(acquired), acquired.expire(now_ms))
         if acquired.lock_until_ms > now_ms:
             self._due(lane, acquired.lock_until_ms)
 
@@ -697,24 +721,22 @@ class Holdings:
         lane: _Lane,
         acquired: AcquiredRange,
         sent_ms: int | None,
-        first: int | None = None,
-        last: int | None = None,
+        parts: Sequence[Ranged],
     ) -> None:
         if sent_ms is not None:
             acquired.lock_ms = self._lock_ms or acquired.lock_ms
             until_ms = sent_ms + acquired.lock_ms
-            acquired.extend(until_ms, first, last)
+            acquired.extend(until_ms, parts)
             self._due(lane, until_ms - acquired.lock_ms // 2)
 
-    def _not_renewed(self, ack: Ack, error: KafkaError) -> None:
-        acquired = ack.acquired
+    def _not_renewed(self, acquired: AcquiredRange, acks: Sequence[Ack], error: KafkaError) -> None:
         if error.code is ErrorCode.INVALID_RECORD_STATE:
             # Renewing may be switched off for the group. Then the lock is still ours, and releasing it is right.
             if acquired.taken_ms is None:
                 self.give_back(acquired)
                 return
-            self._release_now(acquired, ack.first, ack.last)
-        self._lose(acquired, error, ack.first, ack.last)
+            self._release_now(acquired, acks)
+        self._lose(acquired, error, acks)
 
     def note_lock_ms(self, lock_ms: int) -> None:
         """How long locks last, as a response says; 0 where it does not."""
@@ -728,8 +750,7 @@ class Holdings:
         for acquired in list(lane.acquired()):
             self._lose(acquired, error)
         lane.due_ms = None
-        for ack in self.responded(node_id):
-            self.settle(ack, error)
+        self.settle_all(self.responded(node_id), error)
         self.fail_waiting(node_id, error)
 
     def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:
@@ -741,9 +762,9 @@ class Holdings:
         self._lanes[node_id].held.clear()
 
     def _lose(
-        self, acquired: AcquiredRange, error: KafkaError, first: int | None = None, last: int | None = None
+        self, acquired: AcquiredRange, error: KafkaError, parts: Sequence[Ranged] | None = None
     ) -> None:
-        for span in acquired.apply(C.LOSE, first, last):
+        for span in acquired.apply(C.LOSE) if parts is None else acquired.apply_to(C.LOSE, parts):
             self._outstanding -= span.size
             if span.state == S.HANDED:
                 self._lost.append(Lost(acquired, span.first, span.last, error))

@@ -700,8 +700,7 @@ class MemberCore:
         else:
             # What the broker has made of the request is unknown, also of the partitions in it: the next one opens the
             # session anew, which leaves the locks alone.
-            for ack in self._holdings.responded(session.node_id):
-                self._holdings.settle(ack, error)
+            self._holdings.settle_all(self._holdings.responded(session.node_id), error)
             if code not in PASS_OVER:
                 self._raise_later(error)
             self._placement.want_metadata(now_ms=now_ms)
@@ -793,24 +792,25 @@ class MemberCore:
                 if code in LOCKS_GONE:
                     self._placement.want_metadata(now_ms=now_ms)
         if not failed:
-            for ack in acks:
-                self._holdings.settle(ack, None, sent_ms=sent.sent_ms)
+            self._holdings.settle_all(acks, None, sent_ms=sent.sent_ms)
             return
         several = {
             key: any(ack.acquired is not ours[0].acquired for ack in ours)
             for key, ours in by_partition(acks).items()
         }
-        for ack in acks:
-            error = failed.get(ack.key)
+        for key, ours in by_partition(acks).items():
+            error = failed.get(key)
             if error is None:
-                self._holdings.settle(ack, None, sent_ms=sent.sent_ms)
+                self._holdings.settle_all(ours, None, sent_ms=sent.sent_ms)
             elif error.code in COORDINATOR_PASSING:
                 session.back_off(now_ms=now_ms)
-                self._send_again(ack, error, now_ms)
-            elif error.code in ONE_OF_THEM and several[ack.key] and session.is_open:
-                self._send_again(ack._replace(is_alone=True), error, now_ms)
+                for ack in ours:
+                    self._send_again(ack, error, now_ms)
+            elif error.code in ONE_OF_THEM and several[key] and session.is_open:
+                for ack in ours:
+                    self._send_again(ack._replace(is_alone=True), error, now_ms)
             else:
-                self._holdings.settle(ack, error)
+                self._holdings.settle_all(ours, error)
         for key, error in failed.items():
             if error.code in LOCKS_GONE:
                 self._holdings.lose_partition(session.node_id, key, error)

@@ -18,9 +18,14 @@ million records costs as much as accepting one. Otherwise there is one byte for 
 """
 
 import re
-from collections.abc import Iterator
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum, auto
+from heapq import heappop, heappush
+from operator import attrgetter
 from typing import Final, NamedTuple
+
+from headrace.base.ranges import Ranged, consecutive, minus, within
 
 
 class RangeState(IntEnum):
@@ -190,11 +195,23 @@ class Span(NamedTuple):
         return self.last - self.first + 1
 
 
+class Lock(NamedTuple):
+    """When the locks of some offsets end."""
+
+    first: int
+    last: int
+    until_ms: int
+
+
+_first = attrgetter("first")
+
+
 class AcquiredRange:
     """Offsets that this member has locked. `Holdings` alone changes it; everybody may read."""
 
     __slots__ = (
         "_due_ms",
+        "_due_times",
         "_later",
         "_state",
         "_states",
@@ -238,10 +255,12 @@ class AcquiredRange:
         """When a poll took it; None while it waits in the buffer."""
         self.is_renewing = False
         """A renewal of the member's own, of which the application knows nothing, is on its way."""
-        self._later: list[tuple[int, int, int]] = []
-        """Parts that were renewed separately (first, last, until when)."""
+        self._later: list[Lock] = []
+        """Parts that were renewed separately, in order."""
         self._due_ms: dict[int, int] | None = None
         """When delayed offsets are to be released. Where one is answered otherwise, its time means nothing any more."""
+        self._due_times: list[tuple[int, int]] | None = None
+        """The same, with the offsets, as a heap."""
         self._state: int = S.BUFFERED
         self._states: bytearray | None = None
         """The states one by one, where they differ; else None, and `_state` is the state of all."""
@@ -303,31 +322,25 @@ class AcquiredRange:
                 yield Span(low + run.start(), low + run.end() - 1, state)
 
     def lock_until_ms_of(self, offset: int) -> int:
-        return next(
-            (until for first, last, until in self._later if first <= offset <= last), self.lock_until_ms
-        )
+        index = bisect_right(self._later, offset, key=_first) - 1
+        if index >= 0 and offset <= self._later[index].last:
+            return self._later[index].until_ms
+        return self.lock_until_ms
 
-    def locks(self, *, of: bytes) -> list[tuple[int, int, int]]:
-        """When the locks end of the offsets that are in one of these states: (first, last, until when)."""
-        found: list[tuple[int, int, int]] = []
-        for span in self.spans(of=of):
-            following = span.first
-            for first, last, until_ms in sorted(self._later):
-                low, high = max(first, following), min(last, span.last)
-                if low > high:
-                    continue
-                if low > following:
-                    found.append((following, low - 1, self.lock_until_ms))
-                found.append((low, high, until_ms))
-                following = high + 1
-            if following <= span.last:
-                found.append((following, span.last, self.lock_until_ms))
-        return found
+    def locks(self, *, of: bytes) -> list[Lock]:
+        """When the locks end of the offsets that are in one of these states."""
+        held = [Lock(span.first, span.last, self.lock_until_ms) for span in self.spans(of=of)]
+        return sorted([*minus(held, self._later), *within(self._later, held)]) if self._later else held
 
     @property
     def next_due_ms(self) -> int | None:
         """When the next delayed offset is to be released; perhaps it is answered otherwise by now."""
-        return min(self._due_ms.values()) if self._due_ms else None
+        times, known = self._due_times, self._due_ms
+        if times is None or known is None:
+            return None
+        while times and known.get(times[0][1]) != times[0][0]:
+            heappop(times)  # another time has replaced it
+        return times[0][0] if times else None
 
     # Changing: for `Holdings`
 
@@ -350,6 +363,10 @@ class AcquiredRange:
             states[begin:end] = states[begin:end].translate(table)
             self._states = self._joined(states)
         return changed
+
+    def apply_to(self, cause: RangeCause, parts: Iterable[Ranged]) -> list[Span]:
+        """`apply` for several parts."""
+        return [span for one in parts for span in self.apply(cause, one.first, one.last)]
 
     def spread(self) -> bytearray:
         """The states one by one, for one of them to change."""
@@ -396,57 +413,54 @@ class AcquiredRange:
         """The application's answer: to be released at that time; False when it may not answer (any more)."""
         if not self.answer_all(offset, offset, C.DELAY):
             return False
-        if self._due_ms is None:
-            self._due_ms = {}
-        self._due_ms[offset] = due_ms
+        self.fall_due_at(due_ms, (offset,))
         return True
+
+    def fall_due_at(self, due_ms: int, offsets: Iterable[int]) -> None:
+        """When offsets that are DELAYED now are to be released."""
+        known, times = self._due_ms, self._due_times
+        if known is None or times is None:
+            known, times = self._due_ms, self._due_times = {}, []
+        for offset in offsets:
+            known[offset] = due_ms
+            heappush(times, (due_ms, offset))
 
     def fall_due(self, now_ms: int | None = None) -> list[Span]:
         """The delayed offsets whose time has come (None: all) are released; returns what changed, as it was."""
-        if not self._due_ms:
+        known, times = self._due_ms, self._due_times
+        if known is None or times is None:
             return []
-        due = sorted(each for each, due_ms in self._due_ms.items() if now_ms is None or due_ms <= now_ms)
-        for offset in due:
-            del self._due_ms[offset]
-        return [span for offset in due for span in self.apply(C.FALL_DUE, offset, offset)]
+        due = []
+        while (due_ms := self.next_due_ms) is not None and (now_ms is None or due_ms <= now_ms):
+            _, offset = heappop(times)
+            del known[offset]
+            due.append(offset)
+        return [span for first, last in consecutive(due) for span in self.apply(C.FALL_DUE, first, last)]
 
-    def extend(self, until_ms: int, first: int | None = None, last: int | None = None) -> None:
-        """The lock of all that is held lives on, or of a part of it."""
-        low = self.first if first is None else first
-        high = self.last if last is None else last
-        kept = []
-        for begin, end, until in self._later:  # but for the part that is extended
-            if begin < low:
-                kept.append((begin, min(end, low - 1), until))
-            if end > high:
-                kept.append((max(begin, high + 1), end, until))
-        self._later = [*(one for one in kept if one[0] <= one[1]), (low, high, until_ms)]
-        first_ms = min((until for _, _, until in self.locks(of=UNSETTLED)), default=until_ms)
-        self.lock_until_ms = max(
-            self.lock_until_ms, first_ms
-        )  # later than before when every part was extended
-        self._later = [one for one in self._later if one[2] > self.lock_until_ms]
+    def extend(self, until_ms: int, parts: Sequence[Ranged] = ()) -> None:
+        """The lock of all that is held lives on, or of parts of it."""
+        extended = [Lock(one.first, one.last, until_ms) for one in parts or (self,)]
+        extended.sort()
+        self._later = sorted([*minus(self._later, extended), *extended])
+        first_ms = min((one.until_ms for one in self.locks(of=UNSETTLED)), default=until_ms)
+        # Later than before when every part was extended.
+        self.lock_until_ms = max(self.lock_until_ms, first_ms)
+        self._later = [one for one in self._later if one.until_ms > self.lock_until_ms]
 
-    def expire(self, now_ms: int) -> list[tuple[int, int]]:
+    def expire(self, now_ms: int) -> list[Lock]:
         """Ranges whose locks have ended; the next lock to end, if there is one, becomes `lock_until_ms`."""
-        alive = sorted(one for one in self._later if one[2] > now_ms)
+        alive = [one for one in self._later if one.until_ms > now_ms]
         self._later = []
         if not alive:
-            return [(self.first, self.last)]
-        gone, following = [], self.first
-        for first, last, _ in alive:
-            if first > following:
-                gone.append((following, first - 1))
-            following = last + 1
-        if following <= self.last:
-            gone.append((following, self.last))
-        self.lock_until_ms = min(until for _, _, until in alive)
-        self._later = [one for one in alive if one[2] > self.lock_until_ms]
+            return [Lock(self.first, self.last, self.lock_until_ms)]
+        gone = list(minus([Lock(self.first, self.last, self.lock_until_ms)], alive))
+        self.lock_until_ms = min(one.until_ms for one in alive)
+        self._later = [one for one in alive if one.until_ms > self.lock_until_ms]
         return gone
 
     def _joined(self, states: bytearray) -> bytearray | None:
         """A range whose offsets agree (again) has one state."""
-        if states[0] == states[-1] and states.count(states[0]) == len(states):
+        if states[0] == states[-1] and states == states[:1] * len(states):  # stops at the first that differs
             self._state = states[0]
             return None
         return states

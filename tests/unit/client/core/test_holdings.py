@@ -1,5 +1,12 @@
 """The buffer and the locks: taken, given back, renewed, released, expired."""
 
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
 from headrace.client.core.acknowledgements import Ack
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.errors import error_for
@@ -300,3 +307,62 @@ def test_a_record_that_is_released_later_counts_as_held() -> None:
     driver.core.send_answers()
     driver.sends(10)
     assert driver.core.holdings.outstanding == 1
+
+
+def steps(work: Callable[[], object]) -> int:
+    """How many lines of Python it takes."""
+    count = 0
+
+    def note(frame: FrameType, event: str, argument: object) -> Any:
+        nonlocal count
+        count += event == "line"
+        return note
+
+    before = sys.gettrace()
+    sys.settrace(note)
+    try:
+        work()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def every_other_row_released_later(rows: int) -> None:
+    driver = filled((0, rows - 1), auto_renew=True)
+    ((arrival),) = driver.take(rows, now_ms=0)
+    (acquired,) = arrival.acquired
+    holdings = driver.core.holdings
+    odd, even = bytes([0, 1]) * (rows // 2), bytes([1, 0]) * (rows // 2)
+    assert holdings.release_some_later([(acquired, 0, odd)], 700)
+    driver.sends(500)  # renews all
+    answer(driver, now_ms=510)
+    assert holdings.answer_some([(acquired, 0, even)], ACCEPT)
+    assert len(sent_types(driver, 700)) == rows // 2
+    answer(driver, now_ms=710)
+    driver.core.send_answers()
+    assert len(sent_types(driver, 720)) == rows // 2
+    answer(driver, now_ms=730)
+    assert acquired.is_finished
+
+
+def all_answered_while_their_renewals_wait(rows: int) -> None:
+    driver = filled((0, rows - 1), auto_renew=True)
+    ((arrival),) = driver.take(rows, now_ms=0)
+    (acquired,) = arrival.acquired
+    holdings = driver.core.holdings
+    assert holdings.answer_some([(acquired, 0, bytes([1, 0]) * (rows // 2))], ACCEPT)
+    holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)
+    assert len(holdings.waiting(1)) == rows
+    driver.core.send_answers()
+    assert len(holdings.waiting(1)) == rows
+    driver.sends(510)
+    answer(driver, now_ms=520)
+    assert acquired.lock_until_ms == 510 + LOCK_MS
+
+
+@pytest.mark.parametrize("scenario", [every_other_row_released_later, all_answered_while_their_renewals_wait])
+def test_answers_for_many_rows_of_a_range_cost_no_more_for_each_than_those_for_few(
+    scenario: Callable[[int], None],
+) -> None:
+    few, many = steps(lambda: scenario(40)), steps(lambda: scenario(160))
+    assert many < 6 * few

@@ -194,32 +194,32 @@ def test_part_of_a_range_can_be_lost() -> None:
 
 def test_a_part_that_was_renewed_outlives_the_rest() -> None:
     one = acquired()
-    one.extend(5_000, 12, 13)
+    one.extend(5_000, [Span(12, 13, S.HANDED)])
     assert one.lock_until_ms_of(12) == 5_000
     assert one.lock_until_ms_of(11) == 1_000
-    assert one.expire(1_000) == [(10, 11), (14, 19)]
+    assert [lost[:2] for lost in one.expire(1_000)] == [(10, 11), (14, 19)]
     assert one.lock_until_ms == 5_000
-    assert one.expire(5_000) == [(10, 19)]
+    assert [lost[:2] for lost in one.expire(5_000)] == [(10, 19)]
 
 
 def test_renewing_all_that_is_held_renews_the_range() -> None:
     one = acquired()
     one.answer_all(10, 15, S.ACCEPT)
     one.apply(C.SEND)
-    one.extend(5_000, 16, 19)
+    one.extend(5_000, [Span(16, 19, S.HANDED)])
     assert one.lock_until_ms == 5_000
 
 
 def test_renewing_the_parts_one_by_one_renews_the_range() -> None:
     one = acquired()
-    one.extend(5_000, 10, 14)
+    one.extend(5_000, [Span(10, 14, S.HANDED)])
     assert one.lock_until_ms == 1_000
-    one.extend(6_000, 15, 19)
+    one.extend(6_000, [Span(15, 19, S.HANDED)])
     assert one.lock_until_ms == 5_000
     assert one.lock_until_ms_of(15) == 6_000
-    one.extend(7_000, 13, 16)
+    one.extend(7_000, [Span(13, 16, S.HANDED)])
     assert [one.lock_until_ms_of(offset) for offset in (12, 13, 16, 17)] == [5_000, 7_000, 7_000, 6_000]
-    assert one.expire(5_000) == [(10, 12)]
+    assert [lost[:2] for lost in one.expire(5_000)] == [(10, 12)]
 
 
 def test_a_small_piece_of_a_large_range_costs_no_copy_of_the_range() -> None:
