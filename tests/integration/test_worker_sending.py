@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import pytest
 
 from headrace import Broker
-from headrace.worker import Queue, SendError
+from headrace.worker import Queue, QueueError, SendError
 
 PROGRAM = """
 import os, sys
@@ -122,3 +122,43 @@ def test_a_signal_handler_may_send_while_it_interrupts_the_first_record_of_a_que
                 break
         assert steps > 50
         assert place.offset == 2 * steps
+
+
+def test_a_queue_without_a_group_sends(broker):
+    with Queue(broker.bootstrap_servers) as queue:
+
+        @queue.task("emails")
+        async def send(email: Email) -> None: ...
+
+        assert queue.send("emails", {"to": "ada"}, timeout=30).offset == 0
+        assert send.send(Email("ada"), timeout=30).offset == 1
+        assert asyncio.run(queue.send_async("emails", "text")).offset == 2
+        assert len(queue.send_many("emails", ["one", "two"])) == 2
+        assert queue.status() == {"group": None, "tasks": {}}
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda queue: queue.run(),
+        lambda queue: asyncio.run(queue.run_async()),
+        lambda queue: queue.send("emails", "ada", delay=60),
+        lambda queue: queue.schedule("emails", "ada", delay=60),
+        lambda queue: queue.scheduled(),
+        lambda queue: queue.group_id,
+    ],
+)
+def test_what_belongs_to_a_group_says_so_in_a_queue_without_one(use):
+    with Queue("127.0.0.1:1") as queue:
+
+        @queue.task("emails")
+        async def send(email: str) -> None: ...
+
+        with pytest.raises(QueueError, match=r"has no group_id.* Queue\(\.\.\., group_id='NAME'\)"):
+            use(queue)
+
+
+@pytest.mark.parametrize("group_id", ["", 7])
+def test_a_group_id_that_is_none_is_refused(group_id):
+    with pytest.raises(QueueError, match=f"group_id must be a non-empty string or None, got {group_id!r}"):
+        Queue("127.0.0.1:1", group_id=group_id)

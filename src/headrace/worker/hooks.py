@@ -41,8 +41,8 @@ class OutgoingTask:
     key: bytes | None
     value: bytes | None
     headers: dict[str, bytes | None]
-    group_id: str
-    """The queue's."""
+    group_id: str | None
+    """The queue's; None for a queue that only sends."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,6 +66,7 @@ __all__ = ["Queue", "Sent"]
 class Queue:
     """Declares tasks, sends records and runs workers.
 
+    `group_id`: the share group of the workers. A program that only sends needs none, unless it schedules.
     `settings` and keyword arguments are client settings by Kafka's names (`security.protocol`, `client_id=`), including
     those of the queue's producer (`compression_type=`, `delivery_timeout_ms=`).
     `content_type` ("json" or "msgpack"): how bodies are encoded, and decoded if a record has no content type header.
@@ -81,7 +82,7 @@ class Queue:
         self,
         bootstrap_servers: str | Sequence[str],
         *,
-        group_id: str,
+        group_id: str | None = None,
         settings: Mapping[str, Any] | None = None,
         content_type: str | ContentType = ContentType.JSON,
         drain_timeout: float = 30.0,
@@ -90,8 +91,8 @@ class Queue:
         database: Database | None = None,
         **kwargs: Any,
     ) -> None:
-        if not group_id:
-            raise QueueError("Queue: group_id must be a non-empty string, got ''")
+        if group_id is not None and (not isinstance(group_id, str) or not group_id):
+            raise QueueError(f"Queue: group_id must be a non-empty string or None, got {group_id!r}")
         if start_from not in ("earliest", "latest", None):
             raise QueueError(f"Queue: start_from must be 'earliest', 'latest' or None, got {start_from!r}")
         if not hold_max >= 0:
@@ -100,7 +101,7 @@ class Queue:
             raise QueueError(f"Queue: drain_timeout must be >= 0 seconds, got {drain_timeout}")
         if database is not None and not isinstance(database, Database):
             raise QueueError(f"Queue: database must be a database such as SqliteDatabase, got {database!r}")
-        self.group_id = group_id
+        self._group_id = group_id
         self.database = database
         self.tasks: dict[str, Task[Any, Any, Any]] = {}
         """By topic; several tasks of one topic are one `TypedTasks`."""
@@ -128,8 +129,24 @@ class Queue:
         settings = settings_for(self._given)
         self.bootstrap_servers = ",".join(str(address) for address in settings.bootstrap_servers)
         self._outbox = Outbox(settings)
-        self._schedule = Schedule(self._given, self.group_id, now_ms=lambda: self.now_ms())
+        self._own_schedule: Schedule | None = None
         weakref.finalize(self, self._outbox.close)  # also at the program's end: nothing is left half sent
+
+    @property
+    def group_id(self) -> str:
+        """The share group of the workers. QueueError where none was given: what asks for it cannot do without."""
+        if self._group_id is None:
+            raise QueueError(
+                "this queue can only send, since it has no group_id. Running tasks, scheduled records (delay=, at=) "
+                "and the outbox belong to a share group: Queue(..., group_id='NAME')"
+            )
+        return self._group_id
+
+    @property
+    def _schedule(self) -> Schedule:
+        if self._own_schedule is None:
+            self._own_schedule = Schedule(self._given, self.group_id, now_ms=lambda: self.now_ms())
+        return self._own_schedule
 
     @property
     def crew(self) -> Crew | None:
@@ -491,13 +508,14 @@ class Queue:
         """
         if self._crew is not None:
             raise QueueError("the queue is running already")
+        group_id = self.group_id
         if not self.tasks:
             raise QueueError("the queue has no tasks: declare some with @queue.task before it runs")
         background = BackgroundLoop("headrace-worker", self.make_loop)
         crew = self._crew = Crew(
             Orders(
                 tasks=tuple(self.tasks.values()),
-                group_id=self.group_id,
+                group_id=group_id,
                 given=self._given,
                 outbox=self._outbox,
                 start_from=self._start_from,
@@ -565,7 +583,7 @@ class Queue:
             }
             for name, numbers in self.metrics().items()
         }
-        return {"group": self.group_id, "tasks": tasks}
+        return {"group": self._group_id, "tasks": tasks}
 
     def close(self) -> None:
         """Closes the queue's producer. A later `send` starts it again."""
@@ -634,7 +652,7 @@ class Queue:
         if not self.middleware:
             yield headers
             return
-        outgoing = OutgoingTask(topic, key, value, dict(headers), self.group_id)
+        outgoing = OutgoingTask(topic, key, value, dict(headers), self._group_id)
         with sending(outgoing, self.middleware):
             yield tuple(outgoing.headers.items())
 
