@@ -59,7 +59,7 @@ def _rate(broker: Running, kind: str, consumers: int, seconds: float) -> float:
 
 
 WIDTH, HEIGHT, LEFT, TOP = 520, 320, 70, 40
-COLOURS = {"headrace": "#2b6cb0", "apache": "#c05621"}
+COLORS = {"headrace": "#2b6cb0", "apache": "#c05621"}
 RATE_MIN, RATE_MAX = 100.0, 10_000.0
 
 
@@ -69,10 +69,10 @@ def _at(consumers: int, rate: float) -> tuple[float, float]:
     return x, TOP + HEIGHT * (1 - part)
 
 
-def _line(points: list[tuple[int, float]], colour: str, *, dashes: str = "") -> str:
+def _line(points: list[tuple[int, float]], color: str, *, dashes: str = "") -> str:
     places = " ".join(f"{x:.1f},{y:.1f}" for x, y in (_at(consumers, rate) for consumers, rate in points))
     return (
-        f'<polyline points="{places}" fill="none" stroke="{colour}" stroke-width="2"'
+        f'<polyline points="{places}" fill="none" stroke="{color}" stroke-width="2"'
         + (f' stroke-dasharray="{dashes}"' if dashes else "")
         + "/>"
     )
@@ -91,21 +91,21 @@ def draw(contest: Contest) -> str:
             f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{rate:,.0f}</text>'
         )
     legend = [("200 a second each", "#999", "2 4")]
-    for broker, colour in COLOURS.items():
+    for broker, color in COLORS.items():
         for kind, sizes, dashes in (("share", SHARE_CONSUMERS, ""), ("group", GROUP_CONSUMERS, "7 4")):
             points = [(size, median(contest.values(RATE, broker, _name(kind, size)))) for size in sizes]
-            parts.append(_line(points, colour, dashes=dashes))
+            parts.append(_line(points, color, dashes=dashes))
             for consumers, rate in points:
                 x, y = _at(consumers, rate)
-                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{colour}"/>')
+                parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="3" fill="{color}"/>')
             legend.append(
-                (f"{kind} group on {broker}".replace("group group", "consumer group"), colour, dashes)
+                (f"{kind} group on {broker}".replace("group group", "consumer group"), color, dashes)
             )
-    for number, (text, colour, dashes) in enumerate(legend):
+    for number, (text, color, dashes) in enumerate(legend):
         y = TOP + 14 + 18 * number
         dash = f' stroke-dasharray="{dashes}"' if dashes else ""
         parts.append(
-            f'<line x1="{LEFT + 14}" y1="{y - 4}" x2="{LEFT + 44}" y2="{y - 4}" stroke="{colour}"'
+            f'<line x1="{LEFT + 14}" y1="{y - 4}" x2="{LEFT + 44}" y2="{y - 4}" stroke="{color}"'
             f' stroke-width="2"{dash}/><text x="{LEFT + 52}" y="{y}">{text}</text>'
         )
     title = f"records/s, 5 ms of waiting each, {PARTITIONS} partitions, by number of consumers"

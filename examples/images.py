@@ -41,7 +41,7 @@ queue = Queue("localhost:9092", group_id=f"images-{run_id}")
     dead_letter=f"images-{run_id}.dead",
 )
 def make_thumbnail(picture: Picture) -> None:
-    """Scales a grey picture down by averaging; pure Python on purpose, so that a large one takes its time."""
+    """Scales a gray picture down by averaging; pure Python on purpose, so that a large one takes its time."""
     pixels = [bytes((x ^ y) & 255 for x in range(picture.size)) for y in range(picture.size)]
     block = picture.size // THUMBNAIL
     small = bytearray()

@@ -1,7 +1,7 @@
 """Draws docs/concepts/states.svg: the states of a record and what moves it. `make docs` runs it.
 
 Where things stand on the paper is written here; what they say comes from the engine's TRANSITIONS. A step between two
-states that has no arrow here cannot be drawn, and is an error. The colours are readable on light and dark paper.
+states that has no arrow here cannot be drawn, and is an error. The colors are readable on light and dark paper.
 """
 
 from dataclasses import dataclass
@@ -62,10 +62,10 @@ def render() -> str:
         )
         parts += _label(arrow, names)
     for state, (x, y) in PLACES.items():
-        colour = "#0f766e" if state in FINAL else "#1d4ed8"
+        color = "#0f766e" if state in FINAL else "#1d4ed8"
         parts.append(
             f'<rect x="{x - WIDTH // 2}" y="{y - HEIGHT // 2}" width="{WIDTH}" height="{HEIGHT}" rx="8" '
-            f'fill="{colour}"/>\n'
+            f'fill="{color}"/>\n'
             f'<text x="{x}" y="{y + 5}" text-anchor="middle" fill="#ffffff">{state.name}</text>\n'
         )
     return "".join([*parts, "</svg>\n"])

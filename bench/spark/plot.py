@@ -10,7 +10,7 @@ from bench.spark.steps import CONTENDERS
 
 WIDTH, HEIGHT, LEFT, TOP = 460, 280, 70, 40
 RATE_MIN, RATE_MAX = 200.0, 4_000.0
-COLOURS = dict(zip(CONTENDERS, ("#c05621", "#2b6cb0", "#2f855a"), strict=True))
+COLORS = dict(zip(CONTENDERS, ("#c05621", "#2b6cb0", "#2f855a"), strict=True))
 SETTING = "headrace"
 
 
@@ -19,19 +19,19 @@ def draw(contest: Contest) -> str:
     lines: list[tuple[str, str, Sequence[tuple[int, float]]]] = [
         (f"{1000 // SLOW_MS} a second each", "#999", [(tasks, tasks * 1000 / SLOW_MS) for tasks in TASKS])
     ]
-    for contender, colour in COLOURS.items():
+    for contender, color in COLORS.items():
         rates = [
             (tasks, median(contest.values(SLOW[tasks], SETTING, contender)))
             for tasks in TASKS
             if contender in contest.contenders(SLOW[tasks], SETTING)
         ]
         if rates:
-            lines.append((contender, colour, rates))
+            lines.append((contender, color, rates))
     parts = [_scale()]
-    for number, (name, colour, points) in enumerate(lines):
+    for number, (name, color, points) in enumerate(lines):
         places = " ".join(f"{x:.1f},{y:.1f}" for x, y in (_at(*point) for point in points))
         y = TOP + 14 + 18 * number
-        line = f'stroke="{colour}" stroke-width="2"' + (' stroke-dasharray="2 4"' if not number else "")
+        line = f'stroke="{color}" stroke-width="2"' + (' stroke-dasharray="2 4"' if not number else "")
         parts.append(
             f'<polyline points="{places}" fill="none" {line}/>'
             f'<line x1="{LEFT + 14}" y1="{y - 4}" x2="{LEFT + 44}" y2="{y - 4}" {line}/>'

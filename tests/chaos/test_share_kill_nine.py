@@ -154,7 +154,7 @@ def settle(history: History, server: ServerProcess) -> None:
 
 def what_comes_back(history: History, server: ServerProcess) -> int:
     """After everything was settled and the server killed once more: how many records are delivered again."""
-    session = RawSession(history, server.address, "afterwards.1", group=GROUP, topic=TOPIC)
+    session = RawSession(history, server.address, "afterward.1", group=GROUP, topic=TOPIC)
     again = session.fetch({}, max_records=500, mode=0, wait_ms=500)
     session.leave({})
     return len(again)

@@ -19,7 +19,7 @@ from tests.conformance.steps import now_ms, wait_until_coordinators_are_ready
 from tests.conformance.wire_client import WireClient
 
 HERE = Path(__file__).parent
-# Nothing that changes behaviour may differ between the two, so both get the same settings. They make Kafka's timers
+# Nothing that changes behavior may differ between the two, so both get the same settings. They make Kafka's timers
 # short, so that a test of time takes no longer than it must.
 SESSIONS_MAX = 250
 DAY_MS = 24 * 3_600_000

@@ -1,6 +1,6 @@
 """Frames that are no requests: the connection is closed, and nobody else notices.
 
-Every test holds a second connection open throughout, and a third is opened afterwards: both are served.
+Every test holds a second connection open throughout, and a third is opened afterward: both are served.
 """
 
 import socket

@@ -96,7 +96,7 @@ class Life(Bench):
                     ]
                 core.groups.journal(group_id, entries)
             case 1:
-                core.transactions.initialise(f"tx-{number % 2}", timeout_ms=1000)
+                core.transactions.initialize(f"tx-{number % 2}", timeout_ms=1000)
             case _:
                 self._change_share_state(number)
 

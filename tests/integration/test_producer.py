@@ -150,7 +150,7 @@ def test_tasks_that_wait_for_room_keep_the_bound_of_the_buffer(broker: Broker, m
     assert peak <= 2_000
 
 
-def test_who_is_cancelled_while_it_is_let_in_leaves_its_room_to_the_next(broker: Broker) -> None:
+def test_who_is_canceled_while_it_is_let_in_leaves_its_room_to_the_next(broker: Broker) -> None:
     async def work() -> None:
         async with AsyncProducer(bootstrap_servers=broker.bootstrap_servers, buffer_memory=2_000) as producer:
             first = await producer.send_soon("t", b"x" * 1_500)

@@ -325,7 +325,7 @@ class TestAcknowledgements:
         await other.shutdown()
 
     @on_a_loop
-    async def test_a_cancelled_wait_keeps_no_message(self, broker, make_broker):
+    async def test_a_canceled_wait_keeps_no_message(self, broker, make_broker):
         """Whatever the moment: Taskiq cancels its wait for the next message when it stops."""
         other = make_broker()
         for round in range(6):

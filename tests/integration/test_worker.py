@@ -279,7 +279,7 @@ class TestSettling:
         @queue.task("emails", dead_letter="emails.dead", concurrency=1)
         async def send(email: Email) -> None:
             begun.append(email)
-            await asyncio.sleep(1e6)  # until it is cancelled
+            await asyncio.sleep(1e6)  # until it is canceled
 
         with QueueTest(queue, settings={"group.share.delivery.count.limit": 2}) as test:
             test.send("emails", Email("ada"))
@@ -301,7 +301,7 @@ class TestLocks:
         @queue.task("emails")
         async def send(email: Email) -> None:
             runs.append(email)
-            await asyncio.sleep(600)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is canceled
 
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
@@ -323,7 +323,7 @@ class TestLocks:
                 log.append(f"begun {delivery.delivery_count}")
                 await asyncio.sleep(60 if delivery.delivery_count == 1 else 0)  # on the turned clock
             except asyncio.CancelledError:
-                log.append("cancelled")
+                log.append("canceled")
                 raise
 
         with QueueTest(queue) as test:
@@ -333,12 +333,12 @@ class TestLocks:
             test.advance(20)
             test.run_until_idle()
 
-            assert log == ["begun 1", "cancelled", "begun 2"]
+            assert log == ["begun 1", "canceled", "begun 2"]
             assert (only(test).lost, only(test).succeeded) == (1, 1)
 
 
 class TestTimeouts:
-    def test_an_async_function_is_cancelled_and_tried_again(self, queue):
+    def test_an_async_function_is_canceled_and_tried_again(self, queue):
         log = []
 
         @queue.task("emails", timeout=5, retries=Backoff(first=1, most=1, jitter=0))
@@ -347,7 +347,7 @@ class TestTimeouts:
                 log.append("begun")
                 await asyncio.sleep(10 if len(log) == 1 else 0)  # on the turned clock
             except asyncio.CancelledError:
-                log.append("cancelled")
+                log.append("canceled")
                 raise
 
         with QueueTest(queue) as test:
@@ -355,7 +355,7 @@ class TestTimeouts:
             wait_for(lambda: log == ["begun"])
             test.advance(5)
             test.run_until_idle()
-            assert log == ["begun", "cancelled"]
+            assert log == ["begun", "canceled"]
             test.advance(1)
             test.run_until_idle()
 
@@ -446,7 +446,7 @@ class TestBounds:
                 assert only(test).running <= 3
                 assert time.monotonic() < deadline
 
-    def test_when_too_many_records_wait_for_another_try_nothing_new_is_fetched_and_nothing_is_burnt(
+    def test_when_too_many_records_wait_for_another_try_nothing_new_is_fetched_and_nothing_is_burned(
         self, queue
     ):
         counts = []
@@ -603,7 +603,7 @@ class TestQueueTest:
         @queue.task("emails")
         async def send(email: Email) -> None:
             has_begun.set()
-            await asyncio.sleep(3600)  # until it is cancelled
+            await asyncio.sleep(3600)  # until it is canceled
 
         with QueueTest(queue) as test:
             test.send("emails", Email("ada"))
@@ -622,7 +622,7 @@ class TestQueueTest:
             test.advance(30)
             assert test.broker.call(test.broker.core.clock.wall_ms) - before >= 30_000
 
-    def test_the_queue_is_where_it_was_afterwards(self, queue):
+    def test_the_queue_is_where_it_was_afterward(self, queue):
         @queue.task("emails")
         async def send(email: Email) -> None: ...
 

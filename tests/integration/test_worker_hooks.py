@@ -312,7 +312,7 @@ class TestBesideAProgram:
         with Broker() as broker, pytest.raises(OSError, match="the pool is broken"):
             asyncio.run(program(Queue(broker.bootstrap_servers, group_id="mailers")))
 
-    def test_a_start_that_is_cancelled_leaves_no_worker(self):
+    def test_a_start_that_is_canceled_leaves_no_worker(self):
         async def program(queue: Queue) -> None:
             @queue.task("emails")
             async def send(body: str) -> None: ...

@@ -69,7 +69,7 @@ class TestWithoutDeadLetters:
         async def send(email: Email) -> None:
             begun.append(email)
             if len(begun) == 1:
-                await asyncio.sleep(1e6)  # until it is cancelled
+                await asyncio.sleep(1e6)  # until it is canceled
 
         with QueueTest(queue, settings={"group.share.delivery.count.limit": 2}) as test:
             test.send("emails", Email("ada"), key="k", headers={"trace": "7"})

@@ -240,7 +240,7 @@ class ModelCluster:
         )
 
     def _acquire(self, part: ModelPartition, most: int) -> list[AcquiredRecords]:
-        """Ranges of neighbours with the same delivery count; each is an acquisition."""
+        """Ranges of neighbors with the same delivery count; each is an acquisition."""
         entries: list[AcquiredRecords] = []
         for offset in [offset for offset, state in part.states.items() if state is AVAILABLE][: max(0, most)]:
             count = part.counts[offset] = part.counts.get(offset, 0) + 1

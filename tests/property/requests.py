@@ -61,7 +61,7 @@ VALUES = [
     "9" * 30,
 ]
 MAY_BE_UNKNOWN = frozenset({"share_fetch", "share_acknowledge", "write_txn_markers"})
-"""What Kafka answers with UNKNOWN_SERVER_ERROR too: share state that was never initialised, markers of nobody."""
+"""What Kafka answers with UNKNOWN_SERVER_ERROR too: share state that was never initialized, markers of nobody."""
 PARTITIONS_MAX = 5
 """Of a topic that is made here: many partitions are slow to make, and show nothing more."""
 

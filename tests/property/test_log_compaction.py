@@ -1,7 +1,7 @@
 """Compaction against the rule that it must keep: a reader ends with the same value for each key as without it.
 
 Method: Hypothesis writes records, tombstones and transactions, closes segments, compacts at its own times and
-restarts; afterwards what committed readers see is compared with all that was ever committed.
+restarts; afterward what committed readers see is compared with all that was ever committed.
 """
 
 from dataclasses import dataclass

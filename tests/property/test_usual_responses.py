@@ -3,7 +3,7 @@
 Four short ways: `KeptFrames` writes requests, `READERS` read responses, `MemberCore` takes usual responses in, and
 `decode` opens a single small batch. Each is compared with the general one. For the core, the state machine of
 `test_client_core.py` runs with every response in its short form wherever it has one; beside it a copy of the core takes
-the same response as a message, and the states of both must be equal afterwards, as must be what they command.
+the same response as a message, and the states of both must be equal afterward, as must be what they command.
 """
 
 import copy

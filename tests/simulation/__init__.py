@@ -43,5 +43,5 @@ what was sent only may or may not have happened.
 To add a fault: write a function in `steps.py` and add a row to its `TABLE` with `is_fault=True`; count it in
 `world.stats.faults`.
 
-Afterwards plant a bug that only the new part can find (`planted/`), and let the test of planted bugs prove it.
+Afterward plant a bug that only the new part can find (`planted/`), and let the test of planted bugs prove it.
 """

@@ -16,13 +16,13 @@ class Handle:
     def __init__(self, callback: Callable[..., None], arguments: tuple[Any, ...]) -> None:
         self.callback = callback
         self.arguments = arguments
-        self.is_cancelled = False
+        self.is_canceled = False
 
     def cancel(self) -> None:
-        self.is_cancelled = True
+        self.is_canceled = True
 
     def run(self) -> None:
-        if not self.is_cancelled:
+        if not self.is_canceled:
             self.callback(*self.arguments)
 
 
@@ -109,7 +109,7 @@ class SimulatedLoop:
         return self._ready.popleft()
 
     def deadline_ms(self) -> int | None:
-        while self._timers and self._timers[0][2].is_cancelled:
+        while self._timers and self._timers[0][2].is_canceled:
             heapq.heappop(self._timers)
         return self._timers[0][0] if self._timers else None
 

@@ -1,4 +1,4 @@
-"""A query on a share group: which rows come out, and what the group knows afterwards."""
+"""A query on a share group: which rows come out, and what the group knows afterward."""
 
 from functools import reduce
 from pathlib import Path

@@ -230,7 +230,7 @@ def test_charts_hold_a_point_for_each_sample(world: World) -> None:
     [
         ("/group", {"group": "nobody"}, 404, "nobody"),
         ("/group", {}, 400, "group"),
-        ("/group", {"group": "g", "colour": "red"}, 400, "'colour' is unknown; expected one of group"),
+        ("/group", {"group": "g", "color": "red"}, 400, "'color' is unknown; expected one of group"),
         ("/topic", {"topic": "nothing"}, 404, "nothing"),
         ("/records", {"topic": "nothing"}, 404, "nothing"),
         ("/records", {"topic": "t", "limit": "9999"}, 400, "<= 500"),

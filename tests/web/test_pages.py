@@ -329,8 +329,8 @@ def test_pages_fit_narrow_and_wide_windows_in_light_and_dark(
         page = open_page(world, path, **options)
         expect(page.locator("main")).to_be_visible()
         assert page.evaluate("document.documentElement.scrollWidth") <= width, path
-        colours = page.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
-        assert (colours == ["rgb(16, 22, 26)"]) == (scheme == "dark")
+        colors = page.evaluate("[getComputedStyle(document.documentElement).backgroundColor]")
+        assert (colors == ["rgb(16, 22, 26)"]) == (scheme == "dark")
 
 
 OUTSIDE = """

@@ -151,7 +151,7 @@ class _LoopConsumer:
             self._backend.forward()
 
     async def next(self) -> Delivery | None:
-        """None when there was nothing for a while. Cancelled, it gives back what has just come."""
+        """None when there was nothing for a while. Canceled, it gives back what has just come."""
         if not self._ready:
             call = _PollCall()
             polling = self._background.submit(self._poll(call))

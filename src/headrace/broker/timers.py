@@ -22,33 +22,33 @@ class Timer:
     def cancel(self) -> None:
         if self.action is not None:
             self.action = None
-            self._timers.note_cancelled()
+            self._timers.note_canceled()
 
 
 class Timers:
-    """Cancelled timers stay in the heap until they are due or outnumber the live ones: cancelling is O(1)."""
+    """Canceled timers stay in the heap until they are due or outnumber the live ones: canceling is O(1)."""
 
     def __init__(self) -> None:
         self._heap: list[tuple[int, int, Timer]] = []
         self._order = count()
-        self._cancelled = 0
+        self._canceled = 0
 
     def at(self, deadline_ms: int, action: Callable[[], None]) -> Timer:
         timer = Timer(self, deadline_ms, action)
         heapq.heappush(self._heap, (deadline_ms, next(self._order), timer))
         return timer
 
-    def note_cancelled(self) -> None:
-        self._cancelled += 1
-        if self._cancelled > 64 and self._cancelled * 2 > len(self._heap):
+    def note_canceled(self) -> None:
+        self._canceled += 1
+        if self._canceled > 64 and self._canceled * 2 > len(self._heap):
             self._heap = [entry for entry in self._heap if entry[2].action is not None]
             heapq.heapify(self._heap)
-            self._cancelled = 0
+            self._canceled = 0
 
     def deadline_ms(self) -> int | None:
         while self._heap and self._heap[0][2].action is None:
             heapq.heappop(self._heap)
-            self._cancelled -= 1
+            self._canceled -= 1
         return self._heap[0][0] if self._heap else None
 
     def run_due(self, now_ms: int) -> None:

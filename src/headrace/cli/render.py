@@ -34,7 +34,7 @@ def print_json(value: object) -> None:
 
 
 def styled(text: str, **style: Any) -> str:
-    """As `typer.style`; plain where the user wants no colours. `typer.echo` leaves it out where nobody looks."""
+    """As `typer.style`; plain where the user wants no colors. `typer.echo` leaves it out where nobody looks."""
     return text if os.environ.get("NO_COLOR") else typer.style(text, **style)
 
 

@@ -25,7 +25,7 @@ class Stopping:
         os.set_blocking(self._writer, False)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         for number in SIGNALS:
-            signal.signal(number, self._signalled)
+            signal.signal(number, self._signaled)
 
     def set(self) -> None:
         """From any thread."""
@@ -43,5 +43,5 @@ class Stopping:
         os.close(writer)
         os.close(self._reader)
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
+    def _signaled(self, number: int, frame: FrameType | None) -> None:
         self._is_set = True

@@ -43,9 +43,7 @@ class Supervisor:
         self._signal: int = signal.SIGTERM
 
     def run(self) -> int:
-        before = {
-            number: signal.signal(number, self._signalled) for number in (signal.SIGINT, signal.SIGTERM)
-        }
+        before = {number: signal.signal(number, self._signaled) for number in (signal.SIGINT, signal.SIGTERM)}
         begin_s = time.monotonic()
         try:
             for number in range(len(self._children)):
@@ -121,7 +119,7 @@ class Supervisor:
                 self._send(signal.SIGKILL)
         self._children = [None] * len(self._children)
 
-    def _signalled(self, number: int, frame: FrameType | None) -> None:
+    def _signaled(self, number: int, frame: FrameType | None) -> None:
         self._signals += 1
         self._wake.set()
 

@@ -376,7 +376,7 @@ class AsyncShareConsumer:
         starting = self._start()
         if not starting.done():
             await asyncio.wait([starting], timeout=max(0, until_ms - now_ms()) / 1000)
-        if not starting.done() or starting.cancelled():  # cancelled: the consumer was closed meanwhile
+        if not starting.done() or starting.cancelled():  # canceled: the consumer was closed meanwhile
             return False
         self._raise_failed_start(starting)
         return True

@@ -1,7 +1,7 @@
 """An asyncio loop on a thread of its own, for clients that are called without asyncio.
 
 `run` hands a coroutine over and waits for its result. The waiting thread stays open to signals: Ctrl+C raises
-KeyboardInterrupt at once in the main thread, and the coroutine is cancelled. The thread is a daemon, so a program
+KeyboardInterrupt at once in the main thread, and the coroutine is canceled. The thread is a daemon, so a program
 that forgets `close` still ends.
 """
 
@@ -25,7 +25,7 @@ CLOSED = "this client is closed; make a new one"
 STOP_S_MAX = 5.0
 WAKE_S = 0.1 if sys.platform == "win32" else 0.5
 """The main thread's longest wait in one piece. On Windows it hears Ctrl+C only between two waits. Elsewhere the wait
-itself ends, but for a signal that comes in the moment before it begins: Python sees that one afterwards."""
+itself ends, but for a signal that comes in the moment before it begins: Python sees that one afterward."""
 
 
 class _Call(Generic[T]):
@@ -92,7 +92,7 @@ class BackgroundLoop:
         self._thread.start()
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """The coroutine's result. TimeoutError after `timeout` seconds, and the coroutine is cancelled then."""
+        """The coroutine's result. TimeoutError after `timeout` seconds, and the coroutine is canceled then."""
         try:
             self.require_usable()
         except BaseException:
@@ -121,7 +121,7 @@ class BackgroundLoop:
         self.loop.call_soon_threadsafe(function, *arguments)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
-        """Runs a coroutine without waiting for it. The future is cancelled if the loop ends first."""
+        """Runs a coroutine without waiting for it. The future is canceled if the loop ends first."""
         try:
             future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
         except RuntimeError:  # the loop was closed in this moment

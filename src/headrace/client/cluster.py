@@ -339,7 +339,7 @@ class Cluster:
         if self._refreshing is not None and self._refreshing[0] is task:
             self._refreshing = None
         if not task.cancelled():
-            task.exception()  # its callers have it; a caller that was cancelled does not miss it
+            task.exception()  # its callers have it; a caller that was canceled does not miss it
 
     def _refresh_wait_s(self) -> float:
         return max(0.0, self._asked_at + self.settings.retry_backoff_ms / 1000 - _now())

@@ -321,7 +321,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             raise MalformedMessage(f"a response to request {correlation_id}, which was not sent")
         api_key, version, answer, on_done, _, _, read_usual = waiting
         if answer is not None and answer.done():
-            return  # its caller was cancelled meanwhile
+            return  # its caller was canceled meanwhile
         if read_usual is not None and on_done is not None:
             usual = read_usual(frame)
             if usual is not None:

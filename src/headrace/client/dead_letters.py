@@ -363,7 +363,7 @@ class _Drive:
             for target, ready in (await self._sorted_by_target(partition, mine)).items():
                 await self._produce(target, ready, done, perhaps_sent)
         finally:
-            # Even when cancelled: what was sent has been sent, and must not be sent again.
+            # Even when canceled: what was sent has been sent, and must not be sent again.
             await self._mark(partition, "done", done)
             undone = [letter.offset for letter in mine if letter.offset not in perhaps_sent]
             await self._mark(partition, "undone", undone)

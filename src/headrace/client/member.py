@@ -156,7 +156,7 @@ class AsyncShareMember:
             await broken.close()
             raise
         self._is_started = True
-        self.run_soon(self._leave_when_cancelled())
+        self.run_soon(self._leave_when_canceled())
         self.pump()
 
     def subscribe(self, topics: Collection[str]) -> None:
@@ -210,7 +210,7 @@ class AsyncShareMember:
         """Arrivals of about so many records (whole arrivals; at least one when there is one), or [] after the time.
 
         Raises what makes it impossible to go on: a refused group, a refused topic.
-        Cancelling it loses nothing: what has arrived stays for the next call.
+        Canceling it loses nothing: what has arrived stays for the next call.
         """
         core = self.core
         began_ms = now_ms()
@@ -293,7 +293,7 @@ class AsyncShareMember:
         while self._is_started and not self.core.is_closed and now_ms() < until_ms:
             await self.wait_for_change(until_ms)
 
-    async def _leave_when_cancelled(self) -> None:
+    async def _leave_when_canceled(self) -> None:
         """Waits for ever. Whoever ends the loop without `close`, such as asyncio.run, cancels it: the member leaves."""
         try:
             await asyncio.get_running_loop().create_future()
@@ -428,7 +428,7 @@ class AsyncShareMember:
         try:
             await changed
         finally:
-            if changed in self._changed:  # it was cancelled
+            if changed in self._changed:  # it was canceled
                 self._changed.remove(changed)
 
     def _wait_over(self) -> None:
@@ -503,7 +503,7 @@ class AsyncShareMember:
             self._set_timer(0)
 
     def run_soon(self, coroutine: Coroutine[Any, Any, None]) -> None:
-        """Runs something beside; it is cancelled when the member closes."""
+        """Runs something beside; it is canceled when the member closes."""
         task = asyncio.create_task(coroutine)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -614,7 +614,7 @@ class AsyncShareMember:
             with self.lock:
                 self.core.heartbeat_failed(error, now_ms=now_ms())
         except asyncio.CancelledError:  # the loop ends: nobody will hear of this heartbeat
-            ended = error_for(ErrorCode.NETWORK_EXCEPTION, "it was cancelled", about="the heartbeat")
+            ended = error_for(ErrorCode.NETWORK_EXCEPTION, "it was canceled", about="the heartbeat")
             with self.lock:
                 self.core.heartbeat_failed(ended, now_ms=now_ms())
             raise

@@ -3,7 +3,7 @@
 Theory of operation. Everything that decides runs on the loop's thread, so between two turns of the loop all logs, the
 coordinators' journals among them, and the metadata agree. `take_cut` (on the loop) writes down how long every segment
 is and what a clean stop would say of every log. Segments only grow, and nothing is removed or rewritten while a backup
-runs (see `Housekeeping.hold`); so `Copying` (on a worker, in slices) can copy these bytes afterwards. The copy gets a
+runs (see `Housekeeping.hold`); so `Copying` (on a worker, in slices) can copy these bytes afterward. The copy gets a
 clean-shutdown file of that moment, and starts without a recovery.
 
 Until it is whole, the copy's meta.properties cannot be read, and no broker starts from it.
@@ -53,7 +53,7 @@ CHUNK = 1024 * 1024
 SLICE_S = 0.05
 
 
-class Cancelled(Exception):
+class Canceled(Exception):
     """The backup was given up; the text says why."""
 
 
@@ -141,7 +141,7 @@ class Copying:
         try:
             for _ in self._steps:
                 if self.given_up is not None:
-                    raise Cancelled(self.given_up)
+                    raise Canceled(self.given_up)
                 if time.monotonic() >= until:
                     return
         except BaseException:

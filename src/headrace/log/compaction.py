@@ -102,20 +102,20 @@ class Compaction:
         self._outputs: list[tuple[list[Segment], Segment, str]] = []
         self._drafts: list[str] = []
         self._is_done = False
-        self._is_cancelled = False
+        self._is_canceled = False
 
     def run(self) -> None:
         """On a worker's thread. Never raises for trouble with the disk: the log stays as it is."""
         try:
             self._run()
-        except _Cancelled:
+        except _Canceled:
             pass
         except (OSError, KafkaError) as error:
             if not self.log.is_deleted:
                 logger.warning("%s could not be compacted: %s", self.log.name, error)
 
     def _run(self) -> None:
-        if self._is_cancelled:
+        if self._is_canceled:
             return
         mapped_to = self._map_keys()
         left = deque(self._plan.segments)
@@ -127,7 +127,7 @@ class Compaction:
 
     def cancel(self) -> None:
         """The broker is stopping: `run` ends soon. `finish` is still to be called."""
-        self._is_cancelled = True
+        self._is_canceled = True
 
     def finish(self) -> None:
         """On the loop's thread: the new segments take the old ones' places, unless those are gone."""
@@ -135,7 +135,7 @@ class Compaction:
         current = set(map(id, log.segments))
         is_current = all(id(segment) in current for segment in self._plan.segments)
         try:
-            if not self._is_done or self._is_cancelled or not is_current or log.is_deleted:
+            if not self._is_done or self._is_canceled or not is_current or log.is_deleted:
                 self._abandon()
             elif self._swap_in():
                 log.next_horizon_ms = self._next_horizon_ms
@@ -301,8 +301,8 @@ class Compaction:
         try:
             position = 0
             while position < segment.size:
-                if self._is_cancelled:
-                    raise _Cancelled
+                if self._is_canceled:
+                    raise _Canceled
                 chunk = file.read(position, min(_CHUNK, segment.size - position))
                 if len(chunk) < HEADER_SIZE:
                     raise segment.damaged(position, "the file ends within a batch")
@@ -328,7 +328,7 @@ class Compaction:
             file.close()
 
 
-class _Cancelled(Exception):
+class _Canceled(Exception):
     """Not an error: see `Compaction.cancel`."""
 
 

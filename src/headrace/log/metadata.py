@@ -120,7 +120,7 @@ class MetadataStore:
         """Held by whoever writes, and by a checkpoint while it starts the WAL over."""
         self.on_commit: Callable[[], None] | None = None
         """Called on the loop after each commit."""
-        # The thread that opens it may not be the one that runs the event loop afterwards.
+        # The thread that opens it may not be the one that runs the event loop afterward.
         self._database = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
         try:
             self._database.execute("PRAGMA journal_mode=WAL")

@@ -6,7 +6,7 @@ assignment was computed. A member takes its target in one step at its next heart
 assignment epoch: partitions are shared, so nobody has to let go first. A member is fenced unless it sends its own
 epoch, the one before it (its last answer was lost), or 0 to join (again).
 
-Only partitions whose share state has been initialised are assigned. Here the caller initialises them at once, inside
+Only partitions whose share state has been initialized are assigned. Here the caller initializes them at once, inside
 the heartbeat that first sees them. The first member of an empty group waits a moment for others (`initial_delay_ms`),
 so that members which start together share the backlog, if there is any; from then on a small group is assigned anew at
 every change, a large one at intervals. While an assignment is in motion members are told a short heartbeat interval, so

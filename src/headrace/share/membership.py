@@ -81,7 +81,7 @@ class CurrentAssignment:
 
 
 class TopicState(NamedTuple):
-    """Partitions of a topic whose share state is (being) initialised for the group."""
+    """Partitions of a topic whose share state is (being) initialized for the group."""
 
     name: str
     partitions: tuple[int, ...]
@@ -132,7 +132,7 @@ GroupChange: TypeAlias = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberHeartbeat:
-    """A decided heartbeat: first initialise, then journal, then apply, then answer."""
+    """A decided heartbeat: first initialize, then journal, then apply, then answer."""
 
     changes: list[GroupChange]
     initialize: Mapping[

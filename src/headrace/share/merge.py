@@ -13,7 +13,7 @@ from headrace.share.changes import StateBatch
 
 
 def merge(batches: Iterable[StateBatch], *, start_offset: int = -1) -> list[StateBatch]:
-    """Disjoint and sorted, nothing below the start, neighbours that are alike joined."""
+    """Disjoint and sorted, nothing below the start, neighbors that are alike joined."""
     return list(joined(_newest(batches, start_offset)))
 
 

@@ -1,6 +1,6 @@
 """OffsetRange and RangeMap: offset -> what is known about the record, run-length encoded.
 
-Theory of operation. Neighbouring offsets of one in-flight batch that are alike in everything form one
+Theory of operation. Neighboring offsets of one in-flight batch that are alike in everything form one
 `OffsetRange`, and always the longest one: setting a part of a range splits it, setting parts alike joins them
 again. So what the map holds depends only on what is true of each offset, not on the order in which it was set.
 Ranges of different in-flight batches are never joined: redelivery hands them out as separate entries. Offsets that

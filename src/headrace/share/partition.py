@@ -1,4 +1,4 @@
-"""SharePartition: one group's view of one topic partition. The face of the engine towards the broker.
+"""SharePartition: one group's view of one topic partition. The face of the engine toward the broker.
 
 Decide, journal, apply:
 

@@ -17,7 +17,7 @@ from headrace.share.window import RangeView
 
 @dataclass(frozen=True, slots=True)
 class StateRun:
-    """Neighbouring offsets, first and last included, whose records are alike."""
+    """Neighboring offsets, first and last included, whose records are alike."""
 
     first: int
     last: int

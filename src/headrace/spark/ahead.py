@@ -129,7 +129,7 @@ class Ahead:
                 pass
 
     def stop(self, acquirer: Acquirer) -> None:
-        """Not by cancelling: what is being written is written, and then it is accepted."""
+        """Not by canceling: what is being written is written, and then it is accepted."""
         self._is_stopped = True
         acquirer.arrived.set()
 
@@ -178,4 +178,4 @@ class Ahead:
         finally:
             await asyncio.wait(
                 [writing]
-            )  # a thread cannot be cancelled: nobody else may write before it is done
+            )  # a thread cannot be canceled: nobody else may write before it is done

@@ -103,7 +103,7 @@ async def _read(
     topic_id: str | None,
     gone: set[str],
 ) -> AsyncGenerator[tuple[Record, Outcome], None]:
-    """The records that sorted outcomes of one partition are about; neighbours and near ones are read in one go.
+    """The records that sorted outcomes of one partition are about; neighbors and near ones are read in one go.
 
     `gone` are the topics that were waited for in vain; one that goes that way is added.
     """

@@ -40,7 +40,7 @@ _NAMES = {
 
 
 class Outcome(NamedTuple):
-    """What was decided of neighbouring records of one delivery, and why."""
+    """What was decided of neighboring records of one delivery, and why."""
 
     topic: str
     partition: int
@@ -70,7 +70,7 @@ def parse_type(value: Any) -> AcknowledgeType:
 
 
 def join(outcomes: Iterable[Outcome]) -> list[Outcome]:
-    """Neighbours that are alike become one; accepted ones are left out, being the default."""
+    """Neighbors that are alike become one; accepted ones are left out, being the default."""
     kept = (each for each in sorted(outcomes) if each.type is not AcknowledgeType.ACCEPT)
     return list(joined((each._replace(reason=each.reason[:REASON_LENGTH_MAX]) for each in kept), _alike))
 

@@ -2,7 +2,7 @@
 
 Theory of operation. A `Run` is a stretch of offsets of one partition that are alike: the same delivery count and the
 same outcome. A `RunSet` holds runs of many partitions: per partition in order, without overlap, and as long as they
-can be (neighbours that are alike are joined). So two sets of the same records are equal, and so is their text.
+can be (neighbors that are alike are joined). So two sets of the same records are equal, and so is their text.
 The algebra is in `base/ranges.py`; here it is done for each partition.
 """
 

@@ -55,7 +55,7 @@ class Door:
         self._handshakes: set[asyncio.Task[None]] = set()
 
     async def accept(self) -> None:
-        """Until it is cancelled."""
+        """Until it is canceled."""
         loop = asyncio.get_running_loop()
         try:
             while True:

@@ -169,7 +169,7 @@ class MemberRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRun:
-    """Neighbouring offsets, first and last included, that are alike."""
+    """Neighboring offsets, first and last included, that are alike."""
 
     first: int
     last: int

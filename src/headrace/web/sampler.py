@@ -125,7 +125,7 @@ class Sampler:
         return self.overview
 
     async def run(self) -> None:
-        """Until cancelled. Begins with a round if there was none."""
+        """Until canceled. Begins with a round if there was none."""
         probing = asyncio.create_task(self._probe_for_ever())
         try:
             if self.overview.sampled_at is None:
@@ -232,7 +232,7 @@ class Sampler:
         except asyncio.CancelledError:
             self._round.cancel()
             task = asyncio.current_task()
-            if not self.is_gone or (task is not None and task.cancelling()):
+            if not self.is_gone or (task is not None and task.canceling()):
                 raise
         except (KafkaError, OSError) as error:
             if self.overview.error is None:

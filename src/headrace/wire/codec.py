@@ -2,7 +2,7 @@
 
 Theory of operation. A generated message class carries a table of its fields (`SCHEMA`). For a version, the table says
 exactly which bytes follow which, so we write that down once as straight Python source, compile it and keep it:
-neighbouring numbers become one `struct` call, and no version is compared while a request is read. A request
+neighboring numbers become one `struct` call, and no version is compared while a request is read. A request
 that is cut short, counts more elements than it has bytes, or holds text that is not UTF-8 raises `MalformedMessage`.
 So does one with more elements in its lists than the caller allows; only messages that are long enough to have so many
 are read by a reader that counts.
@@ -284,7 +284,7 @@ class _Source:
         return self.names["function"]
 
     def runs(self) -> list[list[F]]:
-        """The untagged fields, neighbouring fixed-size ones together."""
+        """The untagged fields, neighboring fixed-size ones together."""
         runs: list[list[F]] = []
         for field in self.untagged():
             if field.kind in FIXED and runs and runs[-1][-1].kind in FIXED:

@@ -190,7 +190,7 @@ class Forwarder:
         return self._looked_ms is None or self._looked_ms >= since_ms
 
     async def run(self) -> None:
-        """Until it is cancelled. Trouble is logged and tried again: it does not end a worker."""
+        """Until it is canceled. Trouble is logged and tried again: it does not end a worker."""
         leads = True
         while True:
             try:

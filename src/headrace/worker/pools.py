@@ -1,7 +1,7 @@
 """Where functions run: on the event loop, on threads, or in other processes.
 
 Each pool starts a call and returns a `TaskCall`, whose future gets the `TaskOutcome`. `stop` ends it as far as that
-can be done: a coroutine is cancelled, a process is killed and replaced, a thread goes on until its function returns
+can be done: a coroutine is canceled, a process is killed and replaced, a thread goes on until its function returns
 (Python cannot end it). Threads and processes are daemons, so a worker that must go does not wait for them for ever.
 The number of calls at a time is the caller's affair; a pool makes as many threads or processes as it is asked for at
 once.

@@ -119,7 +119,7 @@ class Queue:
         self.now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
         """The time for what is scheduled; for tests."""
         self._crew: Crew | None = None
-        self._was_signalled = False
+        self._was_signaled = False
         self._last_metrics: dict[str, TaskMetrics] = {}
         self.make_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
         """Makes the loop of the worker's own thread; for tests."""
@@ -631,8 +631,8 @@ class Queue:
         signals = (signal.SIGINT, signal.SIGTERM)
         if threading.current_thread() is threading.main_thread():
             for number in signals:
-                loop.add_signal_handler(number, self._signalled)
-        self._was_signalled = False
+                loop.add_signal_handler(number, self._signaled)
+        self._was_signaled = False
         try:
             await self.run_async(on_started=on_started)
         finally:
@@ -640,9 +640,9 @@ class Queue:
                 for number in signals:
                     loop.remove_signal_handler(number)
 
-    def _signalled(self) -> None:
-        self.stop(now=self._was_signalled)
-        self._was_signalled = True
+    def _signaled(self) -> None:
+        self.stop(now=self._was_signaled)
+        self._was_signaled = True
 
     @contextlib.contextmanager
     def _sending(

@@ -398,7 +398,7 @@ class StrictConsumer:
         logger.info("group %s: %s begins at %d", self._group_id, owned, progress.start)
 
     async def _insist(self, owned: _Owned, find: "Callable[[_Owned], Coroutine[Any, Any, Any]]") -> Any:
-        """As often as it takes: who is given up or lost meanwhile is cancelled."""
+        """As often as it takes: who is given up or lost meanwhile is canceled."""
         trouble = ""
         while True:
             try:

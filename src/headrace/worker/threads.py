@@ -28,7 +28,7 @@ BLOCKED_S = 2.0
 
 
 async def run_on_thread(background: BackgroundLoop, work: Coroutine[Any, Any, None]) -> None:
-    """Runs a coroutine on another thread's loop and waits for its end, also when the caller is cancelled."""
+    """Runs a coroutine on another thread's loop and waits for its end, also when the caller is canceled."""
     ended: Future[None] = Future()
     ended.set_running_or_notify_cancel()  # a second cancellation ends the wait, not the future
     tasks: list[asyncio.Task[None]] = []

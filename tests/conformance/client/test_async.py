@@ -1,4 +1,4 @@
-"""The asyncio consumer: the same rules, and tasks that are cancelled."""
+"""The asyncio consumer: the same rules, and tasks that are canceled."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -55,7 +55,7 @@ def test_poll_acknowledge_and_commit(wire: WireClient, opened: Open, unique: str
     asyncio.run(run())
 
 
-def test_a_cancelled_poll_loses_nothing(wire: WireClient, opened: Open, unique: str) -> None:
+def test_a_canceled_poll_loses_nothing(wire: WireClient, opened: Open, unique: str) -> None:
     new_queue(wire, unique)
 
     async def run() -> None:

@@ -293,7 +293,7 @@ async def some(consumer: AsyncShareConsumer, count: int = 1) -> list[Any]:
     return found
 
 
-def test_a_cancelled_start_leaves_no_tasks_behind() -> None:
+def test_a_canceled_start_leaves_no_tasks_behind() -> None:
     async def scenario() -> set[asyncio.Task[Any]]:
         with pytest.raises(TimeoutError):
             async with (
@@ -370,7 +370,7 @@ def test_a_loop_that_ends_without_close_gives_the_records_back_at_once(
     assert {one.delivery_count for one in take(consumer(), 3)} == {2}
 
 
-def test_a_cancelled_close_leaves_the_group_all_the_same(
+def test_a_canceled_close_leaves_the_group_all_the_same(
     wire: WireClient, broker: BrokerUnderTest, unique: str
 ) -> None:
     new_queue(wire, unique, 1)

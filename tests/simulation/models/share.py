@@ -76,7 +76,7 @@ class _Epochs(NamedTuple):
     error: type[ShareError] | None
     key: tuple[str, str]
     next_epoch: int | None
-    """What the session expects afterwards; None where it is not there, or stays as it was."""
+    """What the session expects afterward; None where it is not there, or stays as it was."""
 
 
 class Share(Model, share_watching.ShareWatcher):

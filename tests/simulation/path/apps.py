@@ -543,7 +543,7 @@ class Worker(Application):
 
     async def function(self, body: bytes, delivery: Delivery) -> None:
         one = self.model.of_delivery(delivery)
-        one.allowed.append(REJECT)  # unless it returns: it may fail, or be cancelled, as often as it may
+        one.allowed.append(REJECT)  # unless it returns: it may fail, or be canceled, as often as it may
         await self.work()
         match self.rng.randrange(8):
             case 0:

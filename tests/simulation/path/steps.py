@@ -56,7 +56,7 @@ def start_node(world: "PathWorld") -> None:
 
 
 def interrupt(world: "PathWorld") -> None:
-    """A signal handler raises in the middle of one of the next polls, or a task is cancelled."""
+    """A signal handler raises in the middle of one of the next polls, or a task is canceled."""
     if world.nodes:
         world.rng.choice(world.nodes).app.interrupt_soon()
 

@@ -83,7 +83,7 @@ def test_a_clean_stop_leaves_little_more_than_what_is_live(desk: Desk) -> None:
 
 def test_many_transactions_leave_a_small_journal(desk: Desk) -> None:
     for _ in range(300):
-        desk.core.transactions.initialise("tx", timeout_ms=1000)
+        desk.core.transactions.initialize("tx", timeout_ms=1000)
         desk.core.settle()
         assert desk.size(TRANSACTIONS) < 4 * SLACK
     (live,) = [(each.producer_id, each.producer_epoch) for each in desk.core.transactions]

@@ -5,7 +5,7 @@ import pytest
 from headrace.broker.later import Later, resolved, when_all
 
 
-def test_callbacks_run_when_the_answer_comes_and_at_once_afterwards() -> None:
+def test_callbacks_run_when_the_answer_comes_and_at_once_afterward() -> None:
     later: Later[int] = Later()
     seen: list[int] = []
     later.then(seen.append)

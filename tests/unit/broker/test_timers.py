@@ -14,7 +14,7 @@ def test_due_timers_run_in_the_order_of_their_deadlines() -> None:
     assert timers.deadline_ms() == 30
 
 
-def test_a_cancelled_timer_never_runs_and_is_no_deadline() -> None:
+def test_a_canceled_timer_never_runs_and_is_no_deadline() -> None:
     timers, ran = Timers(), []
     timer = timers.at(10, lambda: ran.append("a"))
     timer.cancel()
@@ -31,7 +31,7 @@ def test_a_timer_set_while_running_is_run_if_it_is_due_too() -> None:
     assert ran == ["inner"]
 
 
-def test_cancelled_timers_do_not_pile_up() -> None:
+def test_canceled_timers_do_not_pile_up() -> None:
     timers = Timers()
     for deadline in range(10_000):
         timers.at(deadline, lambda: None).cancel()

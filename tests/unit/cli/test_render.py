@@ -1,4 +1,4 @@
-"""Tables are plain columns, JSON has what a machine needs, colours are for terminals alone."""
+"""Tables are plain columns, JSON has what a machine needs, colors are for terminals alone."""
 
 import io
 import json

@@ -41,35 +41,35 @@ def test_an_error_comes_back(loop: BackgroundLoop) -> None:
         loop.run(fail())
 
 
-def test_a_coroutine_that_takes_too_long_is_cancelled(loop: BackgroundLoop) -> None:
-    cancelled = threading.Event()
+def test_a_coroutine_that_takes_too_long_is_canceled(loop: BackgroundLoop) -> None:
+    canceled = threading.Event()
 
     async def wait() -> None:
         try:
-            await asyncio.sleep(600)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is canceled
         except asyncio.CancelledError:
-            cancelled.set()
+            canceled.set()
             raise
 
     with pytest.raises(TimeoutError):
         loop.run(wait(), timeout=0.05)
-    assert cancelled.wait(WAIT_S)
+    assert canceled.wait(WAIT_S)
 
 
 def test_ctrl_c_is_heard_at_once_and_cancels_what_runs(loop: BackgroundLoop) -> None:
-    cancelled = threading.Event()
+    canceled = threading.Event()
 
     async def interrupted() -> None:
         os.kill(os.getpid(), signal.SIGINT)
         try:
-            await asyncio.sleep(600)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is canceled
         except asyncio.CancelledError:
-            cancelled.set()
+            canceled.set()
             raise
 
     with pytest.raises(KeyboardInterrupt):
         loop.run(interrupted())
-    assert cancelled.wait(WAIT_S)
+    assert canceled.wait(WAIT_S)
     assert loop.run(name_of_thread()) == "headrace-client"  # and it can be used again
 
 
@@ -104,7 +104,7 @@ def test_closing_cancels_what_runs_and_ends_the_thread() -> None:
     async def work() -> None:
         running.set()
         try:
-            await asyncio.sleep(600)  # until it is cancelled
+            await asyncio.sleep(600)  # until it is canceled
         finally:
             ended.set()
 

@@ -105,9 +105,9 @@ def test_an_answer_of_many_megabytes_comes_whole(broker: Broker) -> None:
     run(scenario())
 
 
-def test_a_caller_that_was_cancelled_leaves_the_connection_in_order() -> None:
+def test_a_caller_that_was_canceled_leaves_the_connection_in_order() -> None:
     async def scenario() -> None:
-        names = iter(["for the cancelled one", "for the next one"])
+        names = iter(["for the canceled one", "for the next one"])
         async with ScriptedBroker({"metadata": lambda *_: cluster_named(next(names))}) as broker:
             connection = await open_to(broker.address)
             caller = asyncio.create_task(connection.send(METADATA))

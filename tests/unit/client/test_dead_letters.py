@@ -329,7 +329,7 @@ def test_what_cannot_be_is_refused_by_name(play: Play) -> None:
 
 
 @pytest.mark.parametrize("seen", [1, 200, 401])
-def test_a_redrive_that_is_cancelled_sends_nothing_twice_and_loses_nothing(play: Play, seen: int) -> None:
+def test_a_redrive_that_is_canceled_sends_nothing_twice_and_loses_nothing(play: Play, seen: int) -> None:
     """Letters that were under way at that moment may stay claimed; they were sent, or are still there to be sent."""
 
     async def story(world: World) -> None:

@@ -90,7 +90,7 @@ def test_control_records_are_gaps() -> None:
     assert decoded.gaps == [Gap(one, 2, 2)]
 
 
-def test_a_damaged_batch_is_to_be_rejected_and_its_neighbours_are_read() -> None:
+def test_a_damaged_batch_is_to_be_rejected_and_its_neighbors_are_read() -> None:
     one = acquired(0, 9)
     bad = bytearray(batch(5, 3))
     bad[-1] ^= 1

@@ -192,7 +192,7 @@ class TestIsolationOfBadRecords:
         assert desk.fetch() == [(6, 7, 4)]
         assert desk.fetch() == [(8, 11, 2)]
 
-    def test_fresh_records_before_tired_ones_in_their_batch_count_towards_the_part(self) -> None:
+    def test_fresh_records_before_tired_ones_in_their_batch_count_toward_the_part(self) -> None:
         desk = Desk([(0, 9)])
         for _ in range(3):
             desk.fetch()

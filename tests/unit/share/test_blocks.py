@@ -28,7 +28,7 @@ def test_an_empty_map_has_nothing() -> None:
     assert block_map.size == 0
 
 
-def test_floor_and_ceiling_find_neighbours_across_blocks() -> None:
+def test_floor_and_ceiling_find_neighbors_across_blocks() -> None:
     block_map = filled(list(range(0, 40, 2)))
     assert (block_map.floor(-1), block_map.floor(0), block_map.floor(9)) == (None, "v0", "v8")
     assert (block_map.ceiling(-1), block_map.ceiling(9), block_map.ceiling(39)) == ("v0", "v10", None)

@@ -9,7 +9,7 @@ def change(first: int, last: int, state: S, cause: Cause, count: int = 1) -> Cha
     return Change(first, last, state, count, cause, None, None, (first, last))
 
 
-def test_neighbours_that_are_alike_are_joined() -> None:
+def test_neighbors_that_are_alike_are_joined() -> None:
     changes = [
         change(0, 4, S.ACKNOWLEDGED, Cause.ACCEPT),
         change(5, 9, S.ACKNOWLEDGED, Cause.ACCEPT),

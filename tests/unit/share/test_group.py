@@ -174,7 +174,7 @@ class TestChanges:
         beat = office.beat("m2", 0, "t")
         assert (beat.member_epoch, beat.assignment, beat.initialize) == (4, {T: (0, 1)}, {})
 
-    def test_added_partitions_are_initialised_and_assigned(self) -> None:  # scenario 13
+    def test_added_partitions_are_initialized_and_assigned(self) -> None:  # scenario 13
         office = Office(assignment_interval_ms=0)
         office.beat("m1", 0, "t")
         office.topics["t"] = TopicInfo(T, 4)
@@ -304,7 +304,7 @@ class TestSessions:
 
 
 class TestTopicsOfAdministrators:
-    def test_offsets_set_by_an_administrator_initialise_partitions(self) -> None:
+    def test_offsets_set_by_an_administrator_initialize_partitions(self) -> None:
         office = Office()
         office.apply(office.group.initialize({T: TopicState("t", (1,))}))
         beat = office.beat("m1", 0, "t")

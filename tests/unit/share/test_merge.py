@@ -18,7 +18,7 @@ def test_more_deliveries_win_and_then_the_higher_state() -> None:
     assert merge([batch(0, 9, 3, 1), batch(0, 9, 4, 1), batch(0, 9, 0, 1)]) == [batch(0, 9, 4, 1)]
 
 
-def test_neighbours_that_are_alike_are_joined_and_others_are_not() -> None:
+def test_neighbors_that_are_alike_are_joined_and_others_are_not() -> None:
     assert merge([batch(5, 9, 2, 1), batch(0, 4, 2, 1), batch(10, 12, 2, 2), batch(14, 15, 2, 2)]) == [
         batch(0, 9, 2, 1),
         batch(10, 12, 2, 2),

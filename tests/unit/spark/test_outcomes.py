@@ -17,7 +17,7 @@ def outcome(first: int, last: int, type: AcknowledgeType = REJECT, reason: str =
     return Outcome("orders", 0, first, last, 1, type, reason)
 
 
-def test_neighbours_that_are_alike_become_one_and_accepted_ones_are_left_out() -> None:
+def test_neighbors_that_are_alike_become_one_and_accepted_ones_are_left_out() -> None:
     given = [
         outcome(5, 5),
         outcome(4, 4),

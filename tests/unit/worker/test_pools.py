@@ -39,9 +39,9 @@ async def test_a_coroutine_returns_or_raises():
 
 
 @on_a_loop
-async def test_a_coroutine_is_cancelled():
+async def test_a_coroutine_is_canceled():
     async def work() -> None:
-        await asyncio.sleep(WAIT_S)  # until it is cancelled
+        await asyncio.sleep(WAIT_S)  # until it is canceled
 
     call = LoopPool(work).start(())
 

@@ -27,17 +27,17 @@ def test_what_the_coroutine_raises_reaches_the_caller(background: BackgroundLoop
         asyncio.run(run_on_thread(background, work()))
 
 
-def test_a_cancelled_caller_waits_for_the_end_and_one_cancelled_twice_does_not(
+def test_a_canceled_caller_waits_for_the_end_and_one_canceled_twice_does_not(
     background: BackgroundLoop, caplog: pytest.LogCaptureFixture
 ) -> None:
-    has_begun, is_cancelled, may_end, has_ended = (threading.Event() for _ in range(4))
+    has_begun, is_canceled, may_end, has_ended = (threading.Event() for _ in range(4))
 
     async def work() -> None:
         has_begun.set()
         try:
             await asyncio.Event().wait()
         except asyncio.CancelledError:
-            is_cancelled.set()
+            is_canceled.set()
             await asyncio.to_thread(may_end.wait, PROMPTLY_S)
             raise
         finally:
@@ -47,7 +47,7 @@ def test_a_cancelled_caller_waits_for_the_end_and_one_cancelled_twice_does_not(
         running = asyncio.create_task(run_on_thread(background, work()))
         assert await asyncio.to_thread(has_begun.wait, PROMPTLY_S)
         running.cancel()
-        assert await asyncio.to_thread(is_cancelled.wait, PROMPTLY_S)
+        assert await asyncio.to_thread(is_canceled.wait, PROMPTLY_S)
         assert not running.done()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):

@@ -1,4 +1,4 @@
-"""One step of one member from what it holds towards what it shall hold (KIP-848, "Reconciliation").
+"""One step of one member from what it holds toward what it shall hold (KIP-848, "Reconciliation").
 
 A partition never has two readers: a member first gives up what it must no longer read, and says so by the partitions it
 reports as owned; only then it moves to the new epoch, and only then others may get them. A member that waits for

@@ -36,12 +36,12 @@ def handle(
     expected = (
         None if request.producer_id == NONE else ProducerIdentity(request.producer_id, request.producer_epoch)
     )
-    initialised = core.transactions.initialise(
+    initialized = core.transactions.initialize(
         request.transactional_id, timeout_ms=request.transaction_timeout_ms, expected=expected
     )
     answer: Later[InitProducerIdResponse] = Later()
     saved = core.saved(())
-    saved.then(lambda _: initialised.map(_response).then(answer.resolve, answer.fail), answer.fail)
+    saved.then(lambda _: initialized.map(_response).then(answer.resolve, answer.fail), answer.fail)
     return answer
 
 

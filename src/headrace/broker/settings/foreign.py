@@ -127,7 +127,7 @@ _NAMES_BY_REASON: dict[str, str] = {
     "there is one data directory: log.dirs, or --data": """
         cordoned.log.dirs log.dir log.dir.failure.timeout.ms num.recovery.threads.per.data.dir
     """,
-    "share-partitions are initialised as soon as a member joins": """
+    "share-partitions are initialized as soon as a member joins": """
         group.share.initialize.retry.interval.ms
     """,
     "a share-partition's snapshot is renewed when pruning has to wait for it": """

@@ -1,7 +1,7 @@
 """The share coordinator: what share-partitions have settled, kept in `__share_group_state`.
 
 Theory of operation. Each share-partition has a key in one partition of the topic, by the hash of
-`group:topicId:partition`. Initialising writes a snapshot; each later write an update; after so many updates a snapshot
+`group:topicId:partition`. Initializing writes a snapshot; each later write an update; after so many updates a snapshot
 again, with everything merged. What has been merged is a snapshot behind, so records before the oldest snapshot that is
 still needed can be deleted (pruning.py). Merging waits until somebody reads or a snapshot is due: writing stays cheap.
 
@@ -46,8 +46,8 @@ logger = logging.getLogger("headrace.share")
 
 KEYS_PER_BATCH = 100
 """Snapshots without records, or tombstones, that are written in one batch."""
-NOT_INITIALISED_WRITE = "Write operation on uninitialized share partition not allowed."
-NOT_INITIALISED_READ = "Read operation on uninitialized share partition not allowed."
+NOT_INITIALIZED_WRITE = "Write operation on uninitialized share partition not allowed."
+NOT_INITIALIZED_READ = "Read operation on uninitialized share partition not allowed."
 
 
 @dataclass(slots=True)
@@ -238,7 +238,7 @@ class ShareStateStore:
     def read(self, key: ShareKey, leader_epoch: int) -> StoredState:
         """The state for a leader that begins to serve; a higher leader epoch fences the leader before it."""
         self._require_partition(key)
-        state = self._require(key, NOT_INITIALISED_READ)
+        state = self._require(key, NOT_INITIALIZED_READ)
         if leader_epoch != UNKNOWN:
             self._check_leader_epoch(state, leader_epoch)
             if leader_epoch > state.leader_epoch:
@@ -267,7 +267,7 @@ class ShareStateStore:
         """
         self._writes.value += 1
         self._require_partition(key)
-        state = self._require(key, NOT_INITIALISED_WRITE)
+        state = self._require(key, NOT_INITIALIZED_WRITE)
         self._check_leader_epoch(state, leader_epoch)
         if state_epoch != UNKNOWN and state_epoch < state.state_epoch:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)

@@ -161,7 +161,7 @@ class TransactionCoordinator:
         """An identity for a producer without transactions."""
         return ProducerIdentity(self._producer_ids.draw(), 0)
 
-    def initialise(
+    def initialize(
         self, transactional_id: str, *, timeout_ms: int, expected: ProducerIdentity | None = None
     ) -> Later[ProducerIdentity | None]:
         """The producer's identity; None when its open transaction is being aborted first and it has to ask again."""
@@ -175,7 +175,7 @@ class TransactionCoordinator:
         transaction = self._transactions.get(transactional_id)
         if transaction is None:
             transaction = machine.created(transactional_id, draw(), timeout_ms=timeout_ms, now_ms=now_ms)
-        changed = machine.initialise(
+        changed = machine.initialize(
             transaction, expected, timeout_ms=timeout_ms, now_ms=now_ms, draw_producer_id=draw
         )
         durable = self._change(changed)

@@ -77,7 +77,7 @@ class TransactionMetadata:
 
 
 def created(transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms: int) -> TransactionMetadata:
-    """A transactional id seen for the first time; initialise it next."""
+    """A transactional id seen for the first time; initialize it next."""
     return TransactionMetadata(
         transactional_id=transactional_id,
         producer_id=producer_id,
@@ -88,7 +88,7 @@ def created(transactional_id: str, producer_id: int, *, timeout_ms: int, now_ms:
     )
 
 
-def initialise(
+def initialize(
     transaction: TransactionMetadata,
     expected: tuple[int, int] | None,
     *,
@@ -108,7 +108,7 @@ def initialise(
         return fence(transaction, now_ms=now_ms)
     producer_id, epoch, last_epoch = _next_epoch(transaction, expected, draw_producer_id)
     return replace(
-        _moved(transaction, TransactionCause.INITIALISE, now_ms),
+        _moved(transaction, TransactionCause.INITIALIZE, now_ms),
         producer_id=producer_id,
         producer_epoch=epoch,
         last_producer_epoch=last_epoch,

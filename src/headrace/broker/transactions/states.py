@@ -30,11 +30,11 @@ PREPARED = frozenset({TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_
 AT_REST = frozenset(
     {TransactionState.EMPTY, TransactionState.COMPLETE_COMMIT, TransactionState.COMPLETE_ABORT}
 )
-"""No transaction is open: a new one may begin, the producer may be initialised, the id may expire."""
+"""No transaction is open: a new one may begin, the producer may be initialized, the id may expire."""
 
 
 class TransactionCause(Enum):
-    INITIALISE = "a producer asked for an epoch"
+    INITIALIZE = "a producer asked for an epoch"
     ADD = "a partition joined"
     COMMIT = "the producer commits"
     ABORT = "the producer aborts"
@@ -45,9 +45,9 @@ class TransactionCause(Enum):
 
 _S, _C = TransactionState, TransactionCause
 TRANSITIONS: dict[tuple[TransactionState, TransactionCause], TransactionState] = {
-    (_S.EMPTY, _C.INITIALISE): _S.EMPTY,
-    (_S.COMPLETE_COMMIT, _C.INITIALISE): _S.EMPTY,
-    (_S.COMPLETE_ABORT, _C.INITIALISE): _S.EMPTY,
+    (_S.EMPTY, _C.INITIALIZE): _S.EMPTY,
+    (_S.COMPLETE_COMMIT, _C.INITIALIZE): _S.EMPTY,
+    (_S.COMPLETE_ABORT, _C.INITIALIZE): _S.EMPTY,
     (_S.EMPTY, _C.ADD): _S.ONGOING,
     (_S.ONGOING, _C.ADD): _S.ONGOING,
     (_S.COMPLETE_COMMIT, _C.ADD): _S.ONGOING,

@@ -170,7 +170,7 @@ async def in_parallel(jobs: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
         ended = await asyncio.gather(*map(run, begun))
     finally:
         for job in begun:
-            job.close()  # cancelled before it could start, it would be warned of
+            job.close()  # canceled before it could start, it would be warned of
     for _, error in ended:
         if error is not None:
             raise error

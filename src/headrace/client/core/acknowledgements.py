@@ -1,7 +1,7 @@
 """Acknowledgements on their way: from states to the fewest batches that say the same, and whom to tell the response.
 
 A request carries, for each partition, ascending batches of offsets with either one type for all or one for each.
-As Java's client does, neighbouring short runs of different types share a batch with a type for each offset, and a run
+As Java's client does, neighboring short runs of different types share a batch with a type for each offset, and a run
 of more than `RUN_MAX` equal types gets a batch of its own with one type.
 """
 

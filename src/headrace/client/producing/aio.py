@@ -304,7 +304,7 @@ class AsyncProducer:
 
         def settle(token: "asyncio.Future[RecordMetadata]", metadata: RecordMetadata | None) -> None:
             if token.done():
-                return  # its caller was cancelled
+                return  # its caller was canceled
             if metadata is not None:
                 token.set_result(metadata)
             else:

@@ -119,7 +119,7 @@ _new_metadata = partial(tuple.__new__, RecordMetadata)
 def settle_tokens(
     outcome: SendOutcome, settle_one: Callable[[Any, RecordMetadata | None], None]
 ) -> set[Many]:
-    """Tells each record what became of it: by `settle_one`, or its `Many`, which must be checked afterwards."""
+    """Tells each record what became of it: by `settle_one`, or its `Many`, which must be checked afterward."""
     topic, partition, tokens, _, _, offset, error = outcome
     concerned: set[Many] = set()
     for token in tokens:

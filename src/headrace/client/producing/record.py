@@ -1,4 +1,4 @@
-"""What an application sends, and where it is afterwards."""
+"""What an application sends, and where it is afterward."""
 
 import time
 from collections.abc import Iterable, Mapping

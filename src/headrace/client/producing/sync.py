@@ -337,7 +337,7 @@ class _Engine:
         return not buffered or buffered + cost <= self._settings.buffer_memory
 
     def _wake(self, driver: ProducerDriver) -> None:
-        """Counted afterwards: if a signal handler raises in here, the next sender wakes the loop."""
+        """Counted afterward: if a signal handler raises in here, the next sender wakes the loop."""
         collects = self._collects
         with contextlib.suppress(RuntimeError):  # just closed: `close` fails what is left in the inbox
             driver.loop.call_soon_threadsafe(self._collect)

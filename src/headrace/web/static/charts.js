@@ -62,13 +62,13 @@ function draw(figure, chart, drawn) {
 }
 
 function options(box, chart) {
-  const colours = getComputedStyle(document.documentElement);
-  const colour = (name) => colours.getPropertyValue(name).trim();
+  const colors = getComputedStyle(document.documentElement);
+  const color = (name) => colors.getPropertyValue(name).trim();
   const axis = {
-    stroke: colour("--faint"),
-    grid: { stroke: colour("--line"), width: 1 },
+    stroke: color("--faint"),
+    grid: { stroke: color("--line"), width: 1 },
     ticks: { show: false },
-    font: `11px ${colour("--sans")}`,
+    font: `11px ${color("--sans")}`,
   };
   return {
     width: box.clientWidth,
@@ -86,8 +86,8 @@ function options(box, chart) {
       { value: (_, time) => (time == null ? "now" : clock(time)) },
       ...chart.series.map((series, index) => ({
         label: printable(series.name),
-        stroke: colour(`--series-${(index % 6) + 1}`),
-        fill: chart.series.length === 1 ? `color-mix(in srgb, ${colour("--series-1")} 12%, transparent)` : undefined,
+        stroke: color(`--series-${(index % 6) + 1}`),
+        fill: chart.series.length === 1 ? `color-mix(in srgb, ${color("--series-1")} 12%, transparent)` : undefined,
         width: 1.75,
         spanGaps: false,
         points: { show: false },

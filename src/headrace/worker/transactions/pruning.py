@@ -44,7 +44,7 @@ class InboxPruner:
         self._pruned: dict[str, dict[int, int]] = {}
 
     async def run(self) -> None:
-        """Until it is cancelled. A failure costs nothing but room: it is tried again."""
+        """Until it is canceled. A failure costs nothing but room: it is tried again."""
         trouble = ""
         while True:
             await asyncio.sleep(EVERY_S)

@@ -66,7 +66,7 @@ class OutboxRelay:
         """Topics whose first records are on their way."""
 
     async def run(self) -> None:
-        """Until it is cancelled. Trouble is logged and tried again."""
+        """Until it is canceled. Trouble is logged and tried again."""
         trouble = ""
         try:
             while True:

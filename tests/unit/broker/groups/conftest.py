@@ -1,4 +1,4 @@
-"""A core for each test, made up or real; afterwards its journal must bring back the state that wrote it."""
+"""A core for each test, made up or real; afterward its journal must bring back the state that wrote it."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ def core() -> Iterator[FakeCore]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[ShareWorld]:
-    """A core with share groups; afterwards its journal must bring back the groups that wrote it."""
+    """A core with share groups; afterward its journal must bring back the groups that wrote it."""
     world = ShareWorld(tmp_path)
     yield world
     if world.core.failure is None:

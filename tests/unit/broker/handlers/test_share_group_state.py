@@ -1,4 +1,4 @@
-"""The share coordinator's five APIs (83 to 87) over the real store: initialise, write, read, summarise, delete."""
+"""The share coordinator's five APIs (83 to 87) over the real store: initialize, write, read, summarize, delete."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -110,7 +110,7 @@ def test_a_summary_has_the_epochs_the_start_and_the_count(world: ShareWorld) -> 
     assert (result.start_offset, result.delivery_complete_count) == (2, 2)
 
 
-def test_what_is_not_initialised_is_refused_to_leaders_and_unknown_in_summaries(world: ShareWorld) -> None:
+def test_what_is_not_initialized_is_refused_to_leaders_and_unknown_in_summaries(world: ShareWorld) -> None:
     assert read(world).error_code == ErrorCode.INVALID_REQUEST
     assert read(world).error_message == "Read operation on uninitialized share partition not allowed."
     assert write(world).error_code == ErrorCode.INVALID_REQUEST
@@ -136,7 +136,7 @@ def test_epochs_of_the_past_are_fenced(world: ShareWorld) -> None:
     assert read(world, leader=-1).error_code == NONE
 
 
-def test_initialising_again_begins_anew(world: ShareWorld) -> None:
+def test_initializing_again_begins_anew(world: ShareWorld) -> None:
     initialize(world)
     write(world, (0, 4, ACKNOWLEDGED, 1), count=5)
     assert initialize(world, epoch=2, start=-1).error_code == NONE

@@ -90,7 +90,7 @@ class Bench:
     def topic(
         self, name: str = "orders", *, partitions: int = 1, group_id: str = GROUP, **configs: str
     ) -> Topic:
-        """A topic whose share-partitions are initialised for the group, which starts at the earliest record."""
+        """A topic whose share-partitions are initialized for the group, which starts at the earliest record."""
         self.core.settings.replace_group(group_id, {"share.auto.offset.reset": "earliest"})
         named = {key.replace("_", "."): value for key, value in configs.items()}
         topic = self.core.topics.create(name, partitions=partitions, configs=named)

@@ -143,7 +143,7 @@ class TestWhatALetterSays:
         assert [fact(letter, "partition") for letter in office.letters(0)] == ["0", "2"]
         assert [fact(letter, "partition") for letter in office.letters(1)] == ["1"]
 
-    def test_neighbours_given_up_for_different_reasons_say_so(self) -> None:
+    def test_neighbors_given_up_for_different_reasons_say_so(self) -> None:
         office = Office()
         office.set_group(limit=2)
         office.produce(office.orders, 4)

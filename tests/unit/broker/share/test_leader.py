@@ -353,7 +353,7 @@ def test_an_offset_that_an_administrator_has_set_is_not_asked_for_again(bench: B
     assert Member(bench, "a").take(topic) == [(3, 4, 1)]
 
 
-def test_a_group_that_was_never_initialised_is_told_so(bench: Bench) -> None:
+def test_a_group_that_was_never_initialized_is_told_so(bench: Bench) -> None:
     topic = bench.core.topics.create("plain", partitions=1, configs={})
     data = partition(Member(bench, "a").fetch(topic))
     assert data is not None

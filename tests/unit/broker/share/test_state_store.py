@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class Desk(Bench):
-    """A bench with one topic, whose share-partitions are the test's to initialise, and everything in one log."""
+    """A bench with one topic, whose share-partitions are the test's to initialize, and everything in one log."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Desk(Bench):
     def key(self, partition: int = 0) -> ShareKey:
         return ShareKey("g", self.orders.id, partition)
 
-    def initialise(self, partition: int = 0, *, epoch: int = 1, start: int = 0) -> None:
+    def initialize(self, partition: int = 0, *, epoch: int = 1, start: int = 0) -> None:
         self.store.initialize(self.key(partition), state_epoch=epoch, start_offset=start)
 
     def write(
@@ -126,7 +126,7 @@ class TestRecords:
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         desk = Desk(metadata=tmp_path / "metadata.sqlite")
-        desk.initialise(start=4)
+        desk.initialize(start=4)
         (partition,) = desk.core.topics.internal(STATE_TOPIC).partitions
         now_ms = desk.clock.wall_ms()
         for key in (b"", b"\x00\x00junk"):
@@ -136,10 +136,10 @@ class TestRecords:
         assert "cannot be read" in caplog.text
 
 
-class TestInitialise:
+class TestInitialize:
     def test_the_first_snapshot_has_epoch_0_and_no_leader(self) -> None:
         desk = Desk()
-        desk.initialise(epoch=5, start=12)
+        desk.initialize(epoch=5, start=12)
         (entry,) = desk.entries()
         assert entry.key == desk.key()
         assert isinstance(entry.body, Snapshot)
@@ -148,26 +148,26 @@ class TestInitialise:
 
     def test_how_many_are_settled_is_unknown_until_the_start_is(self) -> None:
         desk = Desk()
-        desk.initialise(start=-1)
+        desk.initialize(start=-1)
         assert desk.state().complete_count == -1
-        desk.initialise(start=0)
+        desk.initialize(start=0)
         assert desk.state().complete_count == 0
 
     def test_beginning_anew_forgets_what_was_there(self) -> None:
         desk = Desk()
-        desk.initialise(epoch=1)
+        desk.initialize(epoch=1)
         desk.write(settled(0, 9), leader=4, start=3)
-        desk.initialise(epoch=2, start=0)
+        desk.initialize(epoch=2, start=0)
         state = desk.state()
         assert (state.snapshot_epoch, state.state_epoch, state.leader_epoch) == (1, 2, 0)
         assert (state.start_offset, list(state.merged())) == (0, [])
 
     def test_an_older_state_epoch_is_fenced(self) -> None:
         desk = Desk()
-        desk.initialise(epoch=3)
-        desk.initialise(epoch=3, start=1)
+        desk.initialize(epoch=3)
+        desk.initialize(epoch=3, start=1)
         with pytest.raises(KafkaError) as refused:
-            desk.initialise(epoch=2)
+            desk.initialize(epoch=2)
         assert refused.value.code is ErrorCode.FENCED_STATE_EPOCH
         assert desk.kinds() == ["Snapshot", "Snapshot"]
 
@@ -175,8 +175,8 @@ class TestInitialise:
 class TestWrite:
     def test_an_update_says_what_changed_and_which_snapshot_it_belongs_to(self) -> None:
         desk = Desk()
-        desk.initialise(epoch=1)
-        desk.initialise(epoch=1)
+        desk.initialize(epoch=1)
+        desk.initialize(epoch=1)
         desk.write(settled(0, 2), settled(3, 3, AVAILABLE), leader=2, start=0, complete=3)
         assert desk.entries()[-1].body == Update(1, 2, 0, 3, [settled(0, 2), settled(3, 3, AVAILABLE)])
 
@@ -190,7 +190,7 @@ class TestWrite:
         self, per_snapshot: int, start: int, complete: int, expected: tuple[int, int]
     ) -> None:
         desk = Desk(per_snapshot=per_snapshot)
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(12, 14), start=10, complete=5)
         desk.write(settled(4, 5), settled(22, 22), start=start, complete=complete, may_be_late=True)
         state = desk.state()
@@ -201,7 +201,7 @@ class TestWrite:
     @pytest.mark.parametrize("per_snapshot", [0, 500])
     def test_the_leader_may_move_the_start_back_and_count_less(self, per_snapshot: int) -> None:
         desk = Desk(per_snapshot=per_snapshot)
-        desk.initialise()
+        desk.initialize()
         desk.write(start=10, complete=5)
         for start, complete in ((10, 2), (4, 0)):
             desk.write(start=start, complete=complete)
@@ -209,7 +209,7 @@ class TestWrite:
 
     def test_so_many_updates_are_followed_by_a_snapshot(self) -> None:
         desk = Desk(per_snapshot=2)
-        desk.initialise()
+        desk.initialize()
         created_ms = desk.state().create_timestamp
         for offset in range(6):
             desk.clock.advance(1)
@@ -233,7 +233,7 @@ class TestWrite:
 
     def test_with_none_between_them_every_write_is_a_snapshot(self) -> None:
         desk = Desk(per_snapshot=0)
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0))
         desk.write(settled(1, 1))
         assert desk.kinds() == ["Snapshot"] * 3
@@ -241,13 +241,13 @@ class TestWrite:
     def test_each_share_partition_counts_its_own_updates(self) -> None:
         desk = Desk(per_snapshot=1)
         for partition in (0, 1):
-            desk.initialise(partition)
+            desk.initialize(partition)
             desk.write(settled(0, 0), partition=partition)
         assert desk.kinds() == ["Snapshot", "Update"] * 2
 
     def test_where_writes_overlap_more_deliveries_win_and_then_the_higher_state(self) -> None:
         desk = Desk()
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 9, AVAILABLE, 1))
         desk.write(settled(2, 3, ACKNOWLEDGED, 1), settled(5, 5, AVAILABLE, 2), settled(7, 7, ARCHIVED, 1))
         desk.write(settled(5, 7, AVAILABLE, 1), start=1)
@@ -263,7 +263,7 @@ class TestWrite:
 
     def test_what_is_minus_one_stays_as_it_is(self) -> None:
         desk = Desk()
-        desk.initialise(start=5)
+        desk.initialize(start=5)
         desk.write(leader=3, start=7)
         desk.write(settled(8, 8), leader=-1, epoch=-1, start=-1)
         state = desk.state()
@@ -281,7 +281,7 @@ class TestWrite:
     )
     def test_what_is_outdated_or_unknown_is_refused(self, fields: dict[str, int], code: ErrorCode) -> None:
         desk = Desk()
-        desk.initialise(epoch=2)
+        desk.initialize(epoch=2)
         desk.write(leader=4, epoch=2)
         before = desk.entries()
         with pytest.raises(KafkaError) as refused:
@@ -302,7 +302,7 @@ class TestWrite:
     ) -> None:
         disk = MemoryDisk(is_simulated=True)
         desk = Desk(per_snapshot=per_snapshot, disk=disk, metadata=tmp_path / "metadata.sqlite")
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0), start=0, complete=1)
         before, kinds = _view(desk.state()), desk.kinds()
         disk.fail_at(1, OSError(errno.ENOSPC, "no space left"))
@@ -319,7 +319,7 @@ class TestWrite:
 
     def test_state_that_does_not_fit_in_a_snapshot_stays_in_updates(self, tmp_path: Path) -> None:
         desk = Desk(per_snapshot=2, metadata=tmp_path / "metadata.sqlite")
-        desk.initialise()
+        desk.initialize()
         desk.core.topics.set_configs(STATE_TOPIC, {"max.message.bytes": "1000"})
         written = []
         for offset in range(0, 200, 20):
@@ -338,7 +338,7 @@ class TestWrite:
 class TestRead:
     def test_a_new_leader_is_written_down_and_fences_the_one_before(self) -> None:
         desk = Desk()
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0), leader=1, complete=1)
         assert desk.store.read(desk.key(), 2).leader_epoch == 2
         assert desk.entries()[-1].body == Update(0, 2, -1, 1, [])
@@ -351,7 +351,7 @@ class TestRead:
 
     def test_reading_as_the_same_leader_or_as_none_writes_nothing(self) -> None:
         desk = Desk()
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0), leader=1)
         kinds = desk.kinds()
         desk.store.read(desk.key(), 1)
@@ -362,7 +362,7 @@ class TestRead:
 class TestDelete:
     def test_deleting_writes_a_tombstone_once(self) -> None:
         desk = Desk()
-        desk.initialise()
+        desk.initialize()
         assert desk.store.delete(desk.key()) is not None
         assert desk.store.delete(desk.key()) is None
         assert desk.kinds() == ["Snapshot", "tombstone"]
@@ -371,22 +371,22 @@ class TestDelete:
 
     def test_a_deleted_share_partition_begins_with_snapshot_epoch_0_again(self) -> None:
         desk = Desk()
-        desk.initialise(epoch=7)
+        desk.initialize(epoch=7)
         desk.store.delete(desk.key())
-        desk.initialise(epoch=1)
+        desk.initialize(epoch=1)
         assert (desk.state().snapshot_epoch, desk.state().state_epoch) == (0, 1)
 
     def test_the_state_of_a_deleted_topic_goes_with_it(self) -> None:
         desk = Desk()
-        desk.initialise(0)
-        desk.initialise(1)
+        desk.initialize(0)
+        desk.initialize(1)
         desk.core.topics.delete("orders")
         assert list(desk.store.keys()) == []
         assert desk.kinds() == ["Snapshot", "Snapshot", "tombstone", "tombstone"]
 
     def test_a_crash_between_the_topic_and_its_state_leaves_nothing_behind(self, tmp_path: Path) -> None:
         desk = Desk(metadata=tmp_path / "metadata.sqlite", disk=MemoryDisk(is_simulated=True))
-        desk.initialise(0)
+        desk.initialize(0)
         desk.core.topics.on_deleted.clear()
         desk.core.topics.delete("orders")
         desk.restart(clean=False)
@@ -412,7 +412,7 @@ class TestLostRecords:
     def desk(self, tmp_path: Path) -> Desk:
         desk = Desk(metadata=tmp_path / "metadata.sqlite", disk=MemoryDisk(is_simulated=True), partitions=1)
         desk.core.settings.replace_group("g", {"share.auto.offset.reset": "earliest"})
-        desk.initialise(start=-1)
+        desk.initialize(start=-1)
         desk.produce(desk.orders, 20, per_batch=1)
         return desk
 
@@ -458,7 +458,7 @@ class TestLostRecords:
 class TestPrune:
     def test_what_a_newer_snapshot_holds_is_deleted(self) -> None:
         desk = Desk(per_snapshot=2)
-        desk.initialise()
+        desk.initialize()
         for offset in range(4):
             desk.write(settled(offset, offset))
         desk.store.prune()
@@ -466,7 +466,7 @@ class TestPrune:
 
     def test_history_is_kept_for_its_time(self) -> None:
         desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
-        desk.initialise()
+        desk.initialize()
         for offset in range(4):
             desk.write(settled(offset, offset))
         desk.store.prune()
@@ -478,7 +478,7 @@ class TestPrune:
 
     def test_history_goes_when_its_time_is_over_though_nobody_writes(self) -> None:
         desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
-        desk.initialise()
+        desk.initialize()
         for offset in range(4):
             desk.write(settled(offset, offset))
         desk.store.prune()
@@ -489,7 +489,7 @@ class TestPrune:
 
     def test_history_that_cannot_be_read_is_pruned(self, caplog: pytest.LogCaptureFixture) -> None:
         desk = Desk(per_snapshot=2, **{"headrace.share.state.history.ms": 60_000})
-        desk.initialise()
+        desk.initialize()
         for offset in range(4):
             desk.write(settled(offset, offset))
         (partition,) = desk.core.topics.internal(STATE_TOPIC).partitions
@@ -502,8 +502,8 @@ class TestPrune:
 
     def test_a_share_partition_that_is_seldom_written_does_not_hold_up_the_others(self) -> None:
         desk = Desk(per_snapshot=10)
-        desk.initialise(0)
-        desk.initialise(1)
+        desk.initialize(0)
+        desk.initialize(1)
         for offset in range(40):
             desk.write(settled(offset, offset), partition=1)
         desk.write(settled(0, 0), partition=0)
@@ -513,8 +513,8 @@ class TestPrune:
 
     def test_one_that_nobody_writes_to_is_renewed_so_that_the_others_can_be_pruned(self) -> None:
         desk = Desk(per_snapshot=1)
-        desk.initialise(0)
-        desk.initialise(1)
+        desk.initialize(0)
+        desk.initialize(1)
         desk.write(settled(0, 3, ARCHIVED, 2), partition=0, start=0, complete=4)
         desk.store.prune()
         for offset in range(4):
@@ -532,8 +532,8 @@ class TestPrune:
 
     def test_where_nobody_writes_nothing_is_renewed(self) -> None:
         desk = Desk()
-        desk.initialise(0)
-        desk.initialise(1)
+        desk.initialize(0)
+        desk.initialize(1)
         desk.store.prune()
         desk.store.prune()
         desk.store.prune()
@@ -541,7 +541,7 @@ class TestPrune:
 
     def test_of_share_partitions_that_are_all_deleted_nothing_stays(self) -> None:
         desk = Desk()
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0))
         desk.store.delete(desk.key())
         desk.store.prune()
@@ -549,7 +549,7 @@ class TestPrune:
 
     def test_it_comes_round_by_itself(self) -> None:
         desk = Desk(per_snapshot=0)
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0))
         desk.advance(299)
         assert len(desk.entries()) == 2
@@ -561,8 +561,8 @@ class TestPrune:
     ) -> None:
         disk = MemoryDisk(is_simulated=True)
         desk = Desk(per_snapshot=1, disk=disk, metadata=tmp_path / "metadata.sqlite")
-        desk.initialise(0)
-        desk.initialise(1)
+        desk.initialize(0)
+        desk.initialize(1)
         desk.store.prune()
         for offset in range(5):
             desk.write(settled(offset, offset), partition=1)
@@ -579,7 +579,7 @@ class TestPrune:
         monkeypatch.setattr(pruning, "RENEWALS_MAX", 1)
         desk = Desk(per_snapshot=1)
         for index in range(3):
-            desk.initialise(index)
+            desk.initialize(index)
         for offset in range(12):
             desk.write(settled(offset, offset), partition=2)
         desk.store.prune()
@@ -594,7 +594,7 @@ class TestPrune:
         disk = MemoryDisk(is_simulated=True)
         settings = {"headrace.flush": "os"}
         desk = Desk(per_snapshot=0, disk=disk, metadata=tmp_path / "m.sqlite", runner=worker, **settings)
-        desk.initialise()
+        desk.initialize()
         desk.write(settled(0, 0))
         operations = disk.operations
         desk.store.prune()
@@ -609,7 +609,7 @@ class TestPrune:
         monkeypatch.setattr(pruning, "SLACK_RECORDS", 50)
         monkeypatch.setattr(journals, "LOOK_EVERY_BYTES", 500)
         desk = Desk(per_snapshot=10)
-        desk.initialise()
+        desk.initialize()
         for offset in range(1000):
             desk.write(settled(offset, offset))
             desk.core.settle()
@@ -619,7 +619,7 @@ class TestPrune:
         monkeypatch.setattr(pruning, "STOP_SLACK_RECORDS", 10)
         disk = MemoryDisk(is_simulated=True)
         desk = Desk(per_snapshot=10, disk=disk, metadata=tmp_path / "metadata.sqlite")
-        desk.initialise()
+        desk.initialize()
         for offset in range(100):
             desk.write(settled(offset, offset))
         live = _view(desk.state())
@@ -662,7 +662,7 @@ BATCHES = st.builds(
 PARTITION = st.integers(0, 2)
 STEPS = st.lists(
     st.one_of(
-        st.tuples(st.just("initialise"), PARTITION, st.integers(0, 3), st.integers(-1, 10)),
+        st.tuples(st.just("initialize"), PARTITION, st.integers(0, 3), st.integers(-1, 10)),
         st.tuples(
             st.just("write"),
             PARTITION,
@@ -712,8 +712,8 @@ def take_if_allowed(desk: Desk, step: tuple[object, ...]) -> None:
 
 def take(desk: Desk, name: object, partition: Any = 0, *rest: object) -> None:
     match name, *rest:
-        case "initialise", int(epoch), int(start):
-            desk.initialise(partition, epoch=epoch, start=start)
+        case "initialize", int(epoch), int(start):
+            desk.initialize(partition, epoch=epoch, start=start)
         case "write", int(leader), int(start), list(batches):
             desk.write(*batches, partition=partition, epoch=-1, leader=leader, start=start)
         case "read", int(leader):

@@ -21,10 +21,10 @@ P0, P1 = ("orders", 0), ("orders", 1)
 OFFSETS = ("__consumer_offsets", 3)
 
 
-def initialise(
+def initialize(
     core: FakeCore, transactional_id: str = "t", expected: ProducerIdentity | None = None
 ) -> ProducerIdentity:
-    identity = core.transactions.initialise(transactional_id, timeout_ms=TIMEOUT_MS, expected=expected).value
+    identity = core.transactions.initialize(transactional_id, timeout_ms=TIMEOUT_MS, expected=expected).value
     assert identity is not None
     return identity
 
@@ -54,13 +54,13 @@ def code_of(action: Callable[[], object]) -> ErrorCode:
 
 
 def set_epoch(core: FakeCore, producer: ProducerIdentity, epoch: int) -> ProducerIdentity:
-    """As if the producer had been initialised so often."""
+    """As if the producer had been initialized so often."""
     core.transactions._keep(replace(state(core), producer_epoch=epoch))
     return ProducerIdentity(producer.producer_id, epoch)
 
 
 def test_a_commit_marks_every_partition_and_gives_the_next_epoch(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0, P1)
     following = end(core, producer).value
     assert following == (producer.producer_id, producer.producer_epoch + 1)
@@ -71,7 +71,7 @@ def test_a_commit_marks_every_partition_and_gives_the_next_epoch(core: FakeCore)
 
 
 def test_an_abort_of_an_old_client_keeps_its_epoch(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0, version=V1)
     assert end(core, producer, commit=False, version=V1).value == producer
     assert core.markers(*P0) == [Marker(*producer, commit=False, coordinator_epoch=0)]
@@ -79,7 +79,7 @@ def test_an_abort_of_an_old_client_keeps_its_epoch(core: FakeCore) -> None:
 
 
 def test_readers_waiting_on_marked_partitions_are_woken(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0)
     core.woken.clear()
     end(core, producer)
@@ -89,7 +89,7 @@ def test_readers_waiting_on_marked_partitions_are_woken(core: FakeCore) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_the_group_coordinator_hears_of_the_end_after_its_marker(core: FakeCore, commit: bool) -> None:
     core.topics.internal(OFFSETS[0])
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, OFFSETS)
     end(core, producer, commit=commit)
     assert core.groups.completed == [(producer.producer_id, 3, commit)]
@@ -97,7 +97,7 @@ def test_the_group_coordinator_hears_of_the_end_after_its_marker(core: FakeCore,
 
 
 def test_two_transactional_ids_do_not_touch_each_other(core: FakeCore) -> None:
-    first, second = initialise(core, "t"), initialise(core, "u")
+    first, second = initialize(core, "t"), initialize(core, "u")
     assert first.producer_id != second.producer_id
     add(core, first, P0)
     core.transactions.add_partitions("u", second, [P0], client_version=V2)
@@ -106,7 +106,7 @@ def test_two_transactional_ids_do_not_touch_each_other(core: FakeCore) -> None:
 
 
 def test_the_markers_wait_for_the_decision_and_the_answer_for_the_markers(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0)
     core.hold()
     answer = end(core, producer)
@@ -124,7 +124,7 @@ def test_the_markers_wait_for_the_decision_and_the_answer_for_the_markers(core: 
 
 
 def test_while_it_ends_every_other_request_has_to_wait(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0)
     core.hold()
     end(core, producer)
@@ -132,14 +132,14 @@ def test_while_it_ends_every_other_request_has_to_wait(core: FakeCore) -> None:
     following = ProducerIdentity(producer.producer_id, producer.producer_epoch + 1)
     assert code_of(lambda: add(core, following, P1)) is concurrent
     assert code_of(lambda: end(core, producer)) is concurrent
-    assert code_of(lambda: initialise(core)) is concurrent
+    assert code_of(lambda: initialize(core)) is concurrent
     assert code_of(lambda: core.transactions.missing("t", following, [P0])) is concurrent
     core.sync_all()
     assert add(core, following, P1) is not None
 
 
 def test_a_description_lists_only_partitions_without_their_marker(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0, P1)
     assert state(core).partitions == {P0, P1}
     core.hold()
@@ -152,7 +152,7 @@ def test_a_description_lists_only_partitions_without_their_marker(core: FakeCore
 
 def test_answers_wait_until_the_journal_is_durable(core: FakeCore) -> None:
     core.hold()
-    answer = core.transactions.initialise("t", timeout_ms=TIMEOUT_MS)
+    answer = core.transactions.initialize("t", timeout_ms=TIMEOUT_MS)
     assert not answer.is_done
     core.sync()
     producer = answer.value
@@ -164,7 +164,7 @@ def test_answers_wait_until_the_journal_is_durable(core: FakeCore) -> None:
 
 
 def test_adding_what_is_there_writes_nothing(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0)
     before = core.appends
     assert add(core, producer, P0).is_done
@@ -172,7 +172,7 @@ def test_adding_what_is_there_writes_nothing(core: FakeCore) -> None:
 
 
 def test_a_retried_end_is_answered_like_the_first_and_marks_nothing(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0)
     first = end(core, producer).value
     before = core.appends
@@ -181,12 +181,12 @@ def test_a_retried_end_is_answered_like_the_first_and_marks_nothing(core: FakeCo
 
 
 def test_aborting_nothing_still_moves_the_epoch_of_a_new_client(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     assert end(core, producer, commit=False).value == (producer.producer_id, producer.producer_epoch + 1)
 
 
 def test_used_up_epochs_bring_a_new_producer_id_with_the_end(core: FakeCore) -> None:
-    producer = set_epoch(core, initialise(core), EPOCH_LAST)
+    producer = set_epoch(core, initialize(core), EPOCH_LAST)
     add(core, producer, P0)
     following = end(core, producer).value
     assert following.producer_epoch == 0
@@ -197,7 +197,7 @@ def test_used_up_epochs_bring_a_new_producer_id_with_the_end(core: FakeCore) -> 
 
 
 def test_partitions_of_a_deleted_topic_do_not_hold_up_the_end(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0, ("gone", 0))
     core.topics.create("gone", 1)
     del core.topics.by_name["gone"]
@@ -206,7 +206,7 @@ def test_partitions_of_a_deleted_topic_do_not_hold_up_the_end(core: FakeCore) ->
 
 
 def test_a_partition_that_knows_a_later_epoch_needs_no_marker(core: FakeCore) -> None:
-    producer = initialise(core)
+    producer = initialize(core)
     add(core, producer, P0, P1)
     core.write((producer.producer_id, 30), *P0)
     assert end(core, producer).is_done
@@ -218,31 +218,31 @@ class TestRefusals:
     def test_an_empty_id(self, core: FakeCore) -> None:
         nobody = ProducerIdentity(1, 0)
         for action in (
-            lambda: core.transactions.initialise("", timeout_ms=1),
+            lambda: core.transactions.initialize("", timeout_ms=1),
             lambda: core.transactions.add_partitions("", nobody, [P0], client_version=V1),
             lambda: core.transactions.end("", nobody, commit=True, client_version=V1),
             lambda: core.transactions.missing(None, nobody, [P0]),
         ):
             assert code_of(action) is ErrorCode.INVALID_REQUEST
 
-    def test_an_id_that_nobody_initialised(self, core: FakeCore) -> None:
+    def test_an_id_that_nobody_initialized(self, core: FakeCore) -> None:
         nobody = ProducerIdentity(1, 0)
         assert code_of(lambda: add(core, nobody, P0)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
         assert code_of(lambda: end(core, nobody)) is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     @pytest.mark.parametrize("timeout_ms", [0, -1, 900_001])
     def test_a_timeout_that_is_not_allowed(self, core: FakeCore, timeout_ms: int) -> None:
-        code = code_of(lambda: core.transactions.initialise("t", timeout_ms=timeout_ms))
+        code = code_of(lambda: core.transactions.initialize("t", timeout_ms=timeout_ms))
         assert code is ErrorCode.INVALID_TRANSACTION_TIMEOUT
 
     def test_the_longest_timeout_is_allowed(self, core: FakeCore) -> None:
-        assert core.transactions.initialise("t", timeout_ms=900_000).is_done
+        assert core.transactions.initialize("t", timeout_ms=900_000).is_done
 
     def test_a_refused_write_changes_nothing(self, core: FakeCore) -> None:
         core.refuse()
-        assert code_of(lambda: initialise(core)) is ErrorCode.NOT_COORDINATOR
+        assert code_of(lambda: initialize(core)) is ErrorCode.NOT_COORDINATOR
         assert core.transactions.describe("t") is None
-        producer = initialise(core)
+        producer = initialize(core)
         core.refuse()
         assert code_of(lambda: add(core, producer, P0)) is ErrorCode.NOT_COORDINATOR
         assert state(core).state is TransactionState.EMPTY
@@ -257,7 +257,7 @@ class TestDisksThatRefuse:
     def test_a_refused_marker_is_written_later_and_the_client_is_told_of_its_decision(
         self, core: FakeCore
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0, P1)
         core.refuse(None, None, times=2)  # the decision and the first marker pass
         answer = end(core, producer)
@@ -272,7 +272,7 @@ class TestDisksThatRefuse:
     def test_a_partition_that_refuses_its_marker_does_not_keep_the_others_from_theirs(
         self, core: FakeCore
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0, P1)
         core.refuse(
             None
@@ -288,7 +288,7 @@ class TestDisksThatRefuse:
     def test_a_damaged_partition_is_asked_ever_more_rarely_and_complained_of_once(
         self, core: FakeCore, caplog: pytest.LogCaptureFixture
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.topics.get(P0[0]).partitions[P0[1]].log.damage = "damaged"
         core.refuse(None, times=1000)
@@ -299,7 +299,7 @@ class TestDisksThatRefuse:
         assert 1000 - len(core.refused) < 20
 
     def test_a_refused_completion_is_written_later(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.refuse(None, None)
         end(core, producer)
@@ -309,7 +309,7 @@ class TestDisksThatRefuse:
         assert len(core.markers(*P0)) == 1
 
     def test_a_refused_timeout_is_tried_again(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.refuse()
         core.advance(TIMEOUT_MS)
@@ -318,7 +318,7 @@ class TestDisksThatRefuse:
         assert state(core).state is TransactionState.COMPLETE_ABORT
 
     def test_refused_tombstones_wait_for_the_next_sweep(self, core: FakeCore) -> None:
-        initialise(core)
+        initialize(core)
         core.settings.values["transactional.id.expiration.ms"] = 1
         core.refuse()
         core.advance(3_600_000)
@@ -329,27 +329,27 @@ class TestDisksThatRefuse:
 
 class TestTakingOver:
     def test_a_new_producer_fences_the_old_one_and_aborts_its_transaction(self, core: FakeCore) -> None:
-        old = initialise(core)
+        old = initialize(core)
         add(core, old, P0)
-        assert core.transactions.initialise("t", timeout_ms=TIMEOUT_MS).value is None, "ask again"
+        assert core.transactions.initialize("t", timeout_ms=TIMEOUT_MS).value is None, "ask again"
         assert [marker.commit for marker in core.markers(*P0)] == [False]
-        new = initialise(core)
+        new = initialize(core)
         assert new == (old.producer_id, old.producer_epoch + 2)
         assert code_of(lambda: add(core, old, P0)) is ErrorCode.PRODUCER_FENCED
         assert code_of(lambda: end(core, old)) is ErrorCode.PRODUCER_FENCED
 
     def test_a_recovering_producer_keeps_its_place(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
-        assert core.transactions.initialise("t", timeout_ms=TIMEOUT_MS, expected=producer).value is None
-        again = initialise(core, expected=producer)
+        assert core.transactions.initialize("t", timeout_ms=TIMEOUT_MS, expected=producer).value is None
+        again = initialize(core, expected=producer)
         assert again.producer_id == producer.producer_id
         assert again.producer_epoch > producer.producer_epoch
 
 
 class TestDeadlines:
     def test_an_open_transaction_is_aborted_when_its_time_is_up(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.advance(TIMEOUT_MS - 1)
         assert state(core).state is TransactionState.ONGOING
@@ -358,7 +358,7 @@ class TestDeadlines:
         assert core.markers(*P0) == [Marker(producer.producer_id, producer.producer_epoch + 1, False, 0)]
 
     def test_the_time_counts_from_the_first_partition(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         core.advance(TIMEOUT_MS)
         add(core, producer, P0)
         core.advance(TIMEOUT_MS - 1)
@@ -368,13 +368,13 @@ class TestDeadlines:
         assert state(core).state is TransactionState.COMPLETE_ABORT
 
     def test_a_late_commit_of_an_old_client_is_fenced(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0, version=V1)
         core.advance(TIMEOUT_MS)
         assert code_of(lambda: end(core, producer, version=V1)) is ErrorCode.PRODUCER_FENCED
 
     def test_a_late_commit_of_a_new_client_is_refused_and_its_abort_accepted(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.advance(TIMEOUT_MS)
         assert code_of(lambda: end(core, producer)) is ErrorCode.INVALID_TXN_STATE
@@ -383,7 +383,7 @@ class TestDeadlines:
         assert add(core, following, P0).is_done
 
     def test_an_ended_transaction_has_no_deadline(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         following = end(core, producer).value
         core.advance(TIMEOUT_MS)
@@ -393,7 +393,7 @@ class TestDeadlines:
         assert state(core).state is TransactionState.ONGOING, "each transaction has its own time"
 
     def test_the_deadline_survives_a_restart(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.advance(TIMEOUT_MS - 10)
         after = core.crash()
@@ -403,7 +403,7 @@ class TestDeadlines:
         assert state(after).state is TransactionState.COMPLETE_ABORT
 
     def test_a_wall_clock_set_back_never_lengthens_the_wait(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         after = core.crash()
         after.clock.elapsed_ms -= 10 * TIMEOUT_MS
@@ -412,7 +412,7 @@ class TestDeadlines:
         assert state(after).state is TransactionState.COMPLETE_ABORT
 
     def test_an_id_that_nobody_uses_is_forgotten(self, core: FakeCore) -> None:
-        initialise(core)
+        initialize(core)
         core.settings.values["transactional.id.expiration.ms"] = 2 * 3_600_000
         core.advance(3_600_000)
         assert state(core).state is TransactionState.EMPTY
@@ -424,7 +424,7 @@ class TestDeadlines:
 
     def test_many_ids_expire_in_batches(self, core: FakeCore) -> None:
         for number in range(1500):
-            core.transactions.initialise(f"t{number}", timeout_ms=1)
+            core.transactions.initialize(f"t{number}", timeout_ms=1)
         core.settings.values["transactional.id.expiration.ms"] = 1
         before = core.appends
         core.advance(3_600_000)
@@ -439,27 +439,27 @@ class TestProduce:
         return core.transactions.verify_or_add("t", *producer, places, may_add=may_add)
 
     def test_a_new_client_adds_partitions_by_writing_to_them(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         self.check(core, producer, P0, may_add=True)
         self.check(core, producer, P1, may_add=True)
         assert state(core).partitions == {P0, P1}
 
     def test_writing_again_costs_no_record(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         self.check(core, producer, P0, may_add=True)
         before = core.appends
         self.check(core, producer, P0, may_add=True)
         assert core.appends == before
 
     def test_an_old_client_must_have_added_them(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         code = code_of(lambda: self.check(core, producer, P0, may_add=False))
         assert code is ErrorCode.TRANSACTION_ABORTABLE
         add(core, producer, P0, version=V1)
         assert self.check(core, producer, P0, may_add=False).is_done
 
     def test_the_oldest_clients_hear_of_an_invalid_state_instead(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         code = code_of(
             lambda: core.transactions.verify_or_add(
                 "t", *producer, [P0], may_add=False, knows_abortable=False
@@ -468,25 +468,25 @@ class TestProduce:
         assert code is ErrorCode.INVALID_TXN_STATE
 
     def test_verification_can_be_switched_off(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         core.settings.values["transaction.partition.verification.enable"] = False
         assert self.check(core, producer, P0, may_add=False).is_done
 
     @pytest.mark.parametrize("may_add", [True, False])
     def test_a_fenced_producer_hears_of_its_epoch(self, core: FakeCore, may_add: bool) -> None:
-        old = initialise(core)
-        initialise(core)
+        old = initialize(core)
+        initialize(core)
         code = code_of(lambda: self.check(core, old, P0, may_add=may_add))
         assert code is ErrorCode.INVALID_PRODUCER_EPOCH
 
     @pytest.mark.parametrize("may_add", [True, False])
     def test_a_foreign_producer_id_is_refused(self, core: FakeCore, may_add: bool) -> None:
-        initialise(core)
+        initialize(core)
         code = code_of(lambda: self.check(core, ProducerIdentity(12345, 0), P0, may_add=may_add))
         assert code is ErrorCode.INVALID_PRODUCER_ID_MAPPING
 
     def test_while_the_last_transaction_ends_clients_are_told_to_come_back(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0, version=V1)
         core.hold()
         end(core, producer, version=V1)
@@ -502,11 +502,11 @@ class TestRestart:
         return [replace(each, last_producer_epoch=-1) for each in core.transactions]
 
     def test_what_was_journalled_is_what_was_kept(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         producer = end(core, producer).value
         add(core, producer, P0, P1)
-        initialise(core, "u")
+        initialize(core, "u")
         core.transactions.end(
             "u", ProducerIdentity(state(core, "u").producer_id, 0), commit=False, client_version=V2
         )
@@ -521,7 +521,7 @@ class TestRestart:
 
     @pytest.mark.parametrize("commit", [True, False])
     def test_a_decision_is_seen_through_after_a_crash(self, core: FakeCore, commit: bool) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0, P1)
         core.hold()
         end(core, producer, commit=commit)
@@ -539,7 +539,7 @@ class TestRestart:
         self, core: FakeCore
     ) -> None:
         """A killed process leaves it in the page cache; a power cut would take it there, and not the markers."""
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.hold()
         end(core, producer)
@@ -552,7 +552,7 @@ class TestRestart:
         assert len(after.markers(*P0)) == 1
 
     def test_a_decision_that_was_not_durable_never_was(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add(core, producer, P0)
         core.hold()
         end(core, producer)
@@ -563,7 +563,7 @@ class TestRestart:
         assert end(after, producer, commit=False).is_done, "the producer may still choose otherwise"
 
     def test_markers_carry_the_epoch_of_the_journals_leader(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         after = core.crash()
         after.transactions.load()
         add(after, producer, P0)
@@ -573,7 +573,7 @@ class TestRestart:
     def test_records_from_the_future_are_skipped(
         self, core: FakeCore, caplog: pytest.LogCaptureFixture
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         core.append_internal("__transaction_state", 0, [(b"\0\7what", b"?"), (b"\0\0\0\1x", b"\0\x09")])
         after = core.crash()
         after.transactions.load()
@@ -581,7 +581,7 @@ class TestRestart:
         assert caplog.text.count("skipped") == 2
 
     def test_producer_ids_are_not_repeated(self, core: FakeCore) -> None:
-        before = initialise(core), core.transactions.new_producer()
+        before = initialize(core), core.transactions.new_producer()
         after = core.crash()
         after.transactions.load()
         assert after.transactions.new_producer().producer_id > max(each.producer_id for each in before)
@@ -589,7 +589,7 @@ class TestRestart:
 
 def scenario(core: FakeCore, told: list[bool]) -> None:
     """Three transactions over two partitions; `told` is how each ended, as far as the client was answered."""
-    producer = settled(core, core.transactions.initialise("t", timeout_ms=TIMEOUT_MS))
+    producer = settled(core, core.transactions.initialize("t", timeout_ms=TIMEOUT_MS))
     assert producer is not None
     for commit in (True, False, True):
         for place in (P0, P1):

@@ -79,7 +79,7 @@ def ask(core: FakeCore, request: Message, version: int) -> Any:
     return left
 
 
-def initialise(core: FakeCore, transactional_id: str | None = "t", version: int = 5, **fields: int) -> Any:
+def initialize(core: FakeCore, transactional_id: str | None = "t", version: int = 5, **fields: int) -> Any:
     request = InitProducerIdRequest(
         transactional_id=transactional_id, transaction_timeout_ms=60_000, **fields
     )
@@ -122,7 +122,7 @@ class TestInitProducerId:
     def test_a_producer_without_transactions_gets_an_id_of_its_own(
         self, core: FakeCore, version: int
     ) -> None:
-        first, second = initialise(core, None, version), initialise(core, None, version)
+        first, second = initialize(core, None, version), initialize(core, None, version)
         assert (first.error_code, first.producer_epoch) == (0, 0)
         assert first.producer_id != second.producer_id
 
@@ -140,20 +140,20 @@ class TestInitProducerId:
 
     @pytest.mark.parametrize("version", range(6))
     def test_a_transactional_id_keeps_its_producer_id(self, core: FakeCore, version: int) -> None:
-        first, second = initialise(core, "t", version), initialise(core, "t", version)
+        first, second = initialize(core, "t", version), initialize(core, "t", version)
         assert first.producer_id == second.producer_id
         assert (first.producer_epoch, second.producer_epoch) == (0, 1)
 
     def test_an_open_transaction_is_aborted_first(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add_partitions(core, producer, 0)
-        answer = initialise(core)
+        answer = initialize(core)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
             ErrorCode.CONCURRENT_TRANSACTIONS,
             -1,
             -1,
         )
-        assert initialise(core).producer_epoch == 2
+        assert initialize(core).producer_epoch == 2
 
     @pytest.mark.parametrize(
         ("version", "code"), [(3, ErrorCode.INVALID_PRODUCER_EPOCH), (4, ErrorCode.PRODUCER_FENCED)]
@@ -161,37 +161,37 @@ class TestInitProducerId:
     def test_a_fenced_producer_is_told_in_words_it_knows(
         self, core: FakeCore, version: int, code: ErrorCode
     ) -> None:
-        old = initialise(core)
-        initialise(core)
-        answer = initialise(core, version=version, producer_id=old.producer_id, producer_epoch=0)
+        old = initialize(core)
+        initialize(core)
+        answer = initialize(core, version=version, producer_id=old.producer_id, producer_epoch=0)
         assert (answer.error_code, answer.producer_id) == (code, -1)
 
     @pytest.mark.parametrize("fields", [{"producer_id": 5}, {"producer_epoch": 5}])
     def test_half_an_identity_is_refused(self, core: FakeCore, fields: dict[str, int]) -> None:
-        assert initialise(core, **fields).error_code == ErrorCode.INVALID_REQUEST
+        assert initialize(core, **fields).error_code == ErrorCode.INVALID_REQUEST
 
     def test_an_empty_transactional_id_is_refused(self, core: FakeCore) -> None:
-        assert initialise(core, "").error_code == ErrorCode.INVALID_REQUEST
+        assert initialize(core, "").error_code == ErrorCode.INVALID_REQUEST
 
 
 class TestAddPartitionsToTxn:
     @pytest.mark.parametrize("version", range(4))
     def test_partitions_join(self, core: FakeCore, version: int) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert add_partitions(core, producer, 0, 2, version=version) == [0, 0]
         described = core.transactions.describe("t")
         assert described is not None
         assert described.partitions == {("orders", 0), ("orders", 2)}
 
     def test_one_unknown_partition_keeps_all_out(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert add_partitions(core, producer, 0, 9) == [
             ErrorCode.OPERATION_NOT_ATTEMPTED,
             ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
         ]
 
     def test_a_client_may_not_add_internal_topics(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         codes = add_partitions(core, producer, 0, topic="__transaction_state")
         assert codes == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
 
@@ -201,7 +201,7 @@ class TestAddPartitionsToTxn:
     def test_a_fenced_producer_is_told_in_words_it_knows(
         self, core: FakeCore, version: int, code: ErrorCode
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert add_partitions(core, producer, 0, 1, version=version, epoch=99) == [code, code]
 
     def batch(
@@ -220,7 +220,7 @@ class TestAddPartitionsToTxn:
 
     @pytest.mark.parametrize("version", [4, 5])
     def test_brokers_add_and_verify_many_transactions_at_once(self, core: FakeCore, version: int) -> None:
-        first, second = initialise(core, "t"), initialise(core, "u")
+        first, second = initialize(core, "t"), initialize(core, "u")
 
         def of(
             name: str, producer: Any, partitions: Sequence[int], *, verify: bool
@@ -271,7 +271,7 @@ class TestAddOffsetsToTxn:
 
     @pytest.mark.parametrize("version", range(5))
     def test_the_groups_partition_joins(self, core: FakeCore, version: int) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert self.add(core, producer, version, 0) == 0
         described = core.transactions.describe("t")
         assert described is not None
@@ -283,14 +283,14 @@ class TestAddOffsetsToTxn:
     def test_a_fenced_producer_is_told_in_words_it_knows(
         self, core: FakeCore, version: int, code: ErrorCode
     ) -> None:
-        assert self.add(core, initialise(core), version, 99) == code
+        assert self.add(core, initialize(core), version, 99) == code
 
 
 class TestEndTxn:
     @pytest.mark.parametrize("version", range(5))
     @pytest.mark.parametrize("commit", [True, False])
     def test_an_old_client_ends_its_transaction(self, core: FakeCore, version: int, commit: bool) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add_partitions(core, producer, 0)
         assert end(core, producer, version, commit=commit).error_code == 0
         assert [(marker.commit, marker.producer_epoch) for marker in core.markers("orders")] == [(commit, 0)]
@@ -298,13 +298,13 @@ class TestEndTxn:
         assert end(core, producer, version, commit=not commit).error_code == 0
 
     def test_a_new_client_gets_its_next_epoch(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add_partitions(core, producer, 0)
         answer = end(core, producer)
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (0, producer.producer_id, 1)
 
     def test_an_error_brings_no_identity(self, core: FakeCore) -> None:
-        answer = end(core, initialise(core))
+        answer = end(core, initialize(core))
         assert (answer.error_code, answer.producer_id, answer.producer_epoch) == (
             ErrorCode.INVALID_TXN_STATE,
             -1,
@@ -317,7 +317,7 @@ class TestEndTxn:
     def test_a_fenced_producer_is_told_in_words_it_knows(
         self, core: FakeCore, version: int, code: ErrorCode
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add_partitions(core, producer, 0)
         assert end(core, producer, version, epoch=99).error_code == code
 
@@ -347,7 +347,7 @@ class TestTxnOffsetCommit:
         }
 
     def test_a_new_client_needs_no_other_request(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert self.commit(core, producer, 5) == {0: 0}
         (entry,) = core.groups.commits
         assert isinstance(entry.value, OffsetCommitValue)
@@ -367,14 +367,14 @@ class TestTxnOffsetCommit:
     def test_an_old_client_must_have_added_the_group(
         self, core: FakeCore, version: int, code: ErrorCode
     ) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert self.commit(core, producer, version) == {0: code}
         assert core.groups.commits == []
         TestAddOffsetsToTxn().add(core, producer, 3, 0)
         assert self.commit(core, producer, version) == {0: 0}
 
     def test_unknown_partitions_are_refused_and_the_others_kept(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         codes = self.commit(core, producer, 5, [0, 9])
         assert codes == {0: 0, 9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         (entry,) = core.groups.commits
@@ -382,13 +382,13 @@ class TestTxnOffsetCommit:
         assert entry.key.partition == 0
 
     def test_only_unknown_partitions_touch_nothing(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert self.commit(core, producer, 5, [9]) == {9: ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
         assert core.groups.commits == []
 
     @pytest.mark.parametrize("version", range(6))
     def test_a_fenced_producer_hears_of_its_epoch(self, core: FakeCore, version: int) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         assert self.commit(core, producer, version, epoch=99) == {0: ErrorCode.INVALID_PRODUCER_EPOCH}
 
 
@@ -431,7 +431,7 @@ class TestWriteTxnMarkers:
 
 class TestDescribe:
     def test_a_transaction_in_all_its_parts(self, core: FakeCore) -> None:
-        producer = initialise(core)
+        producer = initialize(core)
         add_partitions(core, producer, 2, 0)
         request = DescribeTransactionsRequest(transactional_ids=["t", "nobody", ""])
         known, unknown, empty = ask(core, request, 0).transaction_states
@@ -467,8 +467,8 @@ class TestListTransactions:
     @pytest.fixture(autouse=True)
     def some(self, core: FakeCore) -> None:
         for name in ("t", "u", "u2"):
-            initialise(core, name)
-        add_partitions(core, initialise(core, "t"), 0)
+            initialize(core, name)
+        add_partitions(core, initialize(core, "t"), 0)
         core.advance(1000)
 
     def listed(self, core: FakeCore, version: int = 2, **filters: Any) -> list[str]:

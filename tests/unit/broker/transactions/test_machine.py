@@ -48,10 +48,10 @@ def transaction(state: TransactionState = TransactionState.EMPTY, **changes: obj
     return replace(base, **changes)  # type: ignore[arg-type]
 
 
-def initialised(
+def initialized(
     before: TransactionMetadata, expected: tuple[int, int] | None = None, draw_id: Callable[[], int] = never
 ) -> TransactionMetadata:
-    return machine.initialise(before, expected, timeout_ms=1000, now_ms=200, draw_producer_id=draw_id)
+    return machine.initialize(before, expected, timeout_ms=1000, now_ms=200, draw_producer_id=draw_id)
 
 
 def ended(
@@ -80,29 +80,29 @@ def refusal(action: Callable[[], object]) -> ErrorCode:
     return caught.value.code
 
 
-class TestInitialise:
+class TestInitialize:
     def test_a_new_id_begins_at_epoch_zero(self) -> None:
         new = machine.created("t", 7, timeout_ms=1000, now_ms=0)
         assert new.producer_epoch == -1
-        first = initialised(new)
+        first = initialized(new)
         assert (first.producer_id, first.producer_epoch, first.state) == (7, 0, TransactionState.EMPTY)
 
     @pytest.mark.parametrize("state", sorted(AT_REST))
     def test_a_new_producer_gets_the_next_epoch(self, state: TransactionState) -> None:
-        after = initialised(transaction(state))
+        after = initialized(transaction(state))
         assert (after.producer_id, after.producer_epoch, after.last_producer_epoch) == (7, 6, -1)
         assert (after.state, after.start_ms, after.partitions) == (TransactionState.EMPTY, -1, frozenset())
 
     def test_the_new_timeout_counts(self) -> None:
-        after = machine.initialise(transaction(), None, timeout_ms=77, now_ms=200, draw_producer_id=never)
+        after = machine.initialize(transaction(), None, timeout_ms=77, now_ms=200, draw_producer_id=never)
         assert after.timeout_ms == 77
 
     @pytest.mark.parametrize("state", sorted(PREPARED))
     def test_while_the_last_transaction_ends_it_has_to_wait(self, state: TransactionState) -> None:
-        assert refusal(lambda: initialised(transaction(state))) is ErrorCode.CONCURRENT_TRANSACTIONS
+        assert refusal(lambda: initialized(transaction(state))) is ErrorCode.CONCURRENT_TRANSACTIONS
 
     def test_an_open_transaction_is_aborted_and_its_producer_fenced(self) -> None:
-        after = initialised(transaction(TransactionState.ONGOING))
+        after = initialized(transaction(TransactionState.ONGOING))
         assert (after.state, after.producer_epoch, after.partitions) == (
             TransactionState.PREPARE_ABORT,
             6,
@@ -110,41 +110,41 @@ class TestInitialise:
         )
 
     def test_a_recovering_producer_gets_the_next_epoch_and_may_ask_twice(self) -> None:
-        once = initialised(transaction(), (7, 5))
+        once = initialized(transaction(), (7, 5))
         assert (once.producer_epoch, once.last_producer_epoch) == (6, 5)
-        twice = initialised(once, (7, 5))
+        twice = initialized(once, (7, 5))
         assert (twice.producer_id, twice.producer_epoch) == (7, 6)
 
     def test_a_recovering_producer_is_fenced_when_another_came(self) -> None:
-        taken_over = initialised(transaction())
-        assert refusal(lambda: initialised(taken_over, (7, 5))) is ErrorCode.PRODUCER_FENCED
+        taken_over = initialized(transaction())
+        assert refusal(lambda: initialized(taken_over, (7, 5))) is ErrorCode.PRODUCER_FENCED
 
     def test_a_recovering_producer_with_a_foreign_id_is_fenced(self) -> None:
-        assert refusal(lambda: initialised(transaction(), (8, 5))) is ErrorCode.PRODUCER_FENCED
+        assert refusal(lambda: initialized(transaction(), (8, 5))) is ErrorCode.PRODUCER_FENCED
 
     def test_a_recovering_producer_whose_id_expired_starts_anew(self) -> None:
         new = machine.created("t", 30, timeout_ms=1000, now_ms=0)
-        after = initialised(new, (7, 5))
+        after = initialized(new, (7, 5))
         assert (after.producer_id, after.producer_epoch) == (30, 0)
 
     def test_used_up_epochs_bring_a_new_producer_id(self) -> None:
-        after = initialised(transaction(producer_epoch=EPOCH_LAST), draw_id=draw)
+        after = initialized(transaction(producer_epoch=EPOCH_LAST), draw_id=draw)
         assert (after.producer_id, after.producer_epoch, after.previous_producer_id) == (NEW_ID, 0, 7)
 
     def test_a_retry_across_the_new_producer_id_gets_it_again(self) -> None:
-        after = initialised(transaction(producer_epoch=EPOCH_LAST), (7, EPOCH_LAST), draw_id=draw)
-        again = initialised(after, (7, EPOCH_LAST))
+        after = initialized(transaction(producer_epoch=EPOCH_LAST), (7, EPOCH_LAST), draw_id=draw)
+        again = initialized(after, (7, EPOCH_LAST))
         assert (again.producer_id, again.producer_epoch) == (NEW_ID, 0)
 
     def test_a_fence_at_the_last_epoch_leaves_one_that_no_client_gets(self) -> None:
-        fenced = initialised(transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST))
+        fenced = initialized(transaction(TransactionState.ONGOING, producer_epoch=EPOCH_LAST))
         assert fenced.producer_epoch == EPOCH_MAX
-        after = initialised(machine.complete(fenced, now_ms=300), draw_id=draw)
+        after = initialized(machine.complete(fenced, now_ms=300), draw_id=draw)
         assert (after.producer_id, after.producer_epoch) == (NEW_ID, 0)
 
     def test_a_stale_epoch_is_fenced_even_when_epochs_are_used_up(self) -> None:
         used_up = transaction(producer_epoch=EPOCH_LAST)
-        assert refusal(lambda: initialised(used_up, (7, 3))) is ErrorCode.PRODUCER_FENCED
+        assert refusal(lambda: initialized(used_up, (7, 3))) is ErrorCode.PRODUCER_FENCED
 
 
 class TestAdd:
@@ -393,7 +393,7 @@ def test_a_step_that_the_table_does_not_name_is_a_fault_of_ours(
 @pytest.mark.parametrize("state", [TransactionState.DEAD, TransactionState.PREPARE_EPOCH_FENCE])
 def test_no_request_moves_a_dead_transaction(state: TransactionState) -> None:
     with pytest.raises(IllegalTransition):
-        initialised(transaction(state))
+        initialized(transaction(state))
     with pytest.raises(IllegalTransition):
         machine.add(transaction(state), 7, 5, [P0], client_version=V2, now_ms=200)
     for version, commit in itertools.product((V1, V2), (True, False)):
@@ -404,7 +404,7 @@ def test_no_request_moves_a_dead_transaction(state: TransactionState) -> None:
 def test_rules_never_change_the_value_they_are_given() -> None:
     before = transaction(TransactionState.ONGOING)
     copy = replace(before)
-    initialised(before)
+    initialized(before)
     ended(before)
     machine.add(before, 7, 5, [P1], client_version=V2, now_ms=200)
     machine.fence(before, now_ms=200)

@@ -9,7 +9,7 @@ P0, P1 = ("orders", 0), ("orders", 1)
 
 
 def start(core: FakeCore) -> ProducerIdentity:
-    producer = core.transactions.initialise("t", timeout_ms=60_000).value
+    producer = core.transactions.initialize("t", timeout_ms=60_000).value
     assert producer is not None
     return producer
 

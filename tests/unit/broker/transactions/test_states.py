@@ -54,8 +54,8 @@ def test_a_commit_never_becomes_an_abort_nor_the_other_way_round() -> None:
     )
 
 
-def test_only_an_id_at_rest_may_expire_or_be_initialised() -> None:
-    for cause in (TransactionCause.EXPIRE, TransactionCause.INITIALISE):
+def test_only_an_id_at_rest_may_expire_or_be_initialized() -> None:
+    for cause in (TransactionCause.EXPIRE, TransactionCause.INITIALIZE):
         assert {state for state, each in TRANSITIONS if each is cause} == AT_REST
 
 

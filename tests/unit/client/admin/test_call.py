@@ -173,9 +173,9 @@ def test_every_job_has_ended_when_the_first_error_is_raised() -> None:
     assert ended == [0, 1, 2, 3]
 
 
-def test_jobs_that_are_cancelled_before_they_begin_are_put_away() -> None:
+def test_jobs_that_are_canceled_before_they_begin_are_put_away() -> None:
     async def job() -> None:
-        await asyncio.sleep(60)  # never reached: it is cancelled before its first step
+        await asyncio.sleep(60)  # never reached: it is canceled before its first step
 
     jobs = [job(), job()]
 

@@ -24,7 +24,7 @@ def test_a_range_of_one_type_is_one_batch_with_one_type() -> None:
     assert wire(ack(3, 5)) == [(3, 5, [1])]
 
 
-def test_neighbours_of_one_type_are_joined() -> None:
+def test_neighbors_of_one_type_are_joined() -> None:
     assert wire(ack(5, 9), ack(0, 4)) == [(0, 9, [1])]
 
 

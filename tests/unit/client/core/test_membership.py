@@ -159,7 +159,7 @@ def test_leaving_is_one_heartbeat_whatever_its_answer(member: Membership) -> Non
     assert member.is_out
 
 
-def test_a_member_that_leaves_while_it_joins_leaves_afterwards(member: Membership) -> None:
+def test_a_member_that_leaves_while_it_joins_leaves_afterward(member: Membership) -> None:
     member.subscribe(["t"], now_ms=0)
     request(member, 0)
     member.subscribe([], now_ms=1)
