@@ -34,7 +34,7 @@ from headrace.web.server import WebServer
 from headrace.wire.security import SaslMechanism
 from tests.conformance.steps import new_topic
 from tests.unit.broker.security.certificates import TestAuthority
-from tests.web.conftest import NewWorld, World
+from tests.web.conftest import KITCHEN, ORDERS, NewWorld, World
 
 USERS = {"alice": "alices-secret", "bob": "bobs-secret", "eve": "eves-secret"}
 DELETE = "/api/v1/group/delete"
@@ -73,9 +73,12 @@ def test_an_operator_may_change_things_and_a_viewer_may_look(world: World) -> No
     assert "HttpOnly" in answer.headers["set-cookie"]
     assert world.http.post(DELETE, json={"group": "g"}).status_code == 403, "the csrf token is still needed"
     assert world.http.post(DELETE, json={"group": "g"}, headers=csrf(world)).status_code == 404
+    assert not world.get("/session")["is_read_only"]
     world.http.cookies.clear()
     log_in(world, "bob")
     assert world.http.get("/groups").status_code == 200
+    for path in ("session", "overview"):
+        assert world.get(f"/{path}")["is_read_only"], "it is for a viewer"
     refused = world.http.post(DELETE, json={"group": "g"}, headers=csrf(world))
     assert refused.status_code == 403
     assert "bob may view this dashboard but not change anything" in refused.json()["error"]
@@ -442,3 +445,15 @@ def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:
     settings = ClientSettings.parse(bootstrap_servers="localhost:1")
     with pytest.raises(ValueError, match=r"cannot use the certificate .*wrong\.pem"):
         WebServer(settings, WebOptions(certificate=wrong)).start()
+
+
+def test_a_viewer_is_not_offered_to_release_a_record(world: World) -> None:
+    log_in(world, "alice")
+    world.serve_orders()
+    held = {"group": KITCHEN, "topic": ORDERS, "partition": 0, "offset": 1}
+    assert world.get("/record", **held)["may_release"]
+    assert "Release…" in world.http.get("/record", params=held).text
+    world.http.cookies.clear()
+    log_in(world, "bob")
+    assert not world.get("/record", **held)["may_release"]
+    assert "Release…" not in world.http.get("/record", params=held).text

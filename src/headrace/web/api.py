@@ -5,7 +5,7 @@ second list to keep in step.
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import msgspec
@@ -15,6 +15,7 @@ from starlette.routing import Route
 
 from headrace.web import actions, browse, letters, model, processes, queries, time_machine
 from headrace.web.charts import group_charts, overview_charts
+from headrace.web.guard import may_only_look
 from headrace.web.listing import groups_of, topics_of
 from headrace.web.problems import EXPECTED, sentence_of, status_of
 from headrace.web.site import Site
@@ -135,9 +136,18 @@ def _endpoint(operation: Operation) -> Callable[[Request], Awaitable[Response]]:
             found = await operation.run(request.app.state.site, wanted)
         except EXPECTED as error:
             return problem(error)
+        if may_only_look(request):
+            found = _for_a_viewer(found)
         return Response(encode(found), media_type="application/json")
 
     return answer
+
+
+def _for_a_viewer(found: Any) -> Any:
+    """What says whether the one who asks may change something is about them, not about the dashboard."""
+    if isinstance(found, model.Overview | model.Session):
+        return replace(found, is_read_only=True)
+    return replace(found, may_release=False) if isinstance(found, model.RecordPage) else found
 
 
 def problem(error: Exception) -> Response:

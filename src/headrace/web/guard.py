@@ -111,6 +111,13 @@ def same(given: str | None, wanted: str) -> bool:
     return given is not None and hmac.compare_digest(given.encode(), wanted.encode())
 
 
+def may_only_look(request: Request) -> bool:
+    """Whether nothing can be changed here, or not by the one who asks."""
+    options: WebOptions = request.app.state.options
+    visitor: Visitor | None = request.scope.get(VISITOR)
+    return options.is_read_only or visitor is None or visitor.role is not Role.OPERATOR
+
+
 class Guard:
     def __init__(self, app: ASGIApp, options: WebOptions, own: Secrets, sessions: Sessions) -> None:
         self._app = app

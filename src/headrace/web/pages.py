@@ -19,9 +19,9 @@ from starlette.routing import Route
 
 from headrace.web import browse, letters, model, processes, queries, time_machine
 from headrace.web.api import parameters, parse
-from headrace.web.guard import COOKIE, VISITOR, audit, same, session_of, set_cookie
+from headrace.web.guard import COOKIE, VISITOR, audit, may_only_look, same, session_of, set_cookie
 from headrace.web.listing import groups_of, topics_of
-from headrace.web.logins import Logins, Role, Sessions
+from headrace.web.logins import Logins, Sessions
 from headrace.web.options import WebOptions
 from headrace.web.problems import EXPECTED, sentence_of, status_of
 from headrace.web.rendering import render
@@ -178,7 +178,7 @@ async def _context(page: Page, request: Request, *, is_stream: bool = False) -> 
         "path": page.path,
         "live": "/live" + page.path + ("?" + request.url.query if request.url.query else ""),
         "site": site,
-        "is_read_only": site.options.is_read_only or request.scope[VISITOR].role is Role.VIEWER,
+        "is_read_only": may_only_look(request),
         **loaded,
     }
 
@@ -212,7 +212,7 @@ def problem_page(request: Request, why: str, status: int) -> Response:
     is_known = request.scope.get(VISITOR) is not None  # a page with a site shows its secret against forgery
     site = getattr(request.app.state, "site", None) if is_known else None
     title = "Not found" if status == 404 else "That did not work"
-    is_read_only = site is not None and site.options.is_read_only
+    is_read_only = site is not None and may_only_look(request)
     context = {
         "path": "",
         "live": None,
