@@ -514,7 +514,8 @@ def test_a_topic_that_does_not_exist_is_said_and_waited_for(caplog):
                 said = wait_for(warnings)
             assert said == [
                 "Topic 'numbres', to which group 'strict.numbres.strict' is subscribed, does not exist; the nearest "
-                "name is 'numbers'. The consumer waits for it: create it, or subscribe to another one."
+                "name is 'numbers'. The consumer waits for it: create it "
+                "(`headrace topic create numbres`), or subscribe to another one."
             ]
             admin.create_topic("numbres", 1)
         queue.send("numbres", 1, key="k")

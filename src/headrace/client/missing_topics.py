@@ -26,7 +26,7 @@ async def warn_of_missing_topics(cluster: Cluster, topics: Collection[str], grou
         for topic in sorted(missing):
             found = nearest(topic, existing)
             logger.warning(
-                "Topic %r, to which %s is subscribed, does not exist%s. The consumer waits for it: create it, or "
-                "subscribe to another one.",
-                topic, group, f"; the nearest name is {found!r}" if found else "",
+                "Topic %r, to which %s is subscribed, does not exist%s. The consumer waits for it: create it "
+                "(`headrace topic create %s`), or subscribe to another one.",
+                topic, group, f"; the nearest name is {found!r}" if found else "", topic,
             )  # fmt: skip

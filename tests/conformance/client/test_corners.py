@@ -278,6 +278,7 @@ def test_a_topic_that_does_not_exist_is_said_once_with_the_nearest_name(
     (record,) = caplog.records
     assert f"'{unique}-ordesr'" in record.getMessage()
     assert f"the nearest name is '{unique}-orders'" in record.getMessage()
+    assert f"`headrace topic create {unique}-ordesr`" in record.getMessage()
     assert "create it" in record.getMessage()
 
 
