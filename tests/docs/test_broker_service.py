@@ -182,6 +182,15 @@ def test_commands_of_the_compose_file_are_ours() -> None:
             assert not word.startswith("--") or word in ran.stdout or command[1] == "topic"
 
 
+def test_the_dashboard_of_the_compose_file_watches_its_workers() -> None:
+    services = COMPOSE["services"]
+    serving = services["broker"]["command"]
+    service, _, port = serving[serving.index("--watch") + 1].partition(":")
+    command = services[service]["command"]
+    assert command[:2] == ["headrace", "worker"]
+    assert command[command.index("--http") + 1] == f"0.0.0.0:{port}"
+
+
 # The image
 
 

@@ -112,7 +112,8 @@ Watch = Annotated[
     typer.Option(
         "--watch",
         metavar="HOST:PORT",
-        help="Show this worker (`headrace worker --http`) or Spark program in the dashboard. Can be repeated.",
+        help="Show this worker (`headrace worker --http`) or Spark program in the dashboard; for a name of several "
+        "hosts, each of them. Can be repeated.",
     ),
 ]
 

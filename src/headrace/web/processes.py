@@ -2,10 +2,11 @@
 
 What a worker runs at the moment is in its `/api/v1/worker`. `headrace worker --http` and `serve_metrics` of a Spark
 program export these figures. The dashboard reads the addresses that it was given, when somebody looks, and says which
-of them do not respond.
+of them do not respond. Where a name stands for several hosts, as that of a service with replicas does, each is read.
 """
 
 import asyncio
+import socket
 import time
 import urllib.request
 from collections.abc import Mapping
@@ -15,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 
+from headrace.broker.addresses import parse_address
 from headrace.web.history import Key
 from headrace.web.model import NoParameters, ProcessesPage, QueryRow, RunRow, WorkerRow
 from headrace.web.site import Site
@@ -32,7 +34,8 @@ async def processes_page(site: Site, _: NoParameters) -> ProcessesPage:
 
 
 async def _look(site: Site) -> ProcessesPage:
-    addresses = site.options.processes
+    named = await asyncio.gather(*(asyncio.to_thread(addresses_of, one) for one in site.options.processes))
+    addresses = [address for addresses in named for address in addresses]
     found = await asyncio.gather(
         *(asyncio.to_thread(read_process, address) for address in addresses), return_exceptions=True
     )
@@ -49,12 +52,25 @@ async def _look(site: Site) -> ProcessesPage:
         workers += [worker_row(address, *key, figures) for key, figures in tasks.items()]
         queries += [query_row(address, query, figures) for query, figures in spark.items()]
     return ProcessesPage(
-        is_set_up=bool(addresses),
+        is_set_up=bool(site.options.processes),
         workers=tuple(_with_rates(site, workers)),
         runs=tuple(sorted(runs, key=lambda one: -one.seconds)[:RUNS_MAX]),
         queries=tuple(queries),
         silent=tuple(silent),
     )
+
+
+def addresses_of(address: str) -> list[str]:
+    """The address itself; or, where the name stands for several hosts (the replicas of a service), that of each."""
+    if "://" in address:
+        return [address]
+    try:
+        host, port = parse_address(address)
+        found = socket.getaddrinfo(host, port, socket.AF_INET, socket.SOCK_STREAM)
+    except (OSError, ValueError):  # reading it says what is wrong
+        return [address]
+    hosts = sorted({str(where[0]) for *_, where in found})
+    return [f"{one}:{port}" for one in hosts] if len(hosts) > 1 else [address]
 
 
 class ProcessFacts(NamedTuple):

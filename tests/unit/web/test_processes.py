@@ -1,13 +1,21 @@
 """Workers and Spark queries are read from what they export themselves."""
 
 import json
+import socket
 from dataclasses import asdict
 from functools import partial
 
 import pytest
 
 from headrace.web.exposition import render
-from headrace.web.processes import parse_figures, parse_runs, query_row, read_process, worker_row
+from headrace.web.processes import (
+    addresses_of,
+    parse_figures,
+    parse_runs,
+    query_row,
+    read_process,
+    worker_row,
+)
 from headrace.web.spark_metrics import spark_families
 from headrace.web.worker_metrics import MetricsServer, worker_families
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS, TaskMetrics
@@ -41,6 +49,22 @@ def test_a_worker_is_read_over_http_and_one_that_is_gone_says_so() -> None:
     assert (row.succeeded, row.failed, row.running, row.mean_run_s) == (5, 2, 1, 0.5)
     with pytest.raises(OSError, match="refused"):
         read_process(address)
+
+
+def test_each_host_behind_a_name_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in compose and in Kubernetes, where a service with replicas has one name."""
+
+    def resolve(host: str, port: int, family: int, kind: int) -> list[tuple[object, ...]]:
+        assert (host, family) == ("worker", socket.AF_INET)
+        return [(family, kind, 6, "", (one, port)) for one in ("127.0.0.2", "127.0.0.1", "127.0.0.2")]
+
+    monkeypatch.setattr("headrace.web.processes.socket.getaddrinfo", resolve)
+    assert addresses_of("worker:8081") == ["127.0.0.1:8081", "127.0.0.2:8081"]
+
+
+def test_a_name_of_one_host_stays_as_it_was_given() -> None:
+    for address in ("127.0.0.1:8081", "localhost:8081", "no-such-host.invalid:1", "http://127.0.0.1:1"):
+        assert addresses_of(address) == [address]
 
 
 RUN = RunningRecord("emails", 0, 17, attempt=2, seconds=3.5)
