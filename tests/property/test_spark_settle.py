@@ -225,8 +225,9 @@ class SettleMachine(RuleBasedStateMachine):
         for offset, record in enumerate(getattr(self, "records", ())):
             if record.settled_by == "ours":
                 entries = self.history[offset]
-                if not entries and self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])):
-                    continue
+                is_in_own = bool(self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])))
+                if is_in_own and (not entries or entries[-1][1] is RELEASE):
+                    continue  # accepted ahead, perhaps when it came again
                 if not entries and offset in self.later():
                     assert self.last().accepted, f"{offset} was settled before it is run"
                     continue
@@ -268,6 +269,7 @@ class SettleMachine(RuleBasedStateMachine):
         assert all(record.settled_by for record in self.records)
         ours = [at for at, record in enumerate(self.records) if record.settled_by == "ours"]
         assert all(self.history[at] for at in ours), "what was accepted ahead has its micro-batch"
+        assert all(self.history[at][-1][1] is not RELEASE for at in ours), "and that counts what came again"
         self.start_offset_is_read()
         assert not self.ledger.processed
 

@@ -207,8 +207,12 @@ class Ledger:
         return self.taken.replaced_by(self.planned) if is_unlogged else self.taken
 
     def recover_taken(self, runs: RunSet) -> None:
-        """What our own log held, but for what Spark's log holds; after `recover`."""
-        self.taken = runs.minus(self.planned).minus(self.later)
+        """What our own log held, but for what Spark's log holds; after `recover`.
+
+        A record that the last micro-batch released may be in both: when it came again, it was taken ahead. That is
+        another delivery, and only our own log holds it.
+        """
+        self.taken = runs.minus(same_delivery(runs, self.planned)).minus(self.later)
         self.processed = self.processed.replaced_by(self.taken)
 
     def hand_off(self) -> RunSet:

@@ -198,3 +198,24 @@ def test_what_is_left_of_a_divided_micro_batch_comes_though_the_topic_of_its_par
     ledger.forget("orders")
     ledger.settle(RunSet())
     assert ledger.plan(BatchLimits()) == RunSet.of([(("mails", 0), Run(0, 0, 1))])
+
+
+def test_a_released_record_that_came_again_and_was_accepted_ahead_is_not_taken_for_the_one_in_sparks_log() -> (
+    None
+):
+    """The next life is killed before a micro-batch has it."""
+    logged = AcquiredOffset(1, "g", batch=runs((0, 9, 1)))
+    before = Ledger(Acknowledge.HANDOFF)
+    before.takes_ahead = True
+    before.recover(logged)
+    before.settle(runs((3, 3, 1, RELEASE)))
+    before.acquired(runs((3, 3, 2)))
+    taken = before.begin_taking(BatchLimits())
+    own_log = before.ahead().replaced_by(taken)
+    assert before.taken_over(taken) == runs((3, 3, 2))
+
+    after = Ledger(Acknowledge.HANDOFF)
+    after.recover(logged)
+    after.recover_taken(own_log)
+    after.settle(runs((3, 3, 1, RELEASE)))
+    assert after.plan(BatchLimits()) == runs((3, 3, 2))
