@@ -8,11 +8,13 @@ import subprocess
 import sys
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import headrace.worker.transactions.relay as relay_module
 from headrace import Admin, Broker, ShareConsumer
 from headrace.wire.enums import OffsetSpec
 from headrace.worker import AsyncpgDatabase, Queue, QueueError, SqliteDatabase, Stored
@@ -20,6 +22,14 @@ from headrace.worker.later import STEPS, later_topic, step_of
 from headrace.worker.outbox import Outbox, settings_for
 from headrace.worker.transactions.database import WorkerDatabase
 from headrace.worker.transactions.relay import OutboxRelay
+from headrace.worker.transactions.statements import (
+    OutboxRecord,
+    Rows,
+    Statement,
+    next_records,
+    next_topics,
+    write_record,
+)
 from tests.databases import KINDS, Site, make_site
 
 NOWHERE = "127.0.0.1:1"
@@ -188,6 +198,58 @@ class TestUnique:
             Queue(NOWHERE, group_id="g").send("orders", "a", unique="k", for_=5)
 
 
+def watched_begin(begin: Any, read: list[str]) -> Any:
+    """Transactions of a database that note the topics of the records that they read."""
+
+    @contextlib.contextmanager
+    def watched() -> Iterator[Any]:
+        with begin() as transaction:
+            execute = transaction.execute
+
+            def noting(statement: Statement) -> Rows:
+                rows = execute(statement)
+                if "message_value" in statement.text and statement.text.startswith("SELECT"):
+                    read.extend(row[1] for row in rows)
+                return rows
+
+            transaction.execute = noting
+            yield transaction
+
+    return watched
+
+
+class TestStatements:
+    @pytest.mark.parametrize(
+        "name",
+        [
+            pytest.param(name, marks=pytest.mark.needs_postgres if kind.is_postgres else ())
+            for name, kind in KINDS.items()
+        ],
+    )
+    def test_the_first_records_of_each_topic(
+        self, name: str, request: pytest.FixtureRequest, tmp_path: Path
+    ) -> None:
+        site = make_site(KINDS[name], tmp_path, lambda: request.getfixturevalue("postgres"))
+
+        async def work() -> None:
+            database = WorkerDatabase(site.database, asyncio.get_running_loop())
+            for number in range(4):
+                for group, topic in (("g", "b"), ("g", "a"), ("other", "c")):
+                    record = OutboxRecord(group, topic, None, None, b"%d" % number, ())
+                    await database.transact(partial(write_record, record))
+            topics = partial(next_topics, "g")
+            assert await database.transact(partial(topics, "", 9)) == ["a", "b"]
+            assert await database.transact(partial(topics, "", 1)) == ["a"]
+            assert await database.transact(partial(topics, "a", 9)) == ["b"]
+            assert await database.transact(partial(topics, "b", 9)) == []
+            found = await database.transact(partial(next_records, "g", {"b": 2, "a": 1, "none": 5}))
+            assert [(each.topic, each.value) for each in found] == [("b", b"0"), ("b", b"1"), ("a", b"0")]
+            await site.database.close_async()
+
+        asyncio.run(work())
+        site.close()
+
+
 class TestRelay:
     def test_of_several_relays_one_leads_and_the_next_takes_over(self, site: Site, queue: Queue) -> None:
         async def work() -> None:
@@ -223,6 +285,57 @@ class TestRelay:
         asyncio.run(work())
         assert values(queue, "orders") == [b"a"]
         assert site.execute("SELECT topic FROM headrace_outbox ORDER BY seq") == [("small",), ("small",)]
+
+    def test_of_a_topic_that_refuses_only_the_first_record_is_read_and_tried_again(
+        self, site: Site, queue: Queue, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Else the whole outbox is read again and again, and what is behind the first one is sent each time."""
+
+        class Counting(Outbox):
+            async def send_async(self, topic: str, *arguments: Any, **keywords: Any) -> Any:
+                tried.append(topic)
+                return await super().send_async(topic, *arguments, **keywords)
+
+        tried: list[str] = []
+        monkeypatch.setattr(relay_module, "BLOCKED_S", 0.0)
+        with Admin(bootstrap_servers=queue.bootstrap_servers) as admin:
+            admin.create_topic("small", configs={"max.message.bytes": "1000"})
+        for number in range(30):
+            queue.send("small", f"{number}".ljust(1 if number else 5_000), unique=f"{number}", for_=1)
+
+        async def work() -> None:
+            database = WorkerDatabase(site.database, asyncio.get_running_loop())
+            sender = Counting(settings_for({"bootstrap.servers": queue.bootstrap_servers}))
+            relay = OutboxRelay(database, sender, queue.group_id, queue.now_ms)
+            for _ in range(4):
+                await relay.relay()
+            assert tried == ["small"] * (30 + 3)
+            with Admin(bootstrap_servers=queue.bootstrap_servers) as admin:
+                admin.set_topic_config("small", {"max.message.bytes": "100000"})
+            await relay_all(relay, 30)
+            await relay.close()
+            await asyncio.to_thread(sender.close)
+
+        asyncio.run(work())
+        assert [int(value) for value in values(queue, "small")][-30:] == [*range(30)]
+
+    def test_a_topic_that_is_blocked_is_not_read(self, site: Site, queue: Queue) -> None:
+        with Admin(bootstrap_servers=queue.bootstrap_servers) as admin:
+            admin.create_topic("small", configs={"max.message.bytes": "1000"})
+        queue.send("small", "x" * 5_000, unique="x", for_=1)
+        read: list[str] = []
+
+        async def work() -> None:
+            database = WorkerDatabase(site.database, asyncio.get_running_loop())
+            relay = OutboxRelay(database, queue._outbox, queue.group_id, queue.now_ms)
+            await relay.relay()
+            site.database.begin = watched_begin(site.database.begin, read)  # type: ignore[method-assign]
+            await queue.send_async("orders", "a", unique="a", for_=1)
+            await relay_all(relay)
+            await relay.close()
+
+        asyncio.run(work())
+        assert {*read} == {"orders"}
 
     def test_a_topic_that_does_not_answer_holds_up_no_other(self, site: Site, queue: Queue) -> None:
         class Silent(Outbox):

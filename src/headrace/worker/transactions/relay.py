@@ -4,17 +4,23 @@ Any number of relays may run for a group; one of them leads, by a lease in the d
 relay that is killed between the acknowledgement and the deletion leaves records that its successor sends again: each
 has an id (`headrace.id`), by which a task with `once=` recognizes it.
 
-Order is kept by topic, and no topic waits for another one. If a record is not acknowledged, the records of its topic
-behind it stay in the outbox, and are sent again after it, even if brokers have acknowledged some of them.
+Order is kept by topic, and no topic waits for another one: the records of each are read and sent by themselves. If a
+record is not acknowledged, its topic is blocked for some seconds, longer each time: the records behind it stay in the
+outbox and are not even read, and the first one is then tried alone. They are sent after it, also those that brokers had
+acknowledged already.
 """
 
 import asyncio
 import logging
 import os
+import random
 import secrets
 import socket
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 
+from headrace.base.backoff import backoff
 from headrace.wire.dead_letter import read_facts, without_value
 from headrace.wire.records import NewRecord
 from headrace.worker.later import later_topic, step_of, waiting_of
@@ -26,6 +32,7 @@ from headrace.worker.transactions.statements import (
     delete_records,
     lead,
     next_records,
+    next_topics,
     resign,
 )
 
@@ -36,14 +43,22 @@ LOOK_S = 0.2
 STAND_BY_S = 1.0
 AGAIN_S = 1.0
 LEASE_MS = 15_000
-RECORDS_MAX = 500
-"""That are sent at a time."""
+RECORDS_MAX, TOPIC_RECORDS_MIN = 500, 20
+"""That are read at a time, of all topics together and of each one."""
 PATIENCE_S = 1.0
 """After so long, topics that have been sent do not wait any more for those that have not."""
 TOPICS_MAX = 100
 """That are sent at a time."""
-BLOCKED_S = 5.0
+BLOCKED_S, BLOCKED_S_MAX = 5.0, 60.0
 """How long the records of a topic wait after one of them was not acknowledged."""
+
+
+@dataclass(slots=True)
+class _Blocked:
+    """A topic whose first record was not acknowledged."""
+
+    until_s: float = 0.0
+    failures: int = 0
 
 
 class OutboxRelay:
@@ -60,8 +75,8 @@ class OutboxRelay:
         self._now_ms = now_ms
         self._name = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
         self._lease_ms = 0
-        self._blocked: dict[str, float] = {}
-        """Topics whose records wait, and until when, in the loop's time."""
+        self._blocked: dict[str, _Blocked] = {}
+        """Until a record of theirs was acknowledged, in the loop's time."""
         self._sending: dict[str, asyncio.Task[bool]] = {}
         """Topics whose first records are on their way."""
 
@@ -102,19 +117,30 @@ class OutboxRelay:
 
     async def relay(self) -> bool:
         """Sends what is there, as much as goes at a time. True when there may be more."""
-        now_s, after_seq, is_more = asyncio.get_running_loop().time(), 0, False
-        self._blocked = {topic: until_s for topic, until_s in self._blocked.items() if until_s > now_s}
+        after, is_more = "", False
         while await self._lead():
-            records = await self._next(after_seq)
+            topics = await self._database.transact(partial(next_topics, self._group_id, after, TOPICS_MAX))
+            limits = self._limits(topics)
+            records = await self._database.transact(partial(next_records, self._group_id, limits))
             is_more = await self._collect(self._send(records)) or is_more
-            if len(records) < RECORDS_MAX:
+            if len(topics) < TOPICS_MAX:
                 return is_more
-            after_seq = records[-1].seq
+            after = topics[-1]
         await self._cancel()  # another relay took over; what is on its way may come twice
         return False
 
-    async def _next(self, after_seq: int) -> list[OutboxRecord]:
-        return await self._database.transact(lambda: next_records(self._group_id, after_seq, RECORDS_MAX))
+    def _limits(self, topics: Sequence[str]) -> dict[str, int]:
+        """How many records to read of each topic; of one that was blocked, only that which blocked it."""
+        now_s = asyncio.get_running_loop().time()
+        free = [
+            topic
+            for topic in topics
+            if topic not in self._sending
+            and not ((blocked := self._blocked.get(topic)) and blocked.until_s > now_s)
+        ]
+        free = free[: max(0, TOPICS_MAX - len(self._sending))]
+        each = max(TOPIC_RECORDS_MIN, RECORDS_MAX // max(1, len(free)))
+        return {topic: 1 if topic in self._blocked else each for topic in free}
 
     async def _lead(self) -> bool:
         """Keeps the lease, which is renewed when half of it is over."""
@@ -131,16 +157,14 @@ class OutboxRelay:
         return leads
 
     def _send(self, records: Sequence[OutboxRecord]) -> "list[asyncio.Task[bool]]":
-        """Begins to send those of topics of which nothing is on its way."""
+        """Begins to send them, those of each topic by themselves."""
         begun: list[asyncio.Task[bool]] = []
         by_topic: dict[str, list[OutboxRecord]] = {}
         for record in records:
-            if record.topic not in self._blocked and record.topic not in self._sending:
-                by_topic.setdefault(record.topic, []).append(record)
+            by_topic.setdefault(record.topic, []).append(record)
         for topic, some in by_topic.items():
-            if len(self._sending) < TOPICS_MAX:
-                begun.append(asyncio.create_task(self._send_topic(some)))
-                self._sending[topic] = begun[-1]
+            begun.append(asyncio.create_task(self._send_topic(topic, some)))
+            self._sending[topic] = begun[-1]
         return begun
 
     async def _collect(self, begun: "list[asyncio.Task[bool]]") -> bool:
@@ -153,30 +177,30 @@ class OutboxRelay:
             failed.result()
         return any(results)
 
-    async def _send_topic(self, records: Sequence[OutboxRecord]) -> bool:
+    async def _send_topic(self, topic: str, records: Sequence[OutboxRecord]) -> bool:
         """True when something was sent."""
         sending = (self._send_one(record) for record in records)
-        done = self._acknowledged(records, await asyncio.gather(*sending, return_exceptions=True))
+        results = await asyncio.gather(*sending, return_exceptions=True)
+        failed = next((n for n, result in enumerate(results) if isinstance(result, BaseException)), None)
+        done = [record.seq for record in records[:failed]]
         if done:
-            await self._database.transact(lambda: delete_records(self._group_id, done))
+            await self._database.transact(partial(delete_records, self._group_id, done))
             self.sent += len(done)
+            self._blocked.pop(topic, None)
+        if failed is not None:
+            self._block(records[failed], results[failed])
         return bool(done)
 
-    def _acknowledged(self, records: Sequence[OutboxRecord], results: Sequence[object]) -> list[int]:
-        """What may be deleted; a topic is blocked from its first failure on."""
-        done: list[int] = []
-        for record, result in zip(records, results, strict=True):
-            if record.topic in self._blocked:
-                continue
-            if isinstance(result, BaseException):
-                self._blocked[record.topic] = asyncio.get_running_loop().time() + BLOCKED_S
-                logger.error(
-                    "group %s: record %d of the outbox in %s is not sent, and the others for topic %s wait behind it: "
-                    "%s", self._group_id, record.seq, self._database.database.name, record.topic, result,
-                )  # fmt: skip
-                continue
-            done.append(record.seq)
-        return done
+    def _block(self, record: OutboxRecord, error: object) -> None:
+        blocked = self._blocked.setdefault(record.topic, _Blocked())
+        wait_s = backoff(BLOCKED_S, BLOCKED_S_MAX, blocked.failures, random.random())
+        blocked.until_s = asyncio.get_running_loop().time() + wait_s
+        blocked.failures += 1
+        logger.error(
+            "group %s: record %d of the outbox in %s is not sent, and the others for topic %s wait behind it; trying "
+            "again in %.0f s: %s",
+            self._group_id, record.seq, self._database.database.name, record.topic, wait_s, error,
+        )  # fmt: skip
 
     async def _send_one(self, record: OutboxRecord) -> None:
         letter = NewRecord(record.key, record.value, list(record.headers))

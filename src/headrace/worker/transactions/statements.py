@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS headrace_inbox_message (
 CREATE TABLE IF NOT EXISTS headrace_outbox (
     seq {serial}, group_id TEXT NOT NULL, topic TEXT NOT NULL, topic_partition INTEGER,
     message_key {bytes}, message_value {bytes}, headers {bytes} NOT NULL);
-CREATE INDEX IF NOT EXISTS headrace_outbox_group ON headrace_outbox (group_id, seq);
+CREATE INDEX IF NOT EXISTS headrace_outbox_topic ON headrace_outbox (group_id, topic, seq);
 CREATE TABLE IF NOT EXISTS headrace_relay (
     group_id TEXT NOT NULL PRIMARY KEY, relay TEXT NOT NULL, until_ms BIGINT NOT NULL);
 CREATE TABLE IF NOT EXISTS headrace_unique (
@@ -255,13 +255,30 @@ def resign(group_id: str, relay: str) -> Steps[None]:
     )
 
 
-def next_records(group_id: str, after_seq: int, limit: int) -> Steps[list[OutboxRecord]]:
+def next_topics(group_id: str, after: str, limit: int) -> Steps[list[str]]:
+    """Topics of the records in the outbox, in order. Each costs one look at the index, however many records it has."""
     rows = yield Statement(
-        "SELECT seq, topic, topic_partition, message_key, message_value, headers FROM headrace_outbox "
-        "WHERE group_id = :group_id AND seq > :after_seq ORDER BY seq LIMIT :limit",
-        {"group_id": group_id, "after_seq": after_seq, "limit": limit},
+        "WITH RECURSIVE topics(topic) AS ("
+        "SELECT MIN(topic) FROM headrace_outbox WHERE group_id = :group_id AND topic > :after "
+        "UNION ALL SELECT (SELECT MIN(topic) FROM headrace_outbox WHERE group_id = :group_id "
+        "AND topic > topics.topic) FROM topics WHERE topics.topic IS NOT NULL) "
+        "SELECT topic FROM topics WHERE topic IS NOT NULL LIMIT :limit",
+        {"group_id": group_id, "after": after, "limit": limit},
     )
-    return [_read(group_id, row) for row in rows]
+    return [row[0] for row in rows]
+
+
+def next_records(group_id: str, limits: Mapping[str, int]) -> Steps[list[OutboxRecord]]:
+    """The first records of each topic, at most so many."""
+    records: list[OutboxRecord] = []
+    for topic, limit in limits.items():
+        rows = yield Statement(
+            "SELECT seq, topic, topic_partition, message_key, message_value, headers FROM headrace_outbox "
+            "WHERE group_id = :group_id AND topic = :topic ORDER BY seq LIMIT :limit",
+            {"group_id": group_id, "topic": topic, "limit": limit},
+        )
+        records += [_read(group_id, row) for row in rows]
+    return records
 
 
 def delete_records(group_id: str, seqs: Iterable[int]) -> Steps[None]:
