@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.simulation.scenario import GUARDED_FROM
+from tests.simulation.scenario import GUARDED_FROM, WIDE_FROM
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = Path(__file__).with_name("planted")
@@ -66,6 +66,8 @@ def path_of(name: str) -> str:
 
 def first_of(name: str) -> int:
     """The seed of the first life that could find it."""
+    if name.startswith("wide-"):
+        return WIDE_FROM
     return GUARDED_FROM if name.startswith("access-") else 1
 
 
@@ -138,7 +140,8 @@ def main() -> int:
 
 def _write(rows: dict[str, Planted]) -> None:
     lines = [
-        "# Each planted bug is found within so many seeds (from 1, 'access-' from GUARDED_FROM on) of so many steps, "
+        "# Each planted bug is found within so many seeds (from 1, 'access-' from GUARDED_FROM, 'wide-' from WIDE_FROM "
+        "on) of so many steps, "
         "by this promise."
     ]
     lines += [f"{row.name:50} {row.seeds:5} {row.steps:5}  {row.what}" for _, row in sorted(rows.items())]

@@ -14,6 +14,7 @@ from tests.simulation.actors.readers import Reader
 from tests.simulation.actors.share_admins import ShareAdmin
 from tests.simulation.actors.share_members import BulkProducer, GrowingProducer, ShareMember
 from tests.simulation.actors.transactional import TransactionalProducer
+from tests.simulation.actors.wide import Wide
 from tests.simulation.model import Model
 from tests.simulation.models.access import Access
 from tests.simulation.models.groups import Groups
@@ -45,6 +46,7 @@ ACTORS: "dict[str, tuple[Callable[[World, str], Actor], int, int]]" = {
     "share admin": (ShareAdmin, 0, 1),
     "flooder": (Flooder, 0, 1),
     "guard": (Guard, 0, 0),
+    "wide": (Wide, 0, 0),
 }
 
 MODELS: "dict[str, Callable[[World], Model]]" = {

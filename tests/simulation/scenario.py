@@ -24,6 +24,10 @@ CROWDS: tuple[dict[str, tuple[int, int]], ...] = (
     },
     {"sharer": (0, 0), "share admin": (0, 0)},
 )  # fmt: skip
+EVERYBODY = (
+    "admin", "groupadmin", "plain", "idempotent", "transactional", "modern", "classic", "reader", "bulk", "growing",
+    "sharer", "share admin", "flooder", "guard",
+)  # fmt: skip
 SHARING, NOT_SHARING = CROWDS[1], CROWDS[2]
 WRITING = NOT_SHARING | {
     "groupadmin": (0, 0), "plain": (0, 1), "idempotent": (1, 1), "transactional": (2, 3), "modern": (0, 0),
@@ -32,6 +36,15 @@ WRITING = NOT_SHARING | {
 """Who takes part where logs are tight."""
 GUARDED_FROM = 100_000_000
 """Lives of the seeds from here on have access control. Those below stay what they were when their seeds were kept."""
+WIDE_FROM = 90_000_000
+"""Lives of the seeds from here to GUARDED_FROM have a topic of hundreds of partitions, and somebody who asks for all of
+them at once."""
+WIDE_PARTITIONS = (520, 620)
+"""More than a turn may have operations: see `turns`."""
+WIDE_STEPS = {
+    "act": 60, "network": 5, "work": 5, "rush": 40, "pass time": 50, "pass long time": 4, "rest": 2, "stop": 1,
+    "kill": 1, "kill soon": 1, "lose power": 1, "fill disk": 1, "cut": 1,
+}  # fmt: skip
 ROLL_CRASHES = 250
 """So much more often the machine then crashes near a roll: see `steps`; ten times its weight there."""
 
@@ -53,6 +66,8 @@ class Scenario:
     """The admin makes only these."""
     partitions_max: int = PARTITIONS_MAX
     """Of a new topic."""
+    is_wide: bool = False
+    """There is one topic, with very many partitions: see `actors/wide.py`."""
     share_groups: tuple[str, ...] = SHARE_GROUPS
     """Members of share groups join only these."""
     is_tight: bool = False
@@ -91,6 +106,22 @@ def guarded(made: Scenario) -> Scenario:
     """The same with access control: everybody may do everything, and somebody changes ACLs and users."""
     made.settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
     made.crowd = made.crowd | {"guard": (1, 1)}
+    return made
+
+
+def widened(made: Scenario, rng: Random) -> Scenario:
+    """One topic with very many partitions, and nobody but who asks for all of them at once."""
+    made.crowd = dict.fromkeys(EVERYBODY, (0, 0)) | {"wide": (1, 1)}
+    made.is_wide = True
+    made.topics = TOPICS[:1]
+    made.is_fsync = rng.random() < 0.5
+    made.settings |= {
+        "headrace.flush": "fsync" if made.is_fsync else "os",
+        "producer.id.expiration.ms": "86400000",
+    }
+    made.journal_segment_bytes = rng.choice((10_000, 100_000))
+    made.step_names = list(WIDE_STEPS)
+    made.step_weights = list(accumulate(WIDE_STEPS.values()))
     return made
 
 

@@ -30,7 +30,7 @@ from tests.simulation.model import End, Model
 from tests.simulation.models.logs import LogModel
 from tests.simulation.network import Link
 from tests.simulation.registry import ACTORS, MODELS, STEPS, Scenario, scenario
-from tests.simulation.scenario import GUARDED_FROM, guarded
+from tests.simulation.scenario import GUARDED_FROM, WIDE_FROM, guarded, widened
 from tests.simulation.tasks import TASKS
 from tests.simulation.trail import Trail
 from tests.simulation.violation import Violation
@@ -113,6 +113,8 @@ class World(environment.AppendWatcher):
 
     def make_scenario(self, rng: Random) -> Scenario:
         made = scenario(rng)
+        if WIDE_FROM <= self.seed < GUARDED_FROM:
+            return widened(made, rng)
         return guarded(made) if self.seed >= GUARDED_FROM else made
 
     # Steps

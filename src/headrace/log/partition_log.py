@@ -309,6 +309,11 @@ class PartitionLog:
             self.files.note_dirty(segment)
         self.end_offset = next_offset
 
+    @property
+    def makes_files(self) -> bool:
+        """The next append has to make files before it writes: it takes several times as long as others."""
+        return not self.segments or self.epochs.latest < self.store.leader_epoch
+
     def _enter_epoch(self) -> None:
         """Before the first batch of a leader epoch is written."""
         if self.epochs.latest < self.store.leader_epoch:

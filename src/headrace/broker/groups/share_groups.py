@@ -115,10 +115,9 @@ class ShareGroups:
         if self._core.topics.by_id(topic_id) is None:
             return []  # the share coordinator has cleared up when the topic went
         partitions = group.rules.initialized[topic_id].partitions
-        deleted = [
-            self._core.share_state.delete(ShareKey(group.group_id, topic_id, index)) for index in partitions
-        ]
-        return [durable for durable in deleted if durable is not None]
+        return self._core.share_state.delete_all(
+            ShareKey(group.group_id, topic_id, index) for index in partitions
+        )
 
     def forget_group(self, group: ShareGroup) -> Later[None]:
         """Everything that is kept of a group which is about to be deleted."""

@@ -56,10 +56,10 @@ IMPLICIT_ADD_SINCE = 12
 ABORTABLE_SINCE = 11
 ZSTD_SINCE = 7
 ALL, NONE = -1, 0
-PARTITIONS_PER_STEP = 50
+PARTITIONS_PER_STEP = 40
 """Partitions that are written to in one turn of the loop."""
 FIRST_WRITE_COST = 3
-"""The first write to a partition makes its files: it counts for so many."""
+"""The first write to a partition, or after a crash, makes files: it counts for so many."""
 OPENED_AT_ONCE_MAX = 10
 """Batches that are opened in one turn of the loop."""
 FLAGS_AT = ATTRIBUTES_AT + 1
@@ -293,7 +293,7 @@ class _Produce:
             log = self._partition(self._topic(topic), data.index).opened_log
         except KafkaError:
             return 1
-        return 1 if log is not None and log.segments else FIRST_WRITE_COST
+        return FIRST_WRITE_COST if log is None or log.makes_files else 1
 
     def _answer(self, responses: list[TopicProduceResponse]) -> Answer:
         """Once everything has been appended or refused."""

@@ -290,6 +290,31 @@ class ShareStateStore:
             return None
         return self._forget(key)
 
+    def delete_all(self, keys: Iterable[ShareKey]) -> list[Later[None]]:
+        """`delete` for many share-partitions, in few batches."""
+        known = []
+        for key in keys:
+            self._require_partition(key)
+            if key in self._states:
+                known.append(key)
+        return [self._forget_together(index, some) for index, some in self._batches_of(known)]
+
+    def _batches_of(self, keys: Iterable[ShareKey]) -> Iterator[tuple[int, Sequence[ShareKey]]]:
+        """Those that can be forgotten together, with the partition of the state topic."""
+        by_partition: dict[int, list[ShareKey]] = {}
+        for key in keys:
+            by_partition.setdefault(self._states[key].partition, []).append(key)
+        for index, found in by_partition.items():
+            for some in batched(found, KEYS_PER_BATCH):
+                yield index, some
+
+    def _forget_together(self, index: int, keys: Sequence[ShareKey]) -> Later[None]:
+        tombstones = [(snapshot_key(key), None) for key in keys]
+        written = self._core.append_internal(STATE_TOPIC, index, tombstones)
+        for key in keys:
+            self._drop(key)
+        return written
+
     def _forget(self, key: ShareKey) -> Later[None]:
         index = self._states[key].partition
         written = self._core.append_internal(STATE_TOPIC, index, [(snapshot_key(key), None)])
@@ -368,25 +393,13 @@ class ShareStateStore:
             raise KafkaError(ErrorCode.FENCED_LEADER_EPOCH)
 
     def _note_topic_deleted(self, topic: "Topic") -> None:
-        by_partition: dict[int, list[ShareKey]] = {}
-        for key, state in self._by_topic.get(topic.id, {}).items():
-            by_partition.setdefault(state.partition, []).append(key)
-        for index, found in by_partition.items():
-            for some in batched(found, KEYS_PER_BATCH):
-                try:
-                    self._core.append_internal(
-                        STATE_TOPIC, index, [(snapshot_key(key), None) for key in some]
-                    )
-                except KafkaError as error:
-                    logger.warning(
-                        "%s and %d others: their state cannot be deleted yet: %s",
-                        some[0],
-                        len(some) - 1,
-                        error,
-                    )
-                    continue
-                for key in some:
-                    self._drop(key)
+        for index, some in self._batches_of(self._by_topic.get(topic.id, {})):
+            try:
+                self._forget_together(index, some)
+            except KafkaError as error:
+                logger.warning(
+                    "%s and %d others: their state cannot be deleted yet: %s", some[0], len(some) - 1, error
+                )
 
 
 def batched(keys: Sequence[ShareKey], size: int) -> Iterator[Sequence[ShareKey]]:

@@ -30,7 +30,7 @@ DAMAGED_RETRY_MS_MAX = 60_000
 MARKERS_PER_STEP = 25
 """Markers that are written in one turn of the loop."""
 FIRST_WRITE_COST = 3
-"""The first write to a partition makes its files: it counts for so many."""
+"""The first write to a partition, or after a crash, makes files: it counts for so many."""
 _PAST = (ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.TRANSACTION_COORDINATOR_FENCED)
 """The partition has seen a later producer or coordinator: whatever this marker would end is over there."""
 
@@ -128,7 +128,7 @@ class Ending:
         if partition is None:
             return 1
         log = partition.opened_log
-        return 1 if log is not None and log.segments else FIRST_WRITE_COST
+        return FIRST_WRITE_COST if log is None or log.makes_files else 1
 
     def _mark(self, place: TopicAndPartition) -> None:
         partition = partition_at(self._core, place)

@@ -88,8 +88,8 @@ class FakeLog:
         return len(self.entries)
 
     @property
-    def segments(self) -> list[list[Any]]:
-        return [self.entries] if self.entries else []
+    def makes_files(self) -> bool:
+        return not self.entries
 
     @property
     def stable_offset(self) -> int:
