@@ -27,6 +27,40 @@ def set_in_the_core(tree: ast.Module) -> Iterator[str]:
             yield f"{reached}.{name}"
 
 
+def life_of_a_range(tree: ast.Module) -> Iterator[str]:
+    """Where acquired ranges are made, or something is applied to one: that is for `Holdings` alone."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(func=ast.Name(id="AcquiredRange") | ast.Attribute(attr="AcquiredRange")):
+                yield ast.unparse(node.func)
+            case ast.Call(
+                func=ast.Attribute(attr="apply" | "apply_to"),
+                args=[ast.Attribute(value=ast.Name(id="RangeCause" | "C")), *_],
+            ):
+                yield ast.unparse(node.func)
+            case ast.Attribute(
+                attr="apply" | "apply_to", value=ast.Name(id="acquired") | ast.Attribute(attr="acquired")
+            ):
+                yield ast.unparse(node)
+
+
+def test_nothing_outside_the_core_decides_about_an_acquired_range() -> None:
+    users = [path for path in modules("src") if path.parent != CORE and not path.is_relative_to(BROKER)]
+    found = {name_of(path): sorted({*life_of_a_range(parsed(path))}) for path in users}
+    assert {name: calls for name, calls in found.items() if calls} == {}
+
+
+def test_a_range_that_is_made_or_changed_outside_the_core_is_found() -> None:
+    text = "one = AcquiredRange(); core.ranges.AcquiredRange(); one.apply(RangeCause.LOSE); x.acquired.apply(cause)"
+    assert sorted(life_of_a_range(ast.parse(text))) == [
+        "AcquiredRange",
+        "core.ranges.AcquiredRange",
+        "one.apply",
+        "x.acquired.apply",
+    ]
+    assert [*life_of_a_range(ast.parse("producer_states.apply(producer); sequence.apply(0)"))] == []
+
+
 def test_nothing_outside_the_core_sets_its_fields() -> None:
     users = [path for path in modules("src") if path.parent != CORE and not path.is_relative_to(BROKER)]
     assert len(users) > 300

@@ -453,7 +453,7 @@ class Consumption:
 
     def lock_deadline(self, delivery: Delivery) -> float:
         """When its lock ends, as `time.time()` counts."""
-        until_ms = delivery._grant.acquired.lock_until_ms_of(delivery.offset)
+        until_ms = delivery._acquired.lock_until_ms_of(delivery.offset)
         return time.time() + until_ms / 1000 - time.monotonic()
 
     def close(self) -> None:

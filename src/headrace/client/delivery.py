@@ -7,12 +7,14 @@ read from that range when it is asked for, and Python's collector of cycles is s
 from collections.abc import Sequence
 from datetime import timedelta
 from enum import IntEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.wire.ids import uuid_text
+
+G = TypeVar("G", bound="Granted")
 
 
 class AcknowledgeType(IntEnum):
@@ -43,12 +45,26 @@ class Keeper(Protocol):
     def lock_deadline(self, delivery: "Delivery") -> float: ...
 
 
-class Grant:
+class Granted(Protocol):
+    """Where a delivery is from: an `AcquiredRange`, or a partition of a consumer group (`worker/strict.py`)."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def topic_id(self) -> bytes: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def delivery_count(self) -> int: ...
+    def state_of(self, offset: int) -> RangeState: ...
+
+
+class Grant(Generic[G]):
     """What the deliveries of one acquired range share."""
 
     __slots__ = ("acquired", "keeper")
 
-    def __init__(self, acquired: AcquiredRange, keeper: Keeper) -> None:
+    def __init__(self, acquired: G, keeper: Keeper) -> None:
         self.acquired = acquired
         self.keeper = keeper
 
@@ -76,13 +92,14 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     headers: Sequence[tuple[str, bytes | None]]
     timestamp_type: int
     """0: set by the producer (CreateTime); 1: by the broker (LogAppendTime)."""
-    _grant: Grant
+    _grant: Grant[Any]
     reason: str | None = None
     """The reason given to `reject`. Kafka's protocol cannot carry it, so it stays on this object."""
 
     @property
     def topic(self) -> str:
-        return self._grant.acquired.topic
+        topic: str = self._grant.acquired.topic
+        return topic
 
     @property
     def topic_id(self) -> str:
@@ -91,12 +108,14 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def partition(self) -> int:
-        return self._grant.acquired.partition
+        partition: int = self._grant.acquired.partition
+        return partition
 
     @property
     def delivery_count(self) -> int:
         """How often the record has been delivered, including this time: 1 for the first delivery."""
-        return self._grant.acquired.delivery_count
+        count: int = self._grant.acquired.delivery_count
+        return count
 
     @property
     def lock_deadline(self) -> float:
@@ -110,7 +129,8 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
 
     @property
     def _acquired(self) -> AcquiredRange:
-        return self._grant.acquired
+        acquired: AcquiredRange = self._grant.acquired
+        return acquired
 
     def accept(self) -> None:
         """Acknowledges the record as processed."""

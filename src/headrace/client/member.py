@@ -224,11 +224,7 @@ class AsyncShareMember:
         try:
             while True:
                 with self.lock:
-                    taken = core.take(records_max, now_ms=now_ms())
-                    for arrival in taken:
-                        for acquired in arrival.acquired:
-                            core.holdings.hand_out(acquired)
-                    core.holdings.decoded()
+                    taken = core.take_whole(records_max, now_ms=now_ms())
                 if taken or now_ms() >= until_ms:
                     return taken
                 await self.wait_for_change(until_ms)
@@ -250,8 +246,7 @@ class AsyncShareMember:
         if not acquired.first <= low <= high <= acquired.last:
             raise ValueError(f"offsets {low} to {high} are not in {acquired!r}")
         with self.lock:
-            is_new = self.core.holdings.answer_all(acquired, low, high, type)
-            self.core.send_answers()
+            is_new = self.core.answer_all(acquired, low, high, type)
         if is_new:
             self._soon()
         return is_new

@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
-from headrace.client.core.ranges import AcquiredRange, RangeCause
+from headrace.client.core.ranges import RangeState
 from headrace.client.delivery import AcknowledgeType, Delivery, Grant, TopicPartition
 from headrace.client.errors import (
     AuthorizationError,
@@ -69,7 +69,6 @@ LEAVE_TRIES = 60
 """How often the last commit of a partition that is given up is tried."""
 CLOSE_S = 5.0
 CHARS_MIN = 64
-LAST = 2**63 - 1
 Offsets = Mapping[TopicPartition, set[int]]
 
 
@@ -94,29 +93,17 @@ class _StrictKeeper:
         return math.inf
 
 
-class _OwnedGrant(Grant):
-    """What all deliveries of a partition share while this worker owns it."""
-
-    __slots__ = ("owned",)
-
-    def __init__(self, acquired: AcquiredRange, owned: "_Owned") -> None:
-        super().__init__(acquired, _StrictKeeper())
-        self.owned = owned
-
-
 class _Owned:
-    """A partition that the coordinator believes this worker to have."""
+    """A partition that the coordinator believes this worker to have. Its deliveries see it as what they are from."""
+
+    delivery_count = 1
 
     def __init__(self, topic: str, topic_id: bytes, index: int) -> None:
-        self.topic_id, self.index = topic_id, index
+        self.topic, self.topic_id, self.partition = topic, topic_id, index
         self.where = TopicPartition(topic, index)
-        acquired = AcquiredRange(
-            topic, index, first=0, last=LAST, delivery_count=1, topic_id=topic_id, node_id=-1, lock_ms=0,
-            lock_until_ms=0,
-        )  # fmt: skip
-        acquired.apply(RangeCause.TAKE)
-        acquired.apply(RangeCause.HAND_OUT)
-        self.grant = _OwnedGrant(acquired, self)
+        self.grant = Grant(self, _StrictKeeper())
+        self.is_lost = False
+        """All of its records are with other workers."""
         self.progress: CompletedOffsets | None = None
         """None until it is loaded."""
         self.tail: TailPartition | None = None
@@ -131,8 +118,11 @@ class _Owned:
         self.work: asyncio.Task[None] | None = None
         """What is being done to it: loading, finding its position, giving it up."""
 
+    def state_of(self, offset: int) -> RangeState:
+        return RangeState.LOST if self.is_lost else RangeState.HANDED
+
     def __str__(self) -> str:
-        return f"{self.where.topic}-{self.index}"
+        return f"{self.topic}-{self.partition}"
 
 
 class _SentCommit(NamedTuple):
@@ -222,9 +212,8 @@ class StrictConsumer:
 
     def acknowledge(self, delivery: Delivery, answer: AcknowledgeType) -> None:
         """The runner's answer. IllegalStateError when the record is not this worker's any more."""
-        grant = delivery._grant
-        assert isinstance(grant, _OwnedGrant)
-        owned, offset = grant.owned, delivery.offset
+        owned, offset = delivery._grant.acquired, delivery.offset
+        assert isinstance(owned, _Owned)
         if owned.handed.get(offset) is not delivery:
             raise IllegalStateError(f"{delivery!r} was already acknowledged, or its partition was lost")
         del owned.handed[offset]
@@ -271,7 +260,7 @@ class StrictConsumer:
     @property
     def partitions(self) -> list[int]:
         """Those that this worker has, and that are not to be given up."""
-        return [owned.index for owned in list(self._owned.values()) if not owned.is_leaving]
+        return [owned.partition for owned in list(self._owned.values()) if not owned.is_leaving]
 
     @property
     def completed(self) -> dict[str, dict[int, int]]:
@@ -279,12 +268,12 @@ class StrictConsumer:
         found: dict[str, dict[int, int]] = {}
         for owned in self._owned.values():
             if owned.progress is not None:
-                found.setdefault(uuid_text(owned.topic_id), {})[owned.index] = owned.progress.start
+                found.setdefault(uuid_text(owned.topic_id), {})[owned.partition] = owned.progress.start
         return found
 
     def open_records(self, bounds: Sequence[tuple[int, int]]) -> int:
         """How many records of logs with these starts and ends are not completed, as far as is known here."""
-        by_index = {owned.index: owned.progress for owned in self._owned.values()}
+        by_index = {owned.partition: owned.progress for owned in self._owned.values()}
         count = 0
         for index, (start, end) in enumerate(bounds):
             progress = by_index.get(index)
@@ -393,8 +382,8 @@ class StrictConsumer:
         if is_new:  # so that it begins there even if nothing is ever completed
             owned.is_dirty = True
             self._dirty.set()
-        owned.tail = self._tail.follow(self._topic, owned.topic_id, owned.index, progress.start)
-        self._opened(owned.index)
+        owned.tail = self._tail.follow(self._topic, owned.topic_id, owned.partition, progress.start)
+        self._opened(owned.partition)
         logger.info("group %s: %s begins at %d", self._group_id, owned, progress.start)
 
     async def _insist(self, owned: _Owned, find: "Callable[[_Owned], Coroutine[Any, Any, Any]]") -> Any:
@@ -412,7 +401,7 @@ class StrictConsumer:
 
     async def _find_progress(self, owned: _Owned) -> tuple[CompletedOffsets, bool]:
         """What is committed, or where the group begins, and whether that is new."""
-        if any(other.index == owned.index and other is not owned for other in self._owned.values()):
+        if any(other.partition == owned.partition and other is not owned for other in self._owned.values()):
             about = f"partition {owned}"  # of the topic before it was deleted and created again
             raise error_for(
                 ErrorCode.UNKNOWN_TOPIC_ID,
@@ -432,7 +421,7 @@ class StrictConsumer:
 
     async def _fetch_committed(self, owned: _Owned) -> OffsetFetchResponsePartitions:
         asked = OffsetFetchRequestTopics(
-            name=self._topic, topic_id=owned.topic_id, partition_indexes=[owned.index]
+            name=self._topic, topic_id=owned.topic_id, partition_indexes=[owned.partition]
         )
         group = OffsetFetchRequestGroup(
             group_id=self._group_id,
@@ -452,7 +441,7 @@ class StrictConsumer:
         return found[0]
 
     async def _find_offset(self, owned: _Owned, spec: int) -> int:
-        place = (self._topic, owned.index)
+        place = (self._topic, owned.partition)
         return (await list_offsets(self._cluster, {place: spec}))[place]
 
     async def _find_position(self, owned: _Owned) -> None:
@@ -491,7 +480,7 @@ class StrictConsumer:
         if owned.tail is not None and self._tail is not None:
             self._tail.leave(owned.tail)
         if owned.progress is not None:
-            await self._revoked(owned.index)
+            await self._revoked(owned.partition)
         for tries_left in reversed(range(LEAVE_TRIES)):
             try:
                 await self._commit()  # also to wait for one that is under way
@@ -517,13 +506,13 @@ class StrictConsumer:
             self._drop(owned, error)
 
     def _drop(self, owned: _Owned, error: Exception) -> None:
-        del self._owned[owned.topic_id, owned.index]
+        del self._owned[owned.topic_id, owned.partition]
         self._turns = deque(each for each in self._turns if each is not owned)
         if owned.work is not None and owned.work is not asyncio.current_task():
             owned.work.cancel()
         if owned.tail is not None and self._tail is not None:
             self._tail.leave(owned.tail)
-        owned.grant.acquired.apply(RangeCause.LOSE)
+        owned.is_lost = True
         owned.is_leaving = True
         self._take_away(owned, error)
 
@@ -584,7 +573,7 @@ class StrictConsumer:
         for owned, commit, _ in sent:
             by_topic.setdefault(owned.topic_id, []).append(
                 OffsetCommitRequestPartition(
-                    partition_index=owned.index,
+                    partition_index=owned.partition,
                     committed_offset=commit.offset,
                     committed_metadata=commit.metadata,
                 )
@@ -605,8 +594,8 @@ class StrictConsumer:
         owned, commit, covered = sent
         if not self._has(owned):
             return None  # it was lost meanwhile
-        place = (owned.topic_id, owned.index)
-        code = codes.get(place, codes.get((ZERO_UUID, owned.index), ErrorCode.UNKNOWN_SERVER_ERROR))
+        place = (owned.topic_id, owned.partition)
+        code = codes.get(place, codes.get((ZERO_UUID, owned.partition), ErrorCode.UNKNOWN_SERVER_ERROR))
         if not code:
             owned.answered -= covered
             if covered:
@@ -626,7 +615,7 @@ class StrictConsumer:
         return error_for(code, about=f"the offset of partition {owned}")
 
     def _has(self, owned: _Owned) -> bool:
-        return self._owned.get((owned.topic_id, owned.index)) is owned
+        return self._owned.get((owned.topic_id, owned.partition)) is owned
 
     async def _ask(self, request: Any) -> Any:
         node_id = await self._cluster.coordinator(self._group_id)

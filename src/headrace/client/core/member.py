@@ -30,6 +30,7 @@ from headrace.client.core.acknowledgements import Ack, Commit, Key, Lost, Settle
 from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, MembershipState
 from headrace.client.core.placement import Placement, TopicView
+from headrace.client.core.ranges import AcquiredRange
 from headrace.client.core.session import BrokerSession, FetchLimits, Sent, ShareRequest
 from headrace.client.core.usual import UsualAcknowledge, UsualFetch
 from headrace.client.errors import error_for
@@ -316,6 +317,21 @@ class MemberCore:
             # Whoever waited has got something: until it asks again, another fetch would be one ahead.
             self._asked_until_ms = None
         return taken
+
+    def take_whole(self, records_max: int, *, now_ms: int) -> list[Arrival]:
+        """`take` for who hands all of it out without a look at the records."""
+        taken = self.take(records_max, now_ms=now_ms)
+        for arrival in taken:
+            for acquired in arrival.acquired:
+                self._holdings.hand_out(acquired)
+        self._holdings.decoded()
+        return taken
+
+    def answer_all(self, acquired: AcquiredRange, first: int, last: int, type: int) -> bool:
+        """The answer for a range of offsets, which goes with the next commands; False when there was one before."""
+        is_new = self._holdings.answer_all(acquired, first, last, type)
+        self.send_answers()
+        return is_new
 
     def send_answers(self) -> None:
         """What is answered so far goes with the next commands."""
