@@ -18,11 +18,12 @@ from enum import Enum
 from typing import Any
 
 from headrace.client.aio import AsyncShareConsumer
-from headrace.client.core.acknowledgements import GAP_TYPE, Settled
+from headrace.client.core.acknowledgements import Settled
 from headrace.client.core.usual import UsualFetch
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.delivery import Delivery as Given
 from headrace.client.sync import ShareConsumer
+from headrace.share.changes import GAP_TYPE
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_fetch_response import ShareFetchResponse
 from tests.chaos.history import ACCEPT, REJECT, RELEASE, RENEW, Answer, Delivery, History, Place

@@ -75,6 +75,7 @@ ALLOWED = {
     "worker/threads.py": "how long a task runs",
     "worker/transactions/copies.py": "jitter of retries; ids of messages",
     "worker/transactions/relay.py": "the name of a relay; jitter of retries",
+    "worker/transactions/sqlite.py": "jitter of retries",
 }
 """Modules that read a clock or draw random numbers, and what for."""
 

@@ -6,28 +6,17 @@ read from that range when it is asked for, and Python's collector of cycles is s
 
 from collections.abc import Sequence
 from datetime import timedelta
-from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.share.changes import AcknowledgeType
 from headrace.wire.ids import uuid_text
 
+__all__ = ["AcknowledgeType", "Delivery", "Grant", "Granted", "Keeper", "TopicPartition"]
+
 G = TypeVar("G", bound="Granted")
-
-
-class AcknowledgeType(IntEnum):
-    """How a member acknowledges a record. The values are those of Kafka's protocol."""
-
-    ACCEPT = 1
-    """The record was processed. It is not delivered again."""
-    RELEASE = 2
-    """The record is delivered again, to any member, up to the group's delivery limit."""
-    REJECT = 3
-    """The record cannot be processed. The broker archives it, and dead-letters it if the group is configured so."""
-    RENEW = 4
-    """Renews the lock. Requires Kafka 4.2 or later."""
 
 
 class TopicPartition(NamedTuple):

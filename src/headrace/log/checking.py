@@ -18,6 +18,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headrace.base.properties import parse_properties
 from headrace.log.disk import OsDisk
 from headrace.log.files import read_topic_id
 from headrace.log.index import OffsetIndex, TimeIndex, decode_aborted
@@ -46,7 +47,6 @@ from headrace.log.layout import (
     parse_epochs,
     parse_file_name,
     parse_offsets,
-    parse_properties,
 )
 from headrace.log.producers import decode_snapshot
 from headrace.log.recovery import next_valid, valid_batches, was_never_written
@@ -177,7 +177,7 @@ class _Check:
                 f"{self.disk.name} is an incomplete backup; remove it, and use a complete one"
             )
         try:
-            properties = parse_properties(data)
+            properties = parse_properties(data.decode())
             version = int(properties["headrace.format"])
             int(properties["leader.epoch"])
         except (KeyError, ValueError) as error:

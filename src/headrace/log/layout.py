@@ -177,8 +177,3 @@ def parse_partition_metadata(data: bytes) -> bytes | None:
 
 def encode_properties(properties: Mapping[str, object]) -> bytes:
     return "".join(f"{name}={value}\n" for name, value in sorted(properties.items())).encode()
-
-
-def parse_properties(data: bytes) -> dict[str, str]:
-    lines = (line.partition("=") for line in data.decode().splitlines() if not line.startswith("#"))
-    return {name.strip(): value.strip() for name, equals, value in lines if equals}

@@ -15,6 +15,7 @@ from collections.abc import Callable, Collection, Container, Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from headrace.base.properties import parse_properties
 from headrace.log.background import Pace, Work
 from headrace.log.checkpoint import Checkpoint
 from headrace.log.compaction import Compaction, Plan, plan
@@ -47,7 +48,6 @@ from headrace.log.layout import (
     parse_file_name,
     parse_offsets,
     parse_partition_metadata,
-    parse_properties,
 )
 from headrace.log.partition_log import PartitionLog
 from headrace.log.recovery import open_clean, recover, summary_of
@@ -224,7 +224,7 @@ class LogManager:
                 f"{self.disk.name} is an incomplete backup; remove it, and use a complete one"
             )
         try:
-            properties = parse_properties(data)
+            properties = parse_properties(data.decode())
             version = int(properties["headrace.format"])
             if version > FORMAT_VERSION:
                 raise UnknownFormat(

@@ -7,7 +7,7 @@ offset that fails refuses them all. Offsets below the start are passed over: the
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from headrace.share.changes import AckBatch, AckType, Change
+from headrace.share.changes import GAP_TYPE, AckBatch, AcknowledgeType, Change
 from headrace.share.errors import InvalidRecordState, InvalidRequest
 from headrace.share.limits import Limits
 from headrace.share.offsets import OffsetRange
@@ -15,14 +15,14 @@ from headrace.share.states import TRANSITIONS, Cause, RecordState
 from headrace.share.window import Window
 
 ACQUIRED = RecordState.ACQUIRED
-RELEASE, REJECT, RENEW = int(AckType.RELEASE), int(AckType.REJECT), int(AckType.RENEW)
+RELEASE, REJECT, RENEW = int(AcknowledgeType.RELEASE), int(AcknowledgeType.REJECT), int(AcknowledgeType.RENEW)
 
-CAUSES = {
-    AckType.GAP: Cause.GAP,
-    AckType.ACCEPT: Cause.ACCEPT,
-    AckType.RELEASE: Cause.RELEASE,
-    AckType.REJECT: Cause.REJECT,
-    AckType.RENEW: Cause.RENEW,
+CAUSES: dict[int, Cause] = {
+    GAP_TYPE: Cause.GAP,
+    AcknowledgeType.ACCEPT: Cause.ACCEPT,
+    AcknowledgeType.RELEASE: Cause.RELEASE,
+    AcknowledgeType.REJECT: Cause.REJECT,
+    AcknowledgeType.RENEW: Cause.RENEW,
 }
 
 
@@ -64,7 +64,7 @@ def acknowledge(
 def check_batches(batches: Sequence[AckBatch], *, allows_renew: bool) -> None:
     """Refuses batches that no state of the partition could make good."""
     previous_last = -1
-    types_max = AckType.RENEW if allows_renew else AckType.REJECT
+    types_max = RENEW if allows_renew else REJECT
     for first, last, types in batches:
         if first > last:
             raise InvalidRequest(f"Acknowledgement batch {first}-{last} ends before it begins.")
@@ -127,7 +127,7 @@ def _check_held(entry: OffsetRange, member: str) -> None:
 
 
 def _answer(entry: OffsetRange, first: int, last: int, answer: int, limits: Limits, now_ms: int) -> Change:
-    cause = CAUSES[AckType(answer)]
+    cause = CAUSES[answer]
     if answer == RENEW:
         if not limits.renew_enabled:
             raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")

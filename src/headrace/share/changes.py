@@ -54,14 +54,21 @@ class Acquisition(NamedTuple):
         return sum(entry.last - entry.first + 1 for entry in self.acquired)
 
 
-class AckType(IntEnum):
-    """Kafka's numbers of the answers a member can give."""
+class AcknowledgeType(IntEnum):
+    """How a member acknowledges a record. The values are those of Kafka's protocol."""
 
-    GAP = 0
     ACCEPT = 1
+    """The record was processed. It is not delivered again."""
     RELEASE = 2
+    """The record is delivered again, to any member, up to the group's delivery limit."""
     REJECT = 3
+    """The record cannot be processed. The broker archives it, and dead-letters it if the group is configured so."""
     RENEW = 4
+    """Renews the lock. Requires Kafka 4.2 or later."""
+
+
+GAP_TYPE = 0
+"""In place of an acknowledge type, for an offset at which the member found no record."""
 
 
 class AckBatch(NamedTuple):

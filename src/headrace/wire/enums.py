@@ -1,6 +1,6 @@
 """Kafka's enumerations, with its numbers and words, for the broker and the clients.
 
-Those of the lower layers are there: `AckType` and `AcquireMode` in share/, `ConfigType` in base/settings.py.
+Those of the lower layers are there: `AcknowledgeType` and `AcquireMode` in share/, `ConfigType` in base/settings.py.
 """
 
 from enum import IntEnum, StrEnum

@@ -50,6 +50,14 @@ def test_damaged_meta_properties_are_a_clear_error(content: bytes) -> None:
         LogManager(disk, now_ms=NOW)
 
 
+def test_meta_properties_are_read_as_java_reads_them() -> None:
+    disk = MemoryDisk()
+    write_file(
+        disk, "meta.properties", b"! edited by hand\r\nheadrace.format: 1\r\nleader.epoch \\\n  = 7\r\n"
+    )
+    assert open_log(disk)[1].leader_epoch == 8
+
+
 def test_epochs_do_not_go_back_when_meta_properties_are_lost() -> None:
     disk = MemoryDisk(is_simulated=True)
     for _ in range(5):

@@ -2,6 +2,7 @@
 
 import pytest
 
+from headrace.base.properties import parse_properties
 from headrace.log.config import LogConfig
 from headrace.log.disk import write_file
 from headrace.log.layout import (
@@ -11,7 +12,6 @@ from headrace.log.layout import (
     START_OFFSETS,
     encode_properties,
     is_by_name,
-    parse_properties,
 )
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk, MemoryFolder
@@ -145,7 +145,7 @@ class TestMigration:
         fill(log, 10, "new")
         manager.sync([log])
         disk.restart()
-        properties = parse_properties(disk.read(META)) | {"headrace.format": "1"}
+        properties = parse_properties(disk.read(META).decode()) | {"headrace.format": "1"}
         write_file(disk, META, encode_properties(properties))
         write_file(disk, START_OFFSETS, f"0\n2\ngone 0 7\nt 0 {start}\n".encode())
         write_file(disk, RECOVERY_POINTS, f"0\n2\ngone 0 7\nt 0 {point}\n".encode())
@@ -160,7 +160,7 @@ class TestMigration:
             assert log.saved_recovery_point in log.bases
         assert not is_by_name(disk.read(START_OFFSETS))
         assert not is_by_name(disk.read(RECOVERY_POINTS))
-        assert parse_properties(disk.read(META))["headrace.format"] == "2"
+        assert parse_properties(disk.read(META).decode())["headrace.format"] == "2"
 
     def test_a_segment_that_starts_at_an_old_recovery_point_does_not_vouch_for_the_one_before(
         self, disk: MemoryDisk

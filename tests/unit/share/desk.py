@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headrace.share.changes import AckBatch, AckType, AnyChange, Span, StateWrite
+from headrace.share.changes import GAP_TYPE, AckBatch, AcknowledgeType, AnyChange, Span, StateWrite
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
 from headrace.share.states import RecordState
 
-GAP, ACCEPT, RELEASE, REJECT, RENEW = ([answer] for answer in AckType)
+GAP, ACCEPT, RELEASE, REJECT, RENEW = ([answer] for answer in (GAP_TYPE, *AcknowledgeType))
 
 
 def batches_of(size: int, count: int, first: int = 0) -> list[Span]:

@@ -1,6 +1,6 @@
 """Goal: an onlooker sees runs of records, not the engine's book-keeping. Method: a real share-partition, looked at."""
 
-from headrace.share.changes import AckBatch, AckType, StateBatch
+from headrace.share.changes import AckBatch, AcknowledgeType, StateBatch
 from headrace.share.limits import Limits
 from headrace.share.partition import SharePartition
 from headrace.share.states import RecordState
@@ -23,7 +23,7 @@ def take(partition: SharePartition, member: str, *batches: tuple[int, int], now_
     partition.apply(acquisition.changes)
 
 
-def answer(partition: SharePartition, member: str, first: int, last: int, kind: AckType) -> None:
+def answer(partition: SharePartition, member: str, first: int, last: int, kind: AcknowledgeType) -> None:
     changes = partition.acknowledge(member, [AckBatch(first, last, [kind])], limits=LIMITS, now_ms=0)
     partition.apply(changes)
 
@@ -65,7 +65,7 @@ def test_another_holder_another_lock_or_another_state_begins_another_run() -> No
     take(partition, "m1", (0, 4))
     take(partition, "m1", (5, 6), now_ms=1_000)
     take(partition, "m2", (7, 9), now_ms=1_000)
-    answer(partition, "m1", 1, 2, AckType.RELEASE)
+    answer(partition, "m1", 1, 2, AcknowledgeType.RELEASE)
     assert live_runs(partition.snapshot().ranges, now_ms=1_000) == (
         StateRun(0, 0, ACQUIRED, 1, "m1", 29_000),
         StateRun(1, 2, AVAILABLE, 1),

@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from headrace.base.backoff import RetryBackoff
 from headrace.broker.later import Later
 from headrace.broker.slices import Steps
 from headrace.share.states import RecordState
@@ -108,7 +109,7 @@ class DeadLetters:
             except (KafkaError, _NoTarget) as error:
                 if isinstance(error, KafkaError) and attempt.may_succeed_after(error):
                     self._core.note_refused_write(error)
-                    deadline_ms = self._core.clock.monotonic_ms() + attempt.wait_ms
+                    deadline_ms = self._core.clock.monotonic_ms() + attempt.wait_ms()
                     self._core.timers.at(deadline_ms, lambda: self._core.slices.run(copy_on()))
                     return
                 self._give_up(group_id, source, letters, error)
@@ -237,7 +238,11 @@ class _Attempt:
         self._pieces = pieces
         self._last: _Piece | None = None
         self._is_refused = False
-        self.wait_ms = RETRY_MS // 2
+        self._waits = RetryBackoff(RETRY_MS, RETRY_MS_MAX, _no_jitter)
+
+    def wait_ms(self) -> int:
+        """How long to wait before the next attempt."""
+        return self._waits.after_failure()
 
     def next_piece(self) -> _Piece | None:
         if not self._is_refused:
@@ -247,7 +252,6 @@ class _Attempt:
 
     def may_succeed_after(self, error: KafkaError) -> bool:
         """A full disk may have room later; the records wait in ARCHIVING for that. A damaged log is lost."""
-        self.wait_ms = min(2 * self.wait_ms, RETRY_MS_MAX)
         if error.code is not ErrorCode.KAFKA_STORAGE_ERROR:
             return False
         if self.target is None:
@@ -255,6 +259,11 @@ class _Attempt:
         log = self.target.log
         self._is_refused = log.damage is None and not log.is_deleted
         return self._is_refused
+
+
+def _no_jitter() -> float:
+    """All attempts are this broker's own, so nothing else could fall into step with them."""
+    return 0.5
 
 
 def _smaller(records: Sequence[NewRecord]) -> list[Sequence[NewRecord]]:

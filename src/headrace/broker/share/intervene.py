@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.share.loaded import Stale
-from headrace.share.changes import AckBatch, AckType
+from headrace.share.changes import AckBatch, AcknowledgeType
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ def release_record(core: "BrokerCore", group_id: str, topic: str, partition: int
         for entry in loaded.engine.snapshot().ranges:
             if entry.first <= offset <= entry.last and entry.holder is not None:
                 try:
-                    answer = AckBatch(offset, offset, (AckType.RELEASE,))
+                    answer = AckBatch(offset, offset, (AcknowledgeType.RELEASE,))
                     loaded.acknowledge(entry.holder, [answer], allows_renew=False)
                 except Stale as stale:
                     raise stale.error from stale

@@ -9,12 +9,12 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from headrace.client.core.ranges import AcquiredRange, RangeState
+from headrace.share.changes import GAP_TYPE
 from headrace.wire.errors import KafkaError
 from headrace.wire.messages.share_acknowledge_request import AcknowledgementBatch
 
 _GAP, _RENEW = int(RangeState.GAP), int(RangeState.RENEW)
 RUN_MAX = 10
-GAP_TYPE = 0
 LATE_TYPE = -1
 """In a `Settled`: it was acknowledged after its lock was lost, and never sent."""
 Key = tuple[bytes, int]

@@ -2,11 +2,13 @@
 
 import asyncio
 import contextlib
+import random
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from headrace.base.backoff import RetryBackoff
 from headrace.worker.errors import QueueError
 from headrace.worker.transactions.database import (
     Database,
@@ -154,7 +156,8 @@ class SqliteDatabase(Database):
 
     async def _when_free(self, connection: sqlite3.Connection, text: str) -> None:
         loop = asyncio.get_running_loop()
-        deadline, wait_s = loop.time() + self._timeout, WAIT_S
+        deadline = loop.time() + self._timeout
+        waits = RetryBackoff(1_000 * WAIT_S, 1_000 * WAIT_S_MAX, random.random)
         while True:
             try:
                 connection.execute(text)
@@ -162,8 +165,7 @@ class SqliteDatabase(Database):
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or loop.time() > deadline:
                     raise
-            await asyncio.sleep(wait_s)
-            wait_s = min(WAIT_S_MAX, wait_s * 2)
+            await asyncio.sleep(waits.after_failure() / 1000)
 
 
 class SqliteTransaction:
