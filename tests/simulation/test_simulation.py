@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.simulation import planting
+from tests.simulation.scenario import GUARDED_FROM, WIDE_FROM
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = pytest.mark.timeout(600)
@@ -141,6 +142,12 @@ def fresh_seed() -> str:
         for path in sorted((ROOT / folder).rglob("*.py")):
             digest.update(path.read_bytes())
     return str(int.from_bytes(digest.digest()[:4]))
+
+
+def test_fresh_seeds_of_a_wide_topic_break_no_promise() -> None:
+    first = str(WIDE_FROM + int(fresh_seed()) % (GUARDED_FROM - WIDE_FROM))
+    done = simulate("--first", first, "--seeds", "3", "--steps", "120", "--jobs", "1", "--shrink-s", "20")
+    assert done.returncode == 0, done.stdout[-20_000:] + done.stderr
 
 
 def test_fresh_seeds_break_no_promise() -> None:
