@@ -195,7 +195,7 @@ class Span(NamedTuple):
         return self.last - self.first + 1
 
 
-class Lock(NamedTuple):
+class LockEnd(NamedTuple):
     """When the locks of some offsets end."""
 
     first: int
@@ -255,7 +255,7 @@ class AcquiredRange:
         """When a poll took it; None while it waits in the buffer."""
         self.is_renewing = False
         """A renewal of the member's own, of which the application knows nothing, is on its way."""
-        self._later: list[Lock] = []
+        self._later: list[LockEnd] = []
         """Parts that were renewed separately, in order."""
         self._due_ms: dict[int, int] | None = None
         """When delayed offsets are to be released. Where one is answered otherwise, its time means nothing any more."""
@@ -327,9 +327,9 @@ class AcquiredRange:
             return self._later[index].until_ms
         return self.lock_until_ms
 
-    def locks(self, *, of: bytes) -> list[Lock]:
+    def locks(self, *, of: bytes) -> list[LockEnd]:
         """When the locks end of the offsets that are in one of these states."""
-        held = [Lock(span.first, span.last, self.lock_until_ms) for span in self.spans(of=of)]
+        held = [LockEnd(span.first, span.last, self.lock_until_ms) for span in self.spans(of=of)]
         return sorted([*minus(held, self._later), *within(self._later, held)]) if self._later else held
 
     @property
@@ -439,7 +439,7 @@ class AcquiredRange:
 
     def extend(self, until_ms: int, parts: Sequence[Ranged] = ()) -> None:
         """The lock of all that is held lives on, or of parts of it."""
-        extended = [Lock(one.first, one.last, until_ms) for one in parts or (self,)]
+        extended = [LockEnd(one.first, one.last, until_ms) for one in parts or (self,)]
         extended.sort()
         self._later = sorted([*minus(self._later, extended), *extended])
         first_ms = min((one.until_ms for one in self.locks(of=UNSETTLED)), default=until_ms)
@@ -447,13 +447,13 @@ class AcquiredRange:
         self.lock_until_ms = max(self.lock_until_ms, first_ms)
         self._later = [one for one in self._later if one.until_ms > self.lock_until_ms]
 
-    def expire(self, now_ms: int) -> list[Lock]:
+    def expire(self, now_ms: int) -> list[LockEnd]:
         """Ranges whose locks have ended; the next lock to end, if there is one, becomes `lock_until_ms`."""
         alive = [one for one in self._later if one.until_ms > now_ms]
         self._later = []
         if not alive:
-            return [Lock(self.first, self.last, self.lock_until_ms)]
-        gone = list(minus([Lock(self.first, self.last, self.lock_until_ms)], alive))
+            return [LockEnd(self.first, self.last, self.lock_until_ms)]
+        gone = list(minus([LockEnd(self.first, self.last, self.lock_until_ms)], alive))
         self.lock_until_ms = min(one.until_ms for one in alive)
         self._later = [one for one in alive if one.until_ms > self.lock_until_ms]
         return gone
