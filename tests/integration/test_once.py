@@ -5,6 +5,7 @@ import contextlib
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.orm import Session
 
+from headrace.client.admin import Admin
 from headrace.client.delivery import Delivery
 from headrace.worker import (
     Backoff,
@@ -29,7 +31,9 @@ from headrace.worker import (
 )
 from headrace.worker.outcomes import AlreadyDoneError
 from headrace.worker.testing import QueueTest
-from headrace.worker.transactions.statements import prune
+from headrace.worker.transactions.database import WorkerDatabase
+from headrace.worker.transactions.pruning import REMEMBER_MS, InboxPruner
+from headrace.worker.transactions.statements import forget_gone, inbox_topic_ids, note_existing, prune
 from tests.databases import KINDS, Kind, Site, make_site
 
 NOWHERE = "127.0.0.1:1"
@@ -169,6 +173,19 @@ class TestRunning:
         assert not invoke(task, run_of(7))
         assert invoke(task, run_of(8))
         assert invoke(task, run_of(7, topic_id="made anew"))
+
+    def test_a_topic_that_is_gone_for_long_is_forgotten(self, site: Site, queue: Queue) -> None:
+        task = site.declare(queue, "orders")
+        for topic_id in ("gone", "seen", "there"):
+            assert invoke(task, run_of(7, topic_id=topic_id))
+            transact(site, lambda topic_id=topic_id: prune("g", topic_id, {0: 3}, 0))
+        assert transact(site, lambda: inbox_topic_ids("g")) == {"gone", "seen", "there"}
+        for topic_id in ("gone", "seen"):
+            assert not transact(site, lambda topic_id=topic_id: forget_gone("g", topic_id, 100, 0))
+        transact(site, lambda: note_existing("g", "seen"))
+        assert not transact(site, lambda: forget_gone("g", "seen", 200, 150))
+        assert transact(site, lambda: forget_gone("g", "gone", 200, 150))
+        assert transact(site, lambda: inbox_topic_ids("g")) == {"seen", "there"}
 
     def test_the_start_never_moves_back(self, site: Site, queue: Queue) -> None:
         for start in (8, 3):
@@ -507,6 +524,33 @@ class TestWorker:
             wait_until(lambda: worker_site.count("headrace_inbox") == 0)
             assert worker_site.execute("SELECT start_offset FROM headrace_inbox_start") == [(20,)]
         assert len(worker_site.effects()) == 20
+
+    def test_the_rows_of_a_topic_that_was_deleted_are_pruned_after_a_week(
+        self, sqlite_site: Site, queue: Queue
+    ) -> None:
+        sqlite_site.declare(queue, "orders")
+        sqlite_site.declare(queue, "others")
+        with QueueTest(queue) as test, Admin(bootstrap_servers=test.broker.bootstrap_servers) as admin:
+            for topic in ("orders", "others"):
+                test.send(topic, "a")
+            test.run_until_idle(30)
+            gone, stays = (admin.describe_topics([topic])[topic].topic_id for topic in ("orders", "others"))
+            test.queue.stop()
+            admin.delete_topics(["orders"])
+            now_ms = 0
+            settings = {"bootstrap.servers": test.broker.bootstrap_servers}
+
+            async def prune_at(moment_ms: int) -> set[str]:
+                nonlocal now_ms
+                now_ms = moment_ms
+                database = WorkerDatabase(sqlite_site.database, asyncio.get_running_loop())
+                pruner = InboxPruner(database, settings, queue.group_id, [], lambda: now_ms)
+                await pruner.prune()
+                return await database.transact(partial(inbox_topic_ids, queue.group_id))
+
+            assert asyncio.run(prune_at(0)) == {gone, stays}
+            assert asyncio.run(prune_at(REMEMBER_MS)) == {gone, stays}
+            assert asyncio.run(prune_at(REMEMBER_MS + 1)) == {stays}
 
     def test_a_failed_run_is_tried_again(self, sqlite_site: Site, queue: Queue) -> None:
         failures = ["first"]

@@ -16,6 +16,14 @@ def uuid_text(raw: bytes) -> str:
     return base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
+def parse_uuid(text: str) -> bytes:
+    """ValueError if it is none."""
+    raw = base64.urlsafe_b64decode(text + "==")
+    if uuid_text(raw) != text or len(raw) != 16:
+        raise ValueError(f"not a uuid as Kafka shows it: {text!r}")
+    return raw
+
+
 def _utf16_units(text: str) -> list[int]:
     encoded = text.encode("utf-16-be", "surrogatepass")
     return [unit for (unit,) in struct.iter_unpack(">H", encoded)]

@@ -1,22 +1,39 @@
-"""Keeps the inbox small: forgets records that the group is past, and message ids that are old."""
+"""Keeps the inbox small: forgets records that the group is past, message ids that are old, and topics that are gone.
+
+Whether a topic still exists is asked by its ID: a user who may not see a topic gets another answer than for one that
+does not exist, and a topic that is created again has another ID. One answer is no proof, since a broker may be behind,
+and clients may be led to another cluster for a while. So the time of the first such answer is kept in the database, an
+answer that the topic exists deletes it, and rows are deleted only after a week without one.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from headrace.client.admin.aio import AsyncAdmin
+from headrace.client.cluster import ANY, Cluster
 from headrace.client.settings import ClientSettings
-from headrace.wire.errors import KafkaError
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.ids import parse_uuid, uuid_text
+from headrace.wire.messages.metadata_request import MetadataRequest, MetadataRequestTopic
 from headrace.worker.transactions.database import WorkerDatabase
-from headrace.worker.transactions.statements import forget_unique, prune
+from headrace.worker.transactions.statements import (
+    forget_gone,
+    forget_unique,
+    inbox_topic_ids,
+    note_existing,
+    prune,
+)
 
 logger = logging.getLogger("headrace.worker")
 
 EVERY_S = 10.0
+GONE_EVERY_MS = 600_000
 REMEMBER_MS = 7 * 86_400_000
-"""How long the ids of messages are remembered: a relay, or a redrive that is repeated, may send one again that late."""
+"""How long the ids of messages are remembered: a relay, or a redrive that is repeated, may send one again that late.
+And for how long a topic must be gone."""
 
 
 class InboxPruner:
@@ -42,6 +59,8 @@ class InboxPruner:
         self._topics = list(topics)
         self._now_ms = now_ms
         self._pruned: dict[str, dict[int, int]] = {}
+        self._looked_ms = -GONE_EVERY_MS
+        """When topics that are gone were last looked for."""
 
     async def run(self) -> None:
         """Until it is canceled. A failure costs nothing but room: it is tried again."""
@@ -71,6 +90,43 @@ class InboxPruner:
                 await self._database.transact(partial(prune, self._group_id, topic_id, moved, before_ms))
                 self._pruned.setdefault(topic_id, {}).update(moved)
         await self._database.transact(lambda: forget_unique(self._now_ms()))
+        if self._now_ms() - self._looked_ms >= GONE_EVERY_MS:
+            await self._prune_gone()
+            self._looked_ms = self._now_ms()
+
+    async def _prune_gone(self) -> None:
+        """Also of topics that other workers of the group have: those that are gone are nobody's any more."""
+        topic_ids = await self._database.transact(partial(inbox_topic_ids, self._group_id))
+        for topic_id, exists in (await self._find_existing(topic_ids)).items():
+            if exists:
+                await self._database.transact(partial(note_existing, self._group_id, topic_id))
+                continue
+            now_ms = self._now_ms()
+            if await self._database.transact(
+                partial(forget_gone, self._group_id, topic_id, now_ms, now_ms - REMEMBER_MS)
+            ):
+                self._pruned.pop(topic_id, None)
+                logger.info(
+                    "group %s: the inbox in %s has forgotten topic ID %s, which does not exist any more",
+                    self._group_id, self._database.database.name, topic_id,
+                )  # fmt: skip
+
+    async def _find_existing(self, topic_ids: Collection[str]) -> dict[str, bool]:
+        """Which of them exist. Those of which brokers say something else are left out."""
+        if not topic_ids:
+            return {}
+        request = MetadataRequest(
+            topics=[MetadataRequestTopic(topic_id=parse_uuid(each), name=None) for each in sorted(topic_ids)],
+            allow_auto_topic_creation=False,
+        )
+        async with Cluster(ClientSettings.parse(self._given)) as cluster:
+            response = await cluster.send(ANY, request)
+        existing = (ErrorCode.NONE, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
+        return {
+            uuid_text(topic.topic_id): topic.error_code in existing
+            for topic in response.topics
+            if topic.error_code in (*existing, ErrorCode.UNKNOWN_TOPIC_ID)
+        }
 
     async def _find_starts(self) -> dict[str, dict[int, int]]:
         """The group's start offsets by topic id. A topic that is created anew meanwhile is left out."""

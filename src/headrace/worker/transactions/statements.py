@@ -54,6 +54,8 @@ _OF_THIS = {
 """That a row was inserted by this transaction."""
 _CREATE_LOCK = 0x48656164
 """Two sessions of PostgreSQL that create the same table at once disturb each other, even with IF NOT EXISTS."""
+GONE_PARTITION = -1
+"""Of the row that says since when (ms) a topic does not exist, in place of a start offset."""
 _HEADERS = msgspec.msgpack.Decoder(list[tuple[str, bytes | None]])
 
 T = TypeVar("T")
@@ -198,6 +200,50 @@ def prune(group_id: str, topic_id: str, starts: Mapping[int, int], messages_befo
     yield Statement(
         "DELETE FROM headrace_inbox_message WHERE group_id = :group_id AND done_ms < :before",
         {"group_id": group_id, "before": messages_before_ms},
+    )
+
+
+def inbox_topic_ids(group_id: str) -> Steps[set[str]]:
+    """The topics of which the inbox knows something. Each costs one look at the index, however many rows it has."""
+    rows = yield Statement(
+        "WITH RECURSIVE ids(topic_id) AS ("
+        "SELECT MIN(topic_id) FROM headrace_inbox WHERE group_id = :group_id "
+        "UNION ALL SELECT (SELECT MIN(topic_id) FROM headrace_inbox WHERE group_id = :group_id "
+        "AND topic_id > ids.topic_id) FROM ids WHERE ids.topic_id IS NOT NULL) "
+        "SELECT topic_id FROM ids WHERE topic_id IS NOT NULL",
+        {"group_id": group_id},
+    )
+    starts = yield Statement(
+        "SELECT DISTINCT topic_id FROM headrace_inbox_start WHERE group_id = :group_id",
+        {"group_id": group_id},
+    )
+    return {row[0] for row in (*rows, *starts)}
+
+
+def forget_gone(group_id: str, topic_id: str, now_ms: int, before_ms: int) -> Steps[bool]:
+    """A topic does not exist: notes since when, and forgets it when that was before the given time."""
+    where = {"group_id": group_id, "topic_id": topic_id}
+    yield Statement(
+        "INSERT INTO headrace_inbox_start (group_id, topic_id, topic_partition, start_offset) "
+        f"VALUES (:group_id, :topic_id, {GONE_PARTITION}, :now_ms) ON CONFLICT DO NOTHING",
+        {**where, "now_ms": now_ms},
+    )
+    if not (yield Statement(
+        "SELECT start_offset FROM headrace_inbox_start WHERE group_id = :group_id AND topic_id = :topic_id "
+        f"AND topic_partition = {GONE_PARTITION} AND start_offset < :before_ms",
+        {**where, "before_ms": before_ms},
+    )):  # fmt: skip
+        return False
+    for table in ("headrace_inbox", "headrace_inbox_start"):
+        yield Statement(f"DELETE FROM {table} WHERE group_id = :group_id AND topic_id = :topic_id", where)
+    return True
+
+
+def note_existing(group_id: str, topic_id: str) -> Steps[None]:
+    yield Statement(
+        "DELETE FROM headrace_inbox_start WHERE group_id = :group_id AND topic_id = :topic_id "
+        f"AND topic_partition = {GONE_PARTITION}",
+        {"group_id": group_id, "topic_id": topic_id},
     )
 
 
