@@ -12,13 +12,14 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tests.suites import apache, franz_go, python_suites
+from tests.suites import apache, franz_go, programs, python_suites
 from tests.suites.results import Outcome, SuiteRun, excused, excuses, stale
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = Path(__file__).with_name("results.json")
 SUITES: dict[str, Callable[[], SuiteRun]] = {
     **{one.suite: partial(apache.run, one) for one in apache.SELECTIONS},
+    programs.SUITE: programs.run,
     **{one.suite: partial(franz_go.run, one) for one in franz_go.VARIANTS},
     **{one.suite: partial(python_suites.run, one) for one in python_suites.SUITES},
 }

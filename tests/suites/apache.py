@@ -45,6 +45,7 @@ def _in(package: str, *names: str) -> tuple[str, ...]:
 CLIENTS = "org.apache.kafka.clients"
 CONSUMER = f"{CLIENTS}.consumer"
 TOOLS = "org.apache.kafka.tools"
+REQUESTS = "kafka.server"
 SELECTIONS = (
     Selection("apache-share", _in(CONSUMER, "ShareConsumerTest"), 20),
     Selection(
@@ -58,6 +59,45 @@ SELECTIONS = (
             "PlaintextConsumerSubscriptionTest",
         ),
         25,
+    ),
+    Selection(
+        "apache-clients",
+        _in(
+            CLIENTS,
+            "ClientRebootstrapTest",
+            "consumer.ConsumerIntegrationTest",
+            "consumer.PlaintextConsumerCallbackTest",
+            "consumer.PlaintextConsumerCloseTest",
+            "consumer.PlaintextConsumerPollTest",
+            "consumer.PlaintextConsumerTest",
+        ),
+        40,
+    ),
+    Selection(
+        "apache-requests",
+        _in(
+            REQUESTS,
+            "ApiVersionsRequestTest",
+            "ConsumerGroupDescribeRequestTest",
+            "ConsumerGroupHeartbeatRequestTest",
+            "ConsumerProtocolMigrationTest",
+            "DeleteGroupsRequestTest",
+            "DescribeGroupsRequestTest",
+            "HeartbeatRequestTest",
+            "JoinGroupRequestTest",
+            "LeaveGroupRequestTest",
+            "ListGroupsRequestTest",
+            "OffsetCommitRequestTest",
+            "OffsetDeleteRequestTest",
+            "OffsetFetchRequestTest",
+            "ShareFetchAcknowledgeRequestTest",
+            "ShareGroupDescribeRequestTest",
+            "ShareGroupHeartbeatRequestTest",
+            "SyncGroupRequestTest",
+            "TxnOffsetCommitRequestTest",
+            "WriteTxnMarkersRequestTest",
+        ),
+        40,
     ),
     Selection(
         "apache-producer",

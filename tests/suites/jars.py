@@ -47,10 +47,18 @@ TEST_JARS: tuple[Module, ...] = (
     Module("org.bouncycastle", "bcprov-jdk18on", "1.81"),
     Module("org.bouncycastle", "bcutil-jdk18on", "1.81"),
 )
+LOGGING = Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", brings=True)
 CONNECT_JARS = (
     Module(KAFKA, "connect-mirror", KAFKA_VERSION, brings=True),
-    Module("org.apache.logging.log4j", "log4j-slf4j-impl", "2.25.4", brings=True),
+    LOGGING,
 )
+STREAMS_JARS = (Module(KAFKA, "kafka-streams", KAFKA_VERSION, brings=True),)
+STREAMS_TEST_JARS = (
+    Module(KAFKA, "kafka-streams", KAFKA_VERSION, "test"),
+    Module(KAFKA, "kafka-clients", KAFKA_VERSION, "test"),
+)
+"""In a folder of their own: Ivy takes one jar of a module."""
+TROGDOR_JARS = (Module(KAFKA, "trogdor", KAFKA_VERSION, brings=True), LOGGING)
 
 
 def test_jars() -> Path:
@@ -61,6 +69,17 @@ def test_jars() -> Path:
 def connect_jars() -> Path:
     """The folder with Kafka Connect and MirrorMaker 2, 40 MB; raises JarsUnavailable."""
     return jars(f"kafka-connect-{KAFKA_VERSION}", CONNECT_JARS)
+
+
+def streams_jars() -> list[Path]:
+    """The folders with Kafka Streams and its system tests, 80 MB; raises JarsUnavailable."""
+    name = f"kafka-streams-{KAFKA_VERSION}"
+    return [jars(name, STREAMS_JARS), jars(f"{name}-tests", STREAMS_TEST_JARS)]
+
+
+def trogdor_jars() -> Path:
+    """The folder with Trogdor; raises JarsUnavailable."""
+    return jars(f"trogdor-{KAFKA_VERSION}", TROGDOR_JARS)
 
 
 def jars(name: str, modules: Iterable[Module]) -> Path:

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.suites import apache, franz_go, python_suites
-from tests.suites.apache import CONSUMER, Selection
+from tests.suites.apache import CLIENTS, CONSUMER, REQUESTS, TOOLS, Selection
 from tests.suites.franz_go import Variant
 from tests.suites.results import Outcome, SuiteRun, excused, excuses, stale
 
@@ -13,6 +13,13 @@ SHARE_TESTS = (
     "testExplicitAcknowledgeReleaseAccept",
     "testMultipleConsumersInGroupSequentialConsumption",
     "testSubscribeAndPollNoRecords",
+)
+OTHER_CLASSES = (
+    f"{CLIENTS}.TransactionsWithMaxInFlightOneTest",
+    f"{CLIENTS}.admin.DynamicGroupConfigIntegrationTest",
+    f"{CLIENTS}.producer.ProducerCompressionTest",
+    f"{REQUESTS}.ShareGroupDescribeRequestTest",
+    f"{TOOLS}.consumer.group.AuthorizerIntegrationTest",
 )
 GO_TESTS = (
     "TestConsumeRegex",
@@ -35,6 +42,12 @@ def check(run: SuiteRun, expected: int) -> None:
 def test_apache_kafkas_share_consumer_tests_pass() -> None:
     selected = tuple(f"{CONSUMER}.ShareConsumerTest#{name}" for name in SHARE_TESTS)
     check(apache.run(Selection("apache-share", selected, 4)), len(SHARE_TESTS))
+
+
+@pytest.mark.needs_apache_tests
+@pytest.mark.timeout(300)
+def test_a_class_each_of_apache_kafkas_tests_of_other_kinds_passes() -> None:
+    check(apache.run(Selection("apache-selected", OTHER_CLASSES, 4)), 8)
 
 
 @pytest.mark.needs_franz_go
