@@ -66,6 +66,8 @@ class Scenario:
     """The admin makes only these."""
     partitions_max: int = PARTITIONS_MAX
     """Of a new topic."""
+    refuses_renames: bool = False
+    """A full disk does. Not in lives of the seeds below `WIDE_FROM`, which stay what they were."""
     is_wide: bool = False
     """There is one topic, with very many partitions: see `actors/wide.py`."""
     share_groups: tuple[str, ...] = SHARE_GROUPS
@@ -106,13 +108,14 @@ def guarded(made: Scenario) -> Scenario:
     """The same with access control: everybody may do everything, and somebody changes ACLs and users."""
     made.settings |= {"authorizer.class.name": STANDARD_AUTHORIZER, "super.users": ANONYMOUS}
     made.crowd = made.crowd | {"guard": (1, 1)}
+    made.refuses_renames = True
     return made
 
 
 def widened(made: Scenario, rng: Random) -> Scenario:
     """One topic with very many partitions, and nobody but who asks for all of them at once."""
     made.crowd = dict.fromkeys(EVERYBODY, (0, 0)) | {"wide": (1, 1)}
-    made.is_wide = True
+    made.is_wide = made.refuses_renames = True
     made.topics = TOPICS[:1]
     made.is_fsync = rng.random() < 0.5
     made.settings |= {

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 WRITES = frozenset({"write", "create", "mkdir"})
 """What a full disk refuses."""
+RENAMES = frozenset({"rename"})
 CHANGES = WRITES | {"truncate", "rename", "remove"}
 SYNCS = frozenset({"sync", "syncdir"})
 READS = frozenset({"read"})
@@ -163,7 +164,8 @@ def fill_disk(world: "World") -> None:
     rng = world.rng
     world.stats.faults["ENOSPC"] += 1
     count = rng.choice((1, 1, 1, 3, 10, 40))
-    world.disk.fail_soon(errno.ENOSPC, after=rng.randint(0, 15), count=count, kinds=WRITES)
+    kinds = WRITES | RENAMES if world.scenario.refuses_renames else WRITES
+    world.disk.fail_soon(errno.ENOSPC, after=rng.randint(0, 15), count=count, kinds=kinds)
 
 
 def fail_write(world: "World") -> None:

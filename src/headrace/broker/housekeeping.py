@@ -160,12 +160,17 @@ class Housekeeping:
         """Runs it beside the loop, then its short part on the loop; then calls `ended`, whether it failed or not."""
 
         def done(error: Exception | None) -> None:
-            if self._is_stopped:
-                return
+            if not self._is_stopped:
+                self._core.slices.run(finishing(error))
+
+        def finishing(error: Exception | None) -> Steps:
             try:
                 if error is not None:
                     raise error
-                work.finish()
+                if work.finishing is not None:
+                    yield from work.finishing()
+                else:
+                    work.finish()
             except OSError as failure:
                 self._core.fail(failure)
             except Exception:

@@ -199,11 +199,20 @@ class Journals:
                 work.run()
 
         def finish() -> None:
-            for work in works:
-                work.finish()
+            for _ in finishing():
+                pass
+
+        def finishing() -> Iterator[None]:
+            for number, work in enumerate(works):
+                if number:
+                    yield
+                if work.finishing is not None:
+                    yield from work.finishing()
+                else:
+                    work.finish()
 
         if works:
-            self._start(Work("compact journals", run, finish))
+            self._start(Work("compact journals", run, finish, finishing))
 
     def _overgrown(self, slack: int) -> list["PartitionLog"]:
         """The logs to compact now, of the journals where that is due; those with most to gain first."""

@@ -3,7 +3,7 @@
 What goes through all logs on the loop's thread is a generator, and each of its steps is bounded by a `Pace`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 
@@ -15,6 +15,8 @@ class Work:
     """On any thread, while the loop goes on. OSError: the disk cannot be relied on any more."""
     finish: Callable[[], None] = lambda: None
     """On the loop's thread, after `run` has returned. OSError as above."""
+    finishing: Callable[[], Iterator[None]] | None = None
+    """`finish` in steps, for a loop that has others to serve."""
     is_short: bool = False
     """It must not wait until long work (a compaction) is done."""
 

@@ -34,6 +34,8 @@ logger = logging.getLogger("headrace.log")
 
 KEYS_MAX = 500_000
 """Of one pass; at about 150 bytes each. What does not fit is compacted by the next."""
+SOURCES_MAX = 16
+"""Segments that become one: their files are removed in one turn of the loop."""
 _CHUNK = 1024 * 1024
 _DIGEST_SIZE = 16
 
@@ -101,6 +103,8 @@ class Compaction:
         self._next_horizon_ms: int | None = None
         self._outputs: list[tuple[list[Segment], Segment, str]] = []
         self._drafts: list[str] = []
+        self._steps: Iterator[None] | None = None
+        """Of `finishing`."""
         self._is_done = False
         self._is_canceled = False
 
@@ -131,35 +135,52 @@ class Compaction:
 
     def finish(self) -> None:
         """On the loop's thread: the new segments take the old ones' places, unless those are gone."""
-        log = self.log
-        current = set(map(id, log.segments))
-        is_current = all(id(segment) in current for segment in self._plan.segments)
+        for _ in self.finishing():
+            pass
+
+    def finishing(self) -> Iterator[None]:
+        """`finish` in steps, one new segment in each. The same iterator each time: a stop cancels the rest of it."""
+        if self._steps is None:
+            self._steps = self._finish()
+        return self._steps
+
+    def _finish(self) -> Iterator[None]:
         try:
-            if not self._is_done or self._is_canceled or not is_current or log.is_deleted:
-                self._abandon()
-            elif self._swap_in():
-                log.next_horizon_ms = self._next_horizon_ms
-            else:
-                logger.warning("%s is not compacted: the disk is full. It is tried again later.", log.name)
-                self._abandon()
+            while self._is_usable():
+                if not self._outputs:
+                    self.log.next_horizon_ms = self._next_horizon_ms
+                    return
+                if not self._swap_in():
+                    logger.warning(
+                        "%s is not compacted: the disk is full. It is tried again later.", self.log.name
+                    )
+                    break
+                if self._outputs:
+                    yield
+            self._abandon()
         finally:
             self._folder.close()
 
+    def _is_usable(self) -> bool:
+        current = set(map(id, self.log.segments))
+        next_ones = self._outputs[0][0] if self._outputs else ()
+        is_current = all(id(segment) in current for segment in next_ones)
+        return self._is_done and is_current and not self._is_canceled and not self.log.is_deleted
+
     def _swap_in(self) -> bool:
-        """False if a full disk refuses one of them: what is left of `_outputs` stays as it is in the log."""
+        """The first of the outputs. False if a full disk refuses it: it and those after it stay as they are."""
         log, aborted = self.log, self.log.aborted
-        log.aborted = [entry for entry in aborted if entry.last_offset not in self._dropped_markers]
-        while self._outputs:
-            old, new, swap = self._outputs[0]
-            if not log.replace_segments(old, new, f"{log.directory}/{swap}"):
-                stays_from = old[0].base_offset
-                log.aborted = [
-                    entry
-                    for entry in aborted
-                    if entry.last_offset >= stays_from or entry.last_offset not in self._dropped_markers
-                ]
-                return False
-            self._outputs.pop(0)
+        old, new, swap = self._outputs[0]
+        first, end = old[0].base_offset, self._end_of[old[-1].base_offset]
+        log.aborted = [
+            entry
+            for entry in aborted
+            if not first <= entry.last_offset < end or entry.last_offset not in self._dropped_markers
+        ]
+        if not log.replace_segments(old, new, f"{log.directory}/{swap}"):
+            log.aborted = aborted
+            return False
+        self._outputs.pop(0)
         return True
 
     def _abandon(self) -> None:
@@ -199,7 +220,7 @@ class Compaction:
         file = self._folder.open(draft, create=True)
         try:
             file.truncate(0)
-            while left and (not group or self._fits(new, left[0])):
+            while left and len(group) < SOURCES_MAX and (not group or self._fits(new, left[0])):
                 self._copy(left[0], new, file)
                 group.append(left.popleft())
             file.sync()

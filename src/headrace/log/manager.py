@@ -646,13 +646,25 @@ class LogManager:
         if compaction is None:
             return None
         self._compactions[log] = compaction
-        return Work(f"compact {log.name}", compaction.run, partial(self._finish_compaction, compaction))
+        return Work(
+            f"compact {log.name}",
+            compaction.run,
+            partial(self._finish_compaction, compaction),
+            partial(self._finishing, compaction),
+        )
 
     def _finish_compaction(self, compaction: Compaction) -> None:
+        for _ in self._finishing(compaction):
+            pass
+
+    def _finishing(self, compaction: Compaction) -> Iterator[None]:
         log = compaction.log
-        self._compactions.pop(log, None)
-        compaction.finish()
-        if not log.is_deleted:
+        try:
+            yield from compaction.finishing()
+        except Exception:
+            self._compactions.pop(log, None)
+            raise
+        if self._compactions.pop(log, None) is not None and not log.is_deleted:
             self.store.cleaner_offsets.put(log.key, compaction.cleaned_to)
 
     def cancel_compaction(self) -> None:

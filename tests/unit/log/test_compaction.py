@@ -1,8 +1,11 @@
 """Compaction: the last record of each key stays where it is; tombstones and markers go in time."""
 
+from itertools import pairwise
+
 import pytest
 
-from headrace.log.compaction import Compaction, plan
+from headrace.log.background import Work
+from headrace.log.compaction import SOURCES_MAX, Compaction, plan
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
@@ -323,6 +326,62 @@ def test_segments_that_go_during_a_compaction_leave_its_result_unused() -> None:
     compaction.finish()
     assert content(log) == before
     assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
+
+
+def compaction_of_many_segments(disk: MemoryDisk) -> tuple[LogManager, PartitionLog, Work]:
+    """Its results take the places of five times as many segments as one step does."""
+    manager, log = compacted_log(disk, segment_bytes=100_000)
+    for number in range(5 * SOURCES_MAX):
+        put(log, (f"key {number % 70}", f"value {number}"))
+        log.roll(NOW)
+    manager.run_background_work(NOW)
+    work = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    work.run()
+    return manager, log, work
+
+
+def test_a_step_of_a_compactions_end_replaces_a_bounded_number_of_segments() -> None:
+    _, log, work = compaction_of_many_segments(MemoryDisk())
+    assert work.finishing is not None
+    before = {key: value for _, key, value in content(log)}
+    counts = [len(log.segments)]
+    for _ in work.finishing():
+        counts.append(len(log.segments))
+        assert {key: value for _, key, value in content(log)} == before
+    counts.append(len(log.segments))
+    assert len(counts) > 3
+    assert max(more - fewer for more, fewer in pairwise(counts)) < SOURCES_MAX
+    assert len(content(log)) == 70
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_a_stop_between_two_steps_of_a_compactions_end_loses_nothing(is_clean: bool) -> None:
+    disk = MemoryDisk()
+    manager, log, work = compaction_of_many_segments(disk)
+    assert work.finishing is not None
+    before = {key: value for _, key, value in content(log)}
+    steps = work.finishing()
+    next(steps)
+    manager.close(clean=is_clean)
+    if is_clean:
+        assert list(steps) == []
+        assert not [name for name in disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    manager, log = compacted_log(disk)
+    assert {key: value for _, key, value in content(log)} == before
+    compact(manager)
+    assert len(content(log)) == 70
+
+
+def test_a_topic_deleted_between_two_steps_of_a_compactions_end_ends_it() -> None:
+    disk = MemoryDisk()
+    manager, _, work = compaction_of_many_segments(disk)
+    assert work.finishing is not None
+    steps = work.finishing()
+    next(steps)
+    manager.delete_topic("orders", now_ms=NOW)
+    assert list(steps) == []
+    assert manager.background_work(NOW) == []
+    assert not disk.exists("orders-0")
 
 
 def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:
