@@ -1,9 +1,11 @@
 """What is in records: compressions, gaps, control records, bytes that cannot be read, and only what is acquired."""
 
 import json
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.serialization import Deserializer, MessageField, SerializationContext, StringDeserializer
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import RecordDeserializationError
@@ -33,6 +35,29 @@ def test_keys_and_values_go_through_their_deserializers(
     first, second = one_poll(consumer(key_deserializer=bytes.decode, value_deserializer=json.loads))
     assert (first.key, first.value) == ("k", {"a": 1})
     assert (second.key, second.value) == ("k", None)
+
+
+class JsonOfTopic(Deserializer):
+    """As the deserializers of confluent-kafka's schema registry client: it finds the schema by topic and field."""
+
+    def __call__(self, value: bytes | None, ctx: SerializationContext | None = None) -> Any:
+        assert ctx is not None
+        schema = dict(ctx.headers or ()).get("schema")
+        return f"{ctx.topic}-{ctx.field}", ctx.field == MessageField.VALUE, schema, json.loads(value or b"")
+
+
+def test_deserializers_of_confluent_kafka_get_the_context_that_they_expect(
+    broker: BrokerUnderTest, wire: WireClient, consumer: NewConsumer, unique: str
+) -> None:
+    new_queue(wire, unique)
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    producer.produce(unique, b'{"a": 1}', key=b"k", headers=[("schema", b"7")])
+    assert producer.flush(20) == 0
+    (delivery,) = one_poll(
+        consumer(key_deserializer=StringDeserializer("utf_8"), value_deserializer=JsonOfTopic())
+    )
+    assert delivery.key == "k"
+    assert delivery.value == (f"{unique}-value", True, b"7", {"a": 1})
 
 
 def test_good_records_come_before_the_error_of_a_bad_one(
