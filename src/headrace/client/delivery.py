@@ -128,10 +128,11 @@ class Delivery(msgspec.Struct, eq=False, gc=False):
     def release(self, *, after: float | timedelta = 0) -> None:
         """Releases the record immediately, or after `after` seconds (at most auto.renew.max.ms, one hour).
 
-        Until then, this consumer keeps the lock and renews it in the background, so the delivery count does not grow.
-        The record counts as acknowledged: `poll` does not require another acknowledgement, and a later one replaces
-        this one. `close` releases the record immediately. If the lock cannot be renewed, the record is released before
-        the lock expires.
+        Immediately means that it is delivered again within milliseconds, which uses up its deliveries (5 by default) in
+        a loop: while a service is busy, give `after`. Until then, this consumer keeps the lock and renews it in the
+        background, so the delivery count does not grow. The record counts as acknowledged: `poll` does not require
+        another acknowledgement, and a later one replaces this one. `close` releases the record immediately. If the lock
+        cannot be renewed, the record is released before the lock expires.
         """
         if after:
             self._grant.keeper.release_later(self, after)
