@@ -212,9 +212,9 @@ class StrictConsumer:
 
     def acknowledge(self, delivery: Delivery, answer: AcknowledgeType) -> None:
         """The runner's answer. IllegalStateError when the record is not this worker's any more."""
-        owned, offset = delivery._grant.acquired, delivery.offset
-        assert isinstance(owned, _Owned)
-        if owned.handed.get(offset) is not delivery:
+        offset = delivery.offset
+        owned = self._owned.get((delivery._grant.acquired.topic_id, delivery.partition))
+        if owned is None or owned.handed.get(offset) is not delivery:
             raise IllegalStateError(f"{delivery!r} was already acknowledged, or its partition was lost")
         del owned.handed[offset]
         if answer is AcknowledgeType.RELEASE:
