@@ -32,7 +32,7 @@ FOREIGN = {
 """Names and words that others have chosen."""
 SPARK_SAYS = re.compile(r"Job 7 cancelled.*|\(was \)\?cancelled")
 """Messages of Spark."""
-METHOD = re.compile(r"\.cancelled\(\)|def cancelled\(")
+METHOD = re.compile(r"\.cancell(?:ed|ing)\(\)|def cancelled\(")
 """Of futures and tasks, in Python."""
 
 
@@ -66,7 +66,13 @@ def test_a_british_word_is_found(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["except asyncio.CancelledError:", "if task.cancelled():", "the color of each hour", "it is a premise"],
+    [
+        "except asyncio.CancelledError:",
+        "if task.cancelled():",
+        "task.cancelling()",
+        "the color of each hour",
+        "it is a premise",
+    ],
 )
 def test_an_american_word_or_a_name_of_others_is_good(text: str) -> None:
     assert [*british(text)] == []

@@ -232,7 +232,7 @@ class Sampler:
         except asyncio.CancelledError:
             self._round.cancel()
             task = asyncio.current_task()
-            if not self.is_gone or (task is not None and task.canceling()):
+            if not self.is_gone or (task is not None and task.cancelling()):
                 raise
         except (KafkaError, OSError) as error:
             if self.overview.error is None:
