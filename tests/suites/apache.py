@@ -100,6 +100,18 @@ SELECTIONS = (
         40,
     ),
     Selection(
+        "apache-tools",
+        _in(
+            TOOLS,
+            "DeleteRecordsCommandTest",
+            "FeatureCommandTest",
+            "GetOffsetShellTest",
+            "consumer.group.DeleteConsumerGroupsTest",
+            "consumer.group.DeleteOffsetsConsumerGroupCommandIntegrationTest",
+        ),
+        20,
+    ),
+    Selection(
         "apache-producer",
         _in(
             f"{CLIENTS}.producer",
