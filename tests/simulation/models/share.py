@@ -803,6 +803,10 @@ class Share(Model, share_watching.ShareWatcher):
         log = shadow.loaded.partition.log
         offset = max(shadow.engine.next_fetch_offset(), log.start_offset)
         is_committed_only = self.rules(shadow.key.group_id).is_committed_only
+        if offset >= (log.stable_offset if is_committed_only else log.end_offset):
+            return (
+                False  # `bytes_from` says of a damaged log that there is something: its readers shall wake up
+            )
         return log.bytes_from(offset, limit=1, committed=is_committed_only) > 0
 
     def at_end(self) -> None:
