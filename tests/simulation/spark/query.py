@@ -186,6 +186,8 @@ class Run:
         self.batch = -1
         self.is_part = False
         """Of its micro-batch, less than the offset has was run."""
+        self.misses_offsets = False
+        """It began when entries of the offset log were missing, which are there again."""
         self.idle = 0
         """How often it has found nothing to do."""
         self.readers: list[ShareStreamReader] = []
