@@ -98,14 +98,12 @@ class DeadLetter:
     traceback_hash: str | None
     is_copied: bool
     """The letter holds the record's key and value."""
-    attempts: int | None = None
+    attempts: int | None
     """How often a worker ran the task on it."""
-
-    @property
-    def cause(self) -> str:
-        """Letters with the same have died of the same: eight characters, for people and for `redrive`."""
-        signs = [self.group_id, self.kind, self.traceback_hash or self.message]
-        return hashlib.sha256("\n".join(sign or "" for sign in signs).encode()).hexdigest()[:8]
+    cause: str
+    """The same for all letters with this cause: eight characters, for people and for `redrive`."""
+    source: str | None
+    """The record that it is a copy of, as TOPIC-PARTITION@OFFSET."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -581,6 +579,8 @@ def _letter(place: TopicAndPartition, record: Record) -> DeadLetter | None:
     facts = read_facts(record.headers)
     if facts is None:
         return None
+    kind = facts.cause or facts.message
+    signs = [facts.group_id, kind, facts.traceback_hash or facts.message]
     return DeadLetter(
         topic=place[0],
         partition=place[1],
@@ -593,11 +593,13 @@ def _letter(place: TopicAndPartition, record: Record) -> DeadLetter | None:
         group_id=facts.group_id,
         delivery_count=facts.delivery_count,
         message=facts.message,
-        kind=facts.cause or facts.message,
+        kind=kind,
         exception=facts.exception,
         traceback_hash=facts.traceback_hash,
         is_copied=facts.is_copied and not (record.key is None and record.value is None),
         attempts=facts.attempts,
+        cause=hashlib.sha256("\n".join(sign or "" for sign in signs).encode()).hexdigest()[:8],
+        source=None if facts.topic is None else f"{facts.topic}-{facts.partition}@{facts.offset}",
     )
 
 

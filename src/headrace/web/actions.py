@@ -11,9 +11,7 @@ from headrace.web.model import (
     Done,
     GroupChoice,
     HeldRecord,
-    OffsetMove,
     Redrive,
-    RedriveDone,
     ResetDone,
     ResetOffsets,
     SetConfig,
@@ -44,10 +42,7 @@ async def reset_offsets(site: Site, wanted: ResetOffsets) -> ResetDone:
     site.note_change()
     return ResetDone(
         is_dry_run=wanted.dry_run,
-        changes=tuple(
-            OffsetMove(topic=one.topic, partition=one.partition, before=one.before, after=one.after)
-            for one in changes.values()
-        ),
+        changes=tuple(changes.values()),
     )
 
 
@@ -99,7 +94,7 @@ async def release_record(site: Site, wanted: HeldRecord) -> Done:
     )
 
 
-async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
+async def redrive(site: Site, wanted: Redrive) -> RedriveResult:
     async with site.redriving:
         result = await site.source.admin.redrive(
             wanted.topic,
@@ -110,10 +105,11 @@ async def redrive(site: Site, wanted: Redrive) -> RedriveDone:
             again=wanted.again,
             dry_run=wanted.dry_run,
         )
-    return _redrive_done(site, result)
+    site.note_change()
+    return result
 
 
-async def discard(site: Site, wanted: Discard) -> RedriveDone:
+async def discard(site: Site, wanted: Discard) -> RedriveResult:
     async with site.redriving:
         result = await site.source.admin.discard(
             wanted.topic,
@@ -122,27 +118,11 @@ async def discard(site: Site, wanted: Discard) -> RedriveDone:
             again=True,
             dry_run=wanted.dry_run,
         )
-    return _redrive_done(site, result)
+    site.note_change()
+    return result
 
 
 def _letters(partition: int | None, offset: int | None) -> list[tuple[int, int]] | None:
     if (partition is None) != (offset is None):
         raise ValueError("a letter needs a partition and an offset")
     return None if partition is None or offset is None else [(partition, offset)]
-
-
-def _redrive_done(site: Site, result: RedriveResult) -> RedriveDone:
-    site.note_change()
-    return RedriveDone(
-        is_dry_run=result.is_dry_run,
-        chosen=result.chosen,
-        redriven=result.redriven,
-        discarded=result.discarded,
-        gone=result.gone,
-        refused=result.refused,
-        uncertain=result.uncertain,
-        taken=result.taken,
-        targets=dict(result.targets),
-        passed_over=result.passed_over,
-        errors=result.errors,
-    )

@@ -13,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from headrace.client.dead_letters import RedriveResult
 from headrace.web import actions, browse, letters, model, processes, queries, time_machine
 from headrace.web.charts import group_charts, overview_charts
 from headrace.web.guard import may_only_look
@@ -116,9 +117,9 @@ OPERATIONS: tuple[Operation, ...] = (
     Operation("POST", "/record/release", "Takes an acquired record from its holder (embedded broker only).",
               model.HeldRecord, model.Done, actions.release_record),
     Operation("POST", "/dead-letters/redrive", "Sends dead letters back to where they came from.",
-              model.Redrive, model.RedriveDone, actions.redrive),
+              model.Redrive, RedriveResult, actions.redrive),
     Operation("POST", "/dead-letters/discard", "Marks dead letters as discarded, so that they no longer wait.",
-              model.Discard, model.RedriveDone, actions.discard),
+              model.Discard, RedriveResult, actions.discard),
 )  # fmt: skip
 
 

@@ -1,13 +1,11 @@
 """Dead letters for pages and API: all topics that have some, one topic by cause, one letter with all it says."""
 
-from headrace.client.dead_letters import DeadLetter, LetterStatus, Listing
+from headrace.client.dead_letters import LetterStatus, Listing
 from headrace.web.bodies import row_of
 from headrace.web.model import (
-    CauseRow,
     DeadLettersPage,
     LetterChoice,
     LetterPage,
-    LetterRow,
     LetterTopicRow,
 )
 from headrace.web.site import NotThere, Site
@@ -61,42 +59,11 @@ async def _of_topic(site: Site, topics: tuple[str, ...], topic: str) -> DeadLett
     return DeadLettersPage(
         topics=topics,
         topic=topic,
-        causes=tuple(
-            CauseRow(
-                id=cause.id,
-                text=cause.text,
-                exception=cause.exception,
-                group_id=cause.group_id,
-                count=cause.count,
-                waiting=cause.waiting,
-                claimed=cause.claimed,
-                redriven=cause.redriven,
-                discarded=cause.discarded,
-                last_timestamp=cause.last_timestamp,
-                source_topics=cause.source_topics,
-            )
-            for cause in listing.causes()
-        ),
-        letters=tuple(_letter_row(letter) for letter in newest),
+        causes=tuple(listing.causes()),
+        letters=tuple(newest),
         total=len(listing.letters),
         waiting=_waiting(listing),
         passed_over=listing.passed_over,
-    )
-
-
-def _letter_row(letter: DeadLetter) -> LetterRow:
-    source = f"{letter.source_topic}-{letter.source_partition}@{letter.source_offset}"
-    return LetterRow(
-        partition=letter.partition,
-        offset=letter.offset,
-        timestamp=letter.timestamp,
-        status=letter.status.value,
-        source=None if letter.source_topic is None else source,
-        group_id=letter.group_id,
-        delivery_count=letter.delivery_count,
-        message=letter.message,
-        cause=letter.cause,
-        attempts=letter.attempts,
     )
 
 

@@ -8,7 +8,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
+from headrace.client.admin.results import CommittedOffset, OffsetChange, PartitionDescription
 from headrace.client.admin.scaling import MEMBERS_MAX
+from headrace.client.dead_letters import DeadLetter, DeadLetterCause
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=32_000, description="The group's id.")]
 TopicName = Annotated[str, Meta(min_length=1, max_length=249, description="The topic's name.")]
@@ -240,18 +242,6 @@ class HistoryPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetRow:
-    """A consumer group's place in one partition."""
-
-    topic: str
-    partition: int
-    offset: int | None
-    end_offset: int | None
-    lag: int | None
-    member_id: str | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPage:
     group_id: str
     type: str
@@ -262,7 +252,7 @@ class GroupPage:
     coordinator: str
     members: tuple[MemberRow, ...]
     windows: tuple[PartitionWindow, ...] = ()
-    offsets: tuple[OffsetRow, ...] = ()
+    offsets: tuple[CommittedOffset, ...] = ()
     is_live: bool = False
     windows_error: str | None = None
     """Why the windows cannot be shown: reading the share state needs rights of its own."""
@@ -365,16 +355,6 @@ class RecordPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PartitionRow:
-    partition: int
-    leader: int | None
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    start_offset: int | None
-    end_offset: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderRow:
     """A group that reads a topic."""
 
@@ -392,7 +372,7 @@ class TopicPage:
     name: str
     topic_id: str
     is_internal: bool
-    partitions: tuple[PartitionRow, ...]
+    partitions: tuple[PartitionDescription, ...]
     configs: tuple[ConfigRow, ...]
     readers: tuple[ReaderRow, ...] = ()
     """As last sampled, the largest lag first."""
@@ -403,36 +383,6 @@ class TopicPage:
     """None: for ever."""
     retention_bytes: int | None = None
     cleanup: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LetterRow:
-    partition: int
-    offset: int
-    timestamp: int
-    status: str
-    source: str | None
-    group_id: str | None
-    delivery_count: int | None
-    message: str
-    cause: str
-    attempts: int | None
-    """How often a worker ran the task; `delivery_count` counts deliveries by the broker."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CauseRow:
-    id: str
-    text: str
-    exception: str | None
-    group_id: str | None
-    count: int
-    waiting: int
-    claimed: int
-    redriven: int
-    discarded: int
-    last_timestamp: int
-    source_topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -484,8 +434,8 @@ class DeadLettersPage:
     overview: tuple[LetterTopicRow, ...] = ()
     """A row for each of them; only where no topic is chosen."""
     topic: str | None
-    causes: tuple[CauseRow, ...] = ()
-    letters: tuple[LetterRow, ...] = ()
+    causes: tuple[DeadLetterCause, ...] = ()
+    letters: tuple[DeadLetter, ...] = ()
     total: int = 0
     waiting: int = 0
     passed_over: int = 0
@@ -761,17 +711,9 @@ class DeleteTopic:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OffsetMove:
-    topic: str
-    partition: int
-    before: int | None
-    after: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResetDone:
     is_dry_run: bool
-    changes: tuple[OffsetMove, ...]
+    changes: tuple[OffsetChange, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -819,21 +761,6 @@ class LetterChoice:
     topic: TopicName
     partition: Partition
     offset: Offset
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RedriveDone:
-    is_dry_run: bool
-    chosen: int
-    redriven: int
-    discarded: int
-    gone: int
-    refused: int
-    uncertain: int
-    taken: int
-    targets: dict[str, int]
-    passed_over: int
-    errors: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,8 +16,6 @@ from headrace.web.model import (
     GroupPage,
     GroupScale,
     MemberRow,
-    OffsetRow,
-    PartitionRow,
     ReaderRow,
     RecordChoice,
     RecordPage,
@@ -161,17 +159,7 @@ async def _consumer_group_page(site: Site, group_id: str) -> GroupPage:
         assignor=group.assignor,
         coordinator=f"{group.coordinator.host}:{group.coordinator.port} ({group.coordinator.node_id})",
         members=tuple(_member(member, holds=None, rates=(None, None)) for member in group.members),
-        offsets=tuple(
-            OffsetRow(
-                topic=one.topic,
-                partition=one.partition,
-                offset=one.offset,
-                end_offset=one.end_offset,
-                lag=one.lag,
-                member_id=one.member_id,
-            )
-            for one in group.offsets.values()
-        ),
+        offsets=tuple(group.offsets.values()),
     )
 
 
@@ -284,17 +272,7 @@ async def topic_page(site: Site, name: str) -> TopicPage:
         name=name,
         topic_id=topic.topic_id,
         is_internal=topic.is_internal,
-        partitions=tuple(
-            PartitionRow(
-                partition=one.partition,
-                leader=one.leader,
-                replicas=one.replicas,
-                isr=one.isr,
-                start_offset=one.start_offset,
-                end_offset=one.end_offset,
-            )
-            for one in topic.partitions
-        ),
+        partitions=topic.partitions,
         configs=_config_rows(configs),
         readers=readers_of(site, name),
         records=sum((one.end_offset or 0) - (one.start_offset or 0) for one in topic.partitions),
