@@ -37,6 +37,7 @@ from headrace.worker.outcomes import BodyError, TaskOutcome, TaskResult, outcome
 from headrace.worker.pools import CallPool, LoopPool, ProcessPool, TaskCall, ThreadPool, run
 from headrace.worker.rate import RateBucket
 from headrace.worker.requeue import carried_attempts, headers_of_copy, requeue
+from headrace.worker.run_logs import log_circuit, log_retry
 from headrace.worker.schedule import Schedule
 from headrace.worker.scheduler import CallSlot, Decision, GiveUpCause, Job, Rules, Scheduler, Stage, Verdict
 from headrace.worker.strict import StrictConsumer
@@ -558,7 +559,7 @@ class TaskRunner:
             held.job, outcome, now_ms=self._now_ms(), chance=random.random(), frees_slot=frees_slot
         )
         if self.scheduler.circuit.is_open is not was_open:
-            self._log_circuit(outcome)
+            log_circuit(self.task, self.scheduler.circuit, outcome)
         if (
             outcome.result in (TaskResult.FAILED, TaskResult.RETRY_ASKED)
             and decision.verdict is not Verdict.NOTHING
@@ -576,11 +577,11 @@ class TaskRunner:
             case Verdict.RETRY:
                 assert outcome is not None
                 self._metrics.retried += 1
-                self._log_retry(held, decision, outcome)
+                log_retry(held.task, held, held.job.attempts, self.scheduler.rules, decision, outcome)
             case Verdict.DEFER:
                 assert outcome is not None
                 self._metrics.retried += 1
-                self._log_retry(held, decision, outcome)
+                log_retry(held.task, held, held.job.attempts, self.scheduler.rules, decision, outcome)
                 self._spawn(held, self._defer(held, decision.delay_ms))
             case Verdict.RELEASE:
                 self._release(held)
@@ -810,37 +811,6 @@ class TaskRunner:
         self.scheduler.lost(held.job)
         self._release(held)
         self._pump_soon()
-
-    def _log_retry(self, held: _HeldJob, decision: Decision, outcome: TaskOutcome) -> None:
-        if decision.cause is not None:
-            self._log_stuck(held, decision, outcome)
-            return
-        most = self.scheduler.rules.attempts_max
-        logger.warning(
-            "%s: %s failed (attempt %d%s), again in %.1f s: %s: %s",
-            held.task, held, held.job.attempts, f" of {most}" if most is not None else "",
-            decision.delay_ms / 1000, outcome.exception, outcome.message,
-        )  # fmt: skip
-        if outcome.trace:
-            logger.debug("%s: %s\n%s", held.task, held, outcome.trace)
-
-    def _log_stuck(self, held: _HeldJob, decision: Decision, outcome: TaskOutcome) -> None:
-        assert decision.cause is not None
-        logger.error(
-            "%s: %s is held after %d attempts, because the task has no dead_letter topic; again in %.0f s. %s",
-            held.task, held, held.job.attempts, decision.delay_ms / 1000, describe(decision.cause, outcome),
-        )  # fmt: skip
-
-    def _log_circuit(self, outcome: TaskOutcome) -> None:
-        circuit, breaker = self.scheduler.circuit, self.task.options.breaker
-        if not circuit.is_open or breaker is None:
-            logger.warning("%s: a record has succeeded; the task is resumed", self.task.name)
-            return
-        logger.error(
-            "%s: paused, because the last %d records have failed. One record at a time is tried, the first in %.1f s. "
-            "The last failure: %s: %s",
-            self.task.name, breaker.failures, circuit.wait_s, outcome.exception, outcome.message,
-        )  # fmt: skip
 
     def _now_ms(self) -> int:
         return round(self._loop.time() * 1000)
