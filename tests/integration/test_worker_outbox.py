@@ -84,7 +84,7 @@ def test_a_dead_letter_waits_for_a_topic_that_was_deleted_and_says_so_in_one_lin
             admin.delete_topics(["emails.dead"])
             queue.send("emails", "one")
             lines = wait_for(
-                lambda: [line for line in said_by("headrace.worker", caplog) if "no dead letter" in line]
+                lambda: [line for line in said_by("headrace.worker", caplog) if "the dead letter of" in line]
             )
             assert "there is no topic 'emails.dead'" in lines[0]
             admin.create_topic("emails.dead")
