@@ -140,7 +140,7 @@ def test_dead_letters_and_logs_name_the_task_of_the_record(queue, caplog):
         test.run_until_idle()
         (letter,) = test.dead_letters("dead")
         assert canceled.name in letter.headers.values()
-        assert f"{canceled.name}: orders-0@0 is given up" in caplog.text
+        assert f"{canceled.name}: giving up on orders-0@0" in caplog.text
 
 
 def test_a_retry_and_a_scheduled_record_keep_their_type(queue):

@@ -384,7 +384,7 @@ def test_a_start_that_was_never_given_is_refused(opened: Open, queue: Queue) -> 
     queue.send(10)
     driver = opened()
     driver.latest(initial(queue), None)
-    with pytest.raises(CheckpointError, match="after offset 9, but 1 was given"):
+    with pytest.raises(CheckpointError, match="after offset 9, but the last offset that it got is 1"):
         driver.latest(AcquiredOffset(9, queue.group).to_json(), None)
 
 

@@ -176,7 +176,7 @@ def test_offsets_are_committed_for_a_group_without_members_alone(admin: Admin, t
     with pytest.raises(UnknownMemberIdError, match=f"group '{consumer}', partition 0 of topic"):
         admin.alter_consumer_group_offsets(consumer, {(three_groups, 0): 0})
     assert all(one.offset is None for one in admin.describe_consumer_group(consumer).offsets.values())
-    with pytest.raises(ValueError, match="an offset must be >= 0, got -1"):
+    with pytest.raises(ValueError, match="an offset must be an int >= 0, got -1"):
         admin.alter_consumer_group_offsets(classic, {(three_groups, 0): -1})
 
 
