@@ -231,7 +231,7 @@ def test_a_worker_whose_metrics_have_no_place_says_so(broker: Broker, tmp_path: 
 
 def test_a_short_token_is_refused(broker: Broker) -> None:
     said = refusal("web", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0", "--token", "secret")
-    assert "16 characters or more" in said
+    assert "it has 6 characters; use 16 or more" in said
 
 
 SECURED = """\

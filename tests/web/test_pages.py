@@ -418,7 +418,7 @@ def test_control_characters_and_marks_of_direction_in_names_are_escaped(world: W
     page.get_by_role("button", name="Delete…").click()
     page.get_by_role("button", name="Delete group").click()
     expect(page.locator("dialog .good")).to_contain_text(f"{shown} is deleted")
-    assert world.get("/groups")["total"] == 0
+    wait_for(lambda: world.get("/groups")["total"] == 0)
 
 
 def test_every_control_has_a_name_and_can_be_reached_by_keyboard(world: World, open_page: Any) -> None:

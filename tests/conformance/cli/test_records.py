@@ -128,7 +128,7 @@ def test_perf_prints_the_columns_of_kafka_s_tools(run: Command, unique: str) -> 
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [
-        (("-f", "%z"), "%z is not part of a format"),
+        (("-f", "%z"), "%z is not a valid format specifier"),
         (("--accept", "--reject"), "choose one of --accept, --release and --reject"),
         (("--implicit", "--release"), "--implicit accepts everything"),
         (("--consumer-group", "--reject"), "are for share groups"),
