@@ -59,7 +59,9 @@ def test_a_record_is_explained(run: Command, unique: str) -> None:
     assert run("explain", f"{unique}/0/9", "-g", unique, "--json").json["state"] == "not there"
     assert f"there is no topic '{unique}-x'" in run.refused("explain", f"{unique}-x/0/0", "-g", unique)
     assert "is in the future" in run("state", unique, "--at", "2999-01-01", status=2).err
-    assert "is not a record; expected TOPIC/PARTITION/OFFSET" in run.refused("explain", f"{unique}/0", "-g", unique)
+    assert "is not a record; expected TOPIC/PARTITION/OFFSET" in run.refused(
+        "explain", f"{unique}/0", "-g", unique
+    )
 
 
 def test_a_record_that_was_released_and_is_held_again_is_not_called_available(
