@@ -14,7 +14,7 @@ from headrace import Admin, Broker, Producer
 from headrace.client.producing.aio import AsyncProducer
 from headrace.worker import Firing, Queue, QueueError, Retry
 from headrace.worker.later import POSITIONS, STEPS, StepPositions, step_of
-from headrace.worker.schedule import Schedule
+from headrace.worker.schedule import ReadLimit, Schedule
 from headrace.worker.testing import QueueTest
 from tests.conformance.steps import wait_for
 
@@ -94,6 +94,22 @@ class TestScan:
             schedule = Schedule({"bootstrap.servers": broker.bootstrap_servers}, "mailers")
             found = asyncio.run(scan_while(schedule, forward))
             assert found == [b"tomorrow", b"second", b"tomorrow"]
+
+    @pytest.mark.parametrize("limit", [ReadLimit(records=2, bytes=1 << 20), ReadLimit(records=9, bytes=100)])
+    def test_a_limit_leaves_the_last_of_each_step_and_says_so(self, limit):
+        with Broker() as broker, Queue(broker.bootstrap_servers, group_id="mailers") as queue:
+            queue.send("emails", "tomorrow", delay=86_400)
+            for body in ("first", "second", "third"):
+                queue.send("emails", body, delay=3_600)
+            schedule = Schedule({"bootstrap.servers": broker.bootstrap_servers}, "mailers")
+            found = [each.value for each in asyncio.run(schedule.upcoming_async(9, limit))]
+            assert limit.is_exceeded
+            assert b"third" not in found
+            assert {b"first", b"tomorrow"} <= set(found)
+
+            enough = ReadLimit(records=3, bytes=1 << 20)
+            assert len(asyncio.run(schedule.upcoming_async(9, enough))) == 4
+            assert not enough.is_exceeded
 
 
 class TestDelay:

@@ -112,9 +112,10 @@ def new_id(at_ms: int) -> str:
 def time_in(id: str) -> int | None:
     head, dash, rest = id.partition("-")
     try:
-        return int(head, 16) if dash and rest else None
+        at_ms = int(head, 16) if dash and rest else -1
     except ValueError:
         return None
+    return at_ms if 0 <= at_ms < 10**AT_DIGITS_MAX else None
 
 
 def deadline_ms(delay: float | timedelta | None, at: datetime | None, now_ms: int) -> int:

@@ -19,7 +19,12 @@ from typing import Any, TypeVar
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.background import BackgroundLoop
 from headrace.client.cluster import Cluster
-from headrace.client.errors import OffsetOutOfRangeError, TopicExistsError, UnknownTopicOrPartitionError
+from headrace.client.errors import (
+    InvalidTopicError,
+    OffsetOutOfRangeError,
+    TopicExistsError,
+    UnknownTopicOrPartitionError,
+)
 from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.producing.record import ProducerRecord
@@ -86,6 +91,16 @@ class LaterPlace:
     topic: str
     partition: int
     headers: tuple[Header, ...]
+
+
+@dataclass(slots=True)
+class ReadLimit:
+    """How much of each step is read at most. What is left has entered its step later than what was read."""
+
+    records: int
+    bytes: int
+    is_exceeded: bool = False
+    """Something was left."""
 
 
 class Schedule:
@@ -161,8 +176,8 @@ class Schedule:
         """The records that are due next, at most so many."""
         return _run(self.upcoming_async(most))
 
-    async def upcoming_async(self, most: int = LIST_MAX) -> "list[Scheduled]":
-        async with aclosing(self.scan()) as scheduled:
+    async def upcoming_async(self, most: int = LIST_MAX, limit: ReadLimit | None = None) -> "list[Scheduled]":
+        async with aclosing(self.scan(limit)) as scheduled:
             return await _smallest(scheduled, most)
 
     def cancel(self, id: str) -> bool:
@@ -193,8 +208,8 @@ class Schedule:
                     f"group {self._group_id!r} has no schedule: there is no topic {self._control_topic}; check the name"
                 )
 
-    async def scan(self) -> AsyncGenerator[Scheduled, None]:
-        """All scheduled records, step by step. Memory does not grow with their number.
+    async def scan(self, limit: ReadLimit | None = None) -> AsyncGenerator[Scheduled, None]:
+        """All scheduled records, or those within the limit, step by step. Memory does not grow with their number.
 
         The longest step comes first: a forwarder moves records to shorter ones meanwhile. Such a record may come twice.
         """
@@ -206,19 +221,22 @@ class Schedule:
                 for step in reversed(range(STEPS)):
                     place = (self._topic, step)
                     end = (await list_offsets(cluster, {place: OffsetSpec.LATEST}, committed=True))[place]
-                    async with aclosing(self._read(cluster, step, end, control.state)) as found:
+                    async with aclosing(self._read(cluster, step, end, control.state, limit)) as found:
                         async for each in found:
                             yield each
-            except UnknownTopicOrPartitionError:
-                return  # nothing has ever been scheduled
+            except (UnknownTopicOrPartitionError, InvalidTopicError):
+                return  # nothing has ever been scheduled, or the group's name cannot be that of a topic
 
     async def _read(
-        self, cluster: Cluster, step: int, end: int, state: ControlState
+        self, cluster: Cluster, step: int, end: int, state: ControlState, limit: ReadLimit | None
     ) -> AsyncGenerator[Scheduled, None]:
         position = state.positions.offsets[step]
+        if limit is not None and end - position > limit.records:
+            end, limit.is_exceeded = position + limit.records, True
         while position < end:
             try:
-                async with aclosing(self._read_from(cluster, step, position, end, state)) as found:
+                reading = self._read_from(cluster, step, position, end, state, limit)
+                async with aclosing(reading) as found:
                     async for each in found:
                         yield each
                 return
@@ -228,15 +246,28 @@ class Schedule:
                 position = error.log_start_offset
 
     async def _read_from(
-        self, cluster: Cluster, step: int, position: int, end: int, state: ControlState
+        self,
+        cluster: Cluster,
+        step: int,
+        position: int,
+        end: int,
+        state: ControlState,
+        limit: ReadLimit | None,
     ) -> AsyncGenerator[Scheduled, None]:
+        size = 0
         async with aclosing(
             read_range(cluster, self._topic, step, position, end - 1, committed=True)
         ) as batches:
             async for _, batch in batches:
+                if limit is not None and size >= limit.bytes:
+                    limit.is_exceeded = True
+                    return
+                size += len(batch)
                 for record in read_records(batch):
                     waiting = waiting_of(record.headers)
-                    if record.offset < position or waiting is None or waiting.id in state.canceled:
+                    if not position <= record.offset < end:
+                        continue
+                    if waiting is None or waiting.id in state.canceled:
                         continue
                     yield Scheduled(
                         waiting.id,

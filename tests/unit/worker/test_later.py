@@ -93,7 +93,7 @@ def test_a_waiting_record_says_where_it_goes_and_its_topic_sees_its_own_headers(
 
 def test_an_id_has_its_time():
     assert time_in(new_id(NOW_MS)) == NOW_MS
-    assert [time_in(wrong) for wrong in ("", "x", "zz-1", "12")] == [None] * 4
+    assert [time_in(wrong) for wrong in ("", "x", "zz-1", "12", "-1-x", f"{10**14:x}-x")] == [None] * 6
 
 
 @given(st.binary(min_size=16, max_size=16), st.lists(st.integers(0, 2**62), min_size=STEPS, max_size=STEPS))
