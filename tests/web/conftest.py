@@ -12,6 +12,7 @@ import httpx
 import pytest
 
 from headrace import Broker
+from headrace.cli.web_schedule import schedules_of
 from headrace.client.settings import ClientSettings
 from headrace.share.states import RecordState
 from headrace.web.embedded import EmbeddedView
@@ -46,11 +47,14 @@ class World:
         self.broker = broker
         self._closing = closing
         self.wire = self.connect()
-        settings = ClientSettings.parse(
-            bootstrap_servers=broker.bootstrap_servers, default_api_timeout_ms=3000
-        )
+        settings = {"bootstrap.servers": broker.bootstrap_servers, "default.api.timeout.ms": "3000"}
         self.web = closing.enter_context(
-            WebServer(settings, WebOptions(**{"sample_s": 0.2, **options}), EmbeddedView(broker))
+            WebServer(
+                ClientSettings.parse(settings),
+                WebOptions(**{"sample_s": 0.2, **options}),
+                EmbeddedView(broker),
+                schedules_of(settings),
+            )
         )
         self.http = closing.enter_context(httpx.Client(base_url=self.web.url, timeout=10))
 

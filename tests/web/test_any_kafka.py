@@ -6,7 +6,8 @@ from contextlib import ExitStack
 import httpx
 import pytest
 
-from headrace import Broker
+from headrace import Broker, Queue
+from headrace.cli.web_schedule import schedules_of
 from headrace.client.settings import ClientSettings
 from headrace.testing import ApacheKafka
 from headrace.web.options import WebOptions
@@ -60,7 +61,8 @@ def closing() -> Iterator[ExitStack]:
 @pytest.fixture
 def http(servers: str, closing: ExitStack) -> httpx.Client:
     settings = ClientSettings.parse(bootstrap_servers=servers)
-    web = closing.enter_context(WebServer(settings, WebOptions(sample_s=0.3)))
+    schedules = schedules_of({"bootstrap.servers": servers})
+    web = closing.enter_context(WebServer(settings, WebOptions(sample_s=0.3), None, schedules))
     return closing.enter_context(httpx.Client(base_url=web.url, timeout=20))
 
 
@@ -152,3 +154,23 @@ def test_dead_letters_of_a_worker_are_redriven_on_any_kafka(
     assert redrive(dry_run=False)["redriven"] == 1
     assert redrive(dry_run=False)["redriven"] == 0
     assert end_offset(wire, unique) == 3
+
+
+def test_what_is_scheduled_is_listed_and_canceled_on_any_kafka(
+    servers: str, http: httpx.Client, unique: str
+) -> None:
+    def ids(group: str) -> list[str]:
+        answer = http.get("/api/v1/group/scheduled", params={"group": group})
+        assert answer.status_code == 200, answer.text
+        return [row["id"] for row in answer.json()["records"]]
+
+    assert [ids(group) for group in (f"{unique}-other", "of/no topic")] == [[], []]
+    with Queue(servers, group_id=unique) as queue:
+        later, sooner = (queue.schedule("emails", "ada", delay=delay) for delay in (7200, 3600))
+        assert ids(unique) == [sooner.id, later.id]
+        secret = {"x-csrf-token": http.get("/api/v1/session").json()["csrf_token"]}
+        wanted = {"group": unique, "id": sooner.id}
+        answer = http.post("/api/v1/group/scheduled/cancel", json=wanted, headers=secret)
+        assert answer.status_code == 200, answer.text
+        assert ids(unique) == [later.id]
+        assert [each.id for each in queue.scheduled()] == [later.id]

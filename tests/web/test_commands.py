@@ -13,7 +13,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from headrace import Broker, Producer
+from headrace import Broker, Producer, Queue
 from headrace.web.spark_metrics import spark_families
 from headrace.web.worker_metrics import MetricsServer
 from tests.conformance.steps import wait_for
@@ -76,6 +76,33 @@ def test_serve_with_http_says_where_and_shows_its_own_broker() -> None:
         said = end(process, signal.SIGINT)
     assert "stopped clean=true" in said
     assert "Traceback" not in said
+
+
+def check_schedule(bootstrap_servers: str, url: str) -> None:
+    """What is scheduled can be seen and canceled."""
+    with Queue(bootstrap_servers, group_id="mailers") as queue, httpx.Client(base_url=url) as http:
+        one = queue.schedule("emails", "ada", delay=3600)
+        page = "/api/v1/group/scheduled"
+        assert [row["id"] for row in http.get(page, params={"group": "mailers"}).json()["records"]] == [
+            one.id
+        ]
+        secret = {"x-csrf-token": http.get("/api/v1/session").json()["csrf_token"]}
+        answer = http.post(f"{page}/cancel", json={"group": "mailers", "id": one.id}, headers=secret)
+        assert answer.status_code == 200, answer.text
+        assert queue.scheduled() == []
+
+
+def test_serve_with_http_shows_what_is_scheduled() -> None:
+    with run("serve", "--listen", "127.0.0.1:0", "--data", ":memory:", "--http", "127.0.0.1:0") as process:
+        address = line(process, "listening on ")
+        check_schedule(address, line(process, "dashboard on "))
+        assert "POST /api/v1/group/scheduled/cancel" in end(process)
+
+
+def test_web_shows_what_is_scheduled(broker: Broker) -> None:
+    with run("web", "-b", broker.bootstrap_servers, "--listen", "127.0.0.1:0") as process:
+        check_schedule(broker.bootstrap_servers, line(process, "dashboard on "))
+        assert "POST /api/v1/group/scheduled/cancel" in end(process)
 
 
 def test_web_shows_a_cluster_it_is_pointed_at(broker: Broker) -> None:

@@ -6,6 +6,7 @@ A page that loads something from another host, breaks its own security policy or
 import os
 import re
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,9 +14,11 @@ from urllib.parse import quote
 
 import pytest
 
+from headrace import Queue
 from headrace.web.worker_metrics import MetricsServer, worker_families
 from headrace.wire.dead_letter import kafka_headers
 from headrace.wire.records import NewRecord, build_batch
+from headrace.worker import Scheduled
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS, TaskMetrics
 from tests import needs
 from tests.conformance.share.share_client import start_at
@@ -392,6 +395,42 @@ def test_a_full_page_never_scrolls_sideways_and_keeps_its_buttons_in_its_tables(
         expect(page.get_by_role("row", name=re.compile("mail"))).to_have_count(2)
 
 
+def schedule_three(world: World) -> tuple[Scheduled, Scheduled]:
+    with Queue(world.broker.bootstrap_servers, group_id=KITCHEN) as queue:
+        queue.schedule("emails", "cy", delay=0)
+        later = queue.schedule(LONG, "ada", delay=7200, key=LONG * 4)
+        return later, queue.schedule("emails", "bob", delay=3600)
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+def test_a_scheduled_record_is_canceled_after_a_confirmation(
+    world: World, open_page: Any, width: int
+) -> None:
+    world.serve_orders()
+    with ThreadPoolExecutor(1) as apart:  # Playwright has an event loop on this thread
+        stays, goes = apart.submit(schedule_three, world).result()
+    world.wait_for_sample()
+    page = open_page(world, GROUP, viewport={"width": width, "height": 900})
+    page.get_by_role("link", name="scheduled records").click()
+    expect(page.get_by_role("heading", level=1)).to_have_text("Scheduled records")
+    expect(page.locator("tbody tr")).to_have_count(3)
+    expect(page.locator("tbody tr").first).to_contain_text("due")
+    fits(page, world, SCHEDULED)
+    assert problems(page) == []
+    page.get_by_role("button", name=f"Cancel {goes.id}").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(f"Record {goes.id} will not be sent")
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    dialog.get_by_role("button", name="Keep it").click()
+    assert goes.id in [row["id"] for row in world.get("/group/scheduled", group=KITCHEN)["records"]]
+    page.get_by_role("button", name=f"Cancel {goes.id}").click()
+    dialog.get_by_role("button", name="Cancel the record").click()
+    expect(dialog).to_contain_text(f"Record {goes.id} is canceled.")
+    dialog.get_by_role("button", name="Close").click()
+    expect(page.locator("tbody tr")).to_have_count(2)
+    expect(page.get_by_role("button", name=f"Cancel {stays.id}")).to_be_visible()
+
+
 def test_a_window_with_nothing_in_flight_leads_to_its_history(world: World, open_page: Any) -> None:
     world.leave(world.serve_orders())
     world.do("/group/reset", group=KITCHEN, to="latest", dry_run=False)
@@ -436,6 +475,7 @@ def test_every_control_has_a_name_and_can_be_reached_by_keyboard(world: World, o
         assert page.evaluate("document.querySelectorAll('[tabindex]:not([tabindex=\"0\"])').length") == 0
 
 
+SCHEDULED = f"/group/scheduled?group={KITCHEN}"
 EVERY_PAGE = (
     "/",
     "/groups",
@@ -443,6 +483,7 @@ EVERY_PAGE = (
     "/dead-letters",
     "/processes",
     GROUP,
+    SCHEDULED,
     RECORD + "1",
     f"/topic?topic={ORDERS}",
     f"/dead-letter?topic={DEAD}&partition=0&offset=0",

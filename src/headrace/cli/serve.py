@@ -167,13 +167,12 @@ def _open_dashboard(
     private: PrivateListener | None,
 ) -> "tuple[WebServer, str]":
     """With a login of its own, the dashboard may do what that user may; without, it has its private listener."""
-    from headrace.client.settings import ClientSettings
     from headrace.web.embedded import EmbeddedView
 
     if private is not None:
         login = private.client_settings(broker)
     own = {"bootstrap.servers": _address_for(broker, login), "client.id": "headrace-dashboard"}
-    settings = ClientSettings.parse({**own, **login})
+    settings = {**own, **login}
     is_guarded = private is not None or bool(login)
     for name in sorted(names_of(access.viewers) | names_of(access.operators)):
         if name != "*" and not broker.core.users.credentials(name):

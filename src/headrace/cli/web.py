@@ -1,6 +1,7 @@
 """`headrace web`: the dashboard for any Kafka; and what `headrace serve --http` shares with it."""
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,7 +14,6 @@ from headrace.cli.options import CommandConfig, Server, Settings, client_setting
 from headrace.cli.stopping import Stopping
 
 if TYPE_CHECKING:
-    from headrace.client.settings import ClientSettings
     from headrace.web.embedded import EmbeddedView
     from headrace.web.options import WebOptions
     from headrace.web.server import WebServer
@@ -167,7 +167,8 @@ def web(
     from headrace.client.settings import ClientSettings
 
     configure(log_level, log_format)
-    parsed = ClientSettings.parse(client_settings(server, settings, command_config))
+    given = client_settings(server, settings, command_config)
+    parsed = ClientSettings.parse(given)
     require_listener(parsed.bootstrap_servers)
     stopping = Stopping()
     stopping.listen()
@@ -183,7 +184,7 @@ def web(
         trusted_proxies=trusted_proxies,
         watch=watch,
     )
-    dashboard, address = open_dashboard(parsed, listen, access)
+    dashboard, address = open_dashboard(given, listen, access)
     try:
         typer.echo(f"dashboard on {address}")
         stopping.wait()
@@ -192,7 +193,7 @@ def web(
 
 
 def open_dashboard(
-    settings: "ClientSettings",
+    settings: Mapping[str, str],
     listen: str,
     access: Access,
     *,
@@ -204,9 +205,11 @@ def open_dashboard(
     `is_guarded`: the cluster knows its users, so the dashboard is not open to whoever is on this machine, either.
     """
     options, made_up = check_options(listen, access, is_guarded=is_guarded)
+    from headrace.cli.web_schedule import schedules_of
+    from headrace.client.settings import ClientSettings
     from headrace.web.server import WebServer
 
-    dashboard = WebServer(settings, options, detail).start()
+    dashboard = WebServer(ClientSettings.parse(settings), options, detail, schedules_of(settings)).start()
     return dashboard, dashboard.url + (f"/?token={made_up}" if made_up else "")
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from headrace.client.dead_letters import RedriveResult
-from headrace.web import actions, browse, letters, model, processes, queries, time_machine
+from headrace.web import actions, browse, letters, model, processes, queries, scheduled, time_machine
 from headrace.web.charts import group_charts, overview_charts
 from headrace.web.guard import may_only_look
 from headrace.web.listing import groups_of, topics_of
@@ -88,6 +88,8 @@ OPERATIONS: tuple[Operation, ...] = (
               model.GroupChoice, model.ConfigRows, _group_config),
     Operation("GET", "/group/scale", "How many members a group needs to finish its lag in drain_s seconds.",
               model.ScaleChoice, model.GroupScale, queries.group_scale),
+    Operation("GET", "/group/scheduled", "What a group of a queue sends later, the next due first.",
+              model.ScheduledChoice, model.ScheduledPage, scheduled.scheduled_page),
     Operation("GET", "/charts", "What has been sampled: of the cluster, or of one group.",
               model.MaybeGroup, model.Charts, _charts),
     Operation("GET", "/record", "One record; for a share group its state, holder and time left too.",
@@ -111,6 +113,8 @@ OPERATIONS: tuple[Operation, ...] = (
               model.GroupChoice, model.Done, actions.delete_group),
     Operation("POST", "/group/config", "Sets configs of a group; null puts one back to its default.",
               model.SetConfig, model.Done, actions.set_config),
+    Operation("POST", "/group/scheduled/cancel", "Cancels a scheduled record, unless its time is over.",
+              model.CancelScheduled, model.Done, scheduled.cancel_scheduled),
     Operation("POST", "/topic/create", "Creates a topic.", model.CreateTopic, model.Done, actions.create_topic),
     Operation("POST", "/topic/delete", "Deletes a topic with all its records; its name is given twice.",
               model.DeleteTopic, model.Done, actions.delete_topic),

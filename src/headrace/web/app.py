@@ -29,6 +29,7 @@ from headrace.web.logins import Logins, Sessions, check_can_verify, verify_by_lo
 from headrace.web.openapi import describe
 from headrace.web.options import WebOptions
 from headrace.web.rendering import FOLDER
+from headrace.web.schedules import OpenSchedule
 from headrace.web.site import Site
 from headrace.web.source import open_source
 from headrace.web.tail import tail
@@ -39,9 +40,15 @@ PROBE_S_MAX = 5.0
 
 
 def create_app(
-    settings: ClientSettings, options: WebOptions, detail: EmbeddedView | None = None
+    settings: ClientSettings,
+    options: WebOptions,
+    detail: EmbeddedView | None = None,
+    open_schedule: OpenSchedule | None = None,
 ) -> Starlette:
-    """`settings` say how to reach the cluster; `detail` is the embedded broker's own view, where it is in here."""
+    """`settings` say how to reach the cluster; `detail` is the embedded broker's own view, where it is in here.
+
+    Without `open_schedule`, nothing is said of scheduled records.
+    """
     own = Secrets()
     sessions = Sessions(options)
     if options.has_logins and detail is None:
@@ -50,7 +57,7 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        async with open_source(settings, detail) as source:
+        async with open_source(settings, detail, open_schedule) as source:
             site = app.state.site = Site(source, options, own.csrf_token)
             await site.sampler.sample()
             sampling = asyncio.create_task(site.sampler.run())

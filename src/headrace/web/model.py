@@ -13,11 +13,15 @@ from headrace.client.admin.scaling import MEMBERS_MAX
 from headrace.client.dead_letters import DeadLetter, DeadLetterCause
 
 GroupId = Annotated[str, Meta(min_length=1, max_length=32_000, description="The group's id.")]
-TopicName = Annotated[str, Meta(min_length=1, max_length=249, description="The topic's name.")]
+TOPIC_NAME_MAX = 249
+TopicName = Annotated[str, Meta(min_length=1, max_length=TOPIC_NAME_MAX, description="The topic's name.")]
 Partition = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 DISK_WARNING, DISK_CRITICAL = 0.15, 0.05
 """Shares of a volume that are free."""
+SCHEDULED_MAX = 200
+"""Scheduled records that are shown of a group."""
+SCHEDULED_ID_MAX = 64
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds since 1970.")]
 
 
@@ -442,6 +446,31 @@ class DeadLettersPage:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledRow:
+    """A record that is sent later."""
+
+    id: str
+    at: int
+    is_due: bool
+    """Its time is over: it waits for a worker, and can no longer be canceled."""
+    topic: str
+    key: Body
+    value: Body
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledPage:
+    """What a group sends later, the next due first."""
+
+    group_id: str
+    records: tuple[ScheduledRow, ...]
+    has_more: bool
+    """Others are due later."""
+    is_whole: bool
+    """False: there are too many to be read, so that some that are due earlier may be missing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerRow:
     """One task of one worker process, as it exports it."""
 
@@ -612,6 +641,19 @@ class TopicsChoice:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupChoice:
     group: GroupId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledChoice:
+    """A queue may have scheduled records before there is the group."""
+
+    group: GroupId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelScheduled:
+    group: GroupId
+    id: Annotated[str, Meta(min_length=1, max_length=SCHEDULED_ID_MAX)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

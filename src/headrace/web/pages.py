@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from headrace.web import browse, letters, model, processes, queries, time_machine
+from headrace.web import browse, letters, model, processes, queries, scheduled, time_machine
 from headrace.web.api import parameters, parse
 from headrace.web.guard import COOKIE, VISITOR, audit, may_only_look, same, session_of, set_cookie
 from headrace.web.listing import groups_of, topics_of
@@ -85,7 +85,13 @@ async def _group(site: Site, choice: model.GroupChoice) -> Context:
         "charts": charts,
         "charts_of": choice.group,
         "row": next((one for one in site.overview.groups if one.group_id == choice.group), None),
+        "has_schedule": scheduled.has_schedule(site, choice.group),
     }
+
+
+async def _scheduled(site: Site, choice: model.ScheduledChoice) -> Context:
+    page = await scheduled.scheduled_page(site, choice)
+    return {"page": page, "title": f"Scheduled records of {choice.group}"}
 
 
 async def _record(site: Site, choice: model.RecordChoice) -> Context:
@@ -142,6 +148,7 @@ PAGES: tuple[Page, ...] = (
     ),
     Page("/groups", "groups.html", model.GroupsChoice, _groups, ("notice", "groups")),
     Page("/group", "group.html", model.GroupChoice, _group, ("group_tiles", "windows", "members", "offsets")),
+    Page("/group/scheduled", "scheduled.html", model.ScheduledChoice, _scheduled, ("scheduled",)),
     Page("/record", "record.html", model.RecordChoice, _record, ("microscope",)),
     Page("/topics", "topics.html", model.TopicsChoice, _topics, ("notice", "topics")),
     Page(

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from headrace.web.site import NotThere
+from headrace.web.site import NotThere, TooLate
 from headrace.wire.errors import ErrorCode, KafkaError
 
 STATUSES: dict[ErrorCode, int] = {
@@ -24,12 +24,14 @@ STATUSES: dict[ErrorCode, int] = {
     ErrorCode.INVALID_GROUP_ID: 400,
     ErrorCode.UNSUPPORTED_VERSION: 501,
 }
-EXPECTED = (KafkaError, NotThere, msgspec.ValidationError, msgspec.DecodeError, ValueError, OSError)
+EXPECTED = (KafkaError, NotThere, TooLate, msgspec.ValidationError, msgspec.DecodeError, ValueError, OSError)
 
 
 def status_of(error: Exception) -> int:
     if isinstance(error, NotThere):
         return 404
+    if isinstance(error, TooLate):
+        return 409
     if isinstance(error, (ConnectionError, TimeoutError)):
         return 503
     if isinstance(error, KafkaError):

@@ -20,6 +20,7 @@ from headrace.web.app import create_app
 from headrace.web.embedded import EmbeddedView
 from headrace.web.http_limits import Door, LimitedHttp
 from headrace.web.options import WebOptions
+from headrace.web.schedules import OpenSchedule
 
 STOP_S_MAX = 10.0
 GRACE_S = 2
@@ -33,10 +34,14 @@ CURES = {
 
 class WebServer:
     def __init__(
-        self, settings: ClientSettings, options: WebOptions, detail: EmbeddedView | None = None
+        self,
+        settings: ClientSettings,
+        options: WebOptions,
+        detail: EmbeddedView | None = None,
+        open_schedule: OpenSchedule | None = None,
     ) -> None:
         self._options = options
-        self._app = create_app(settings, options, detail)
+        self._app = create_app(settings, options, detail, open_schedule)
         self._server: uvicorn.Server | None = None
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None

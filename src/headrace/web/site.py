@@ -27,6 +27,10 @@ class NotThere(Exception):
     """What was asked for does not exist, or cannot be shown; the text says which."""
 
 
+class TooLate(Exception):
+    """What was to be changed has happened, or is about to."""
+
+
 @dataclass(slots=True)
 class _MemberRates:
     rates: Rates = field(default_factory=Rates)

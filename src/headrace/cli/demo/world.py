@@ -209,14 +209,9 @@ class World:
             return self.broker.dashboard
         from headrace.cli.failures import Refused
         from headrace.cli.web import Access, open_dashboard
-        from headrace.client.settings import ClientSettings
 
         try:
-            dashboard, address = open_dashboard(
-                ClientSettings.parse(self.settings),
-                "127.0.0.1:0",
-                Access(),
-            )
+            dashboard, address = open_dashboard(self.settings, "127.0.0.1:0", Access())
         except (Refused, ModuleNotFoundError):
             return None
         self._stack.callback(dashboard.stop)

@@ -26,6 +26,10 @@ function openDialog(opener) {
     form.dataset.cause = opener.dataset.cause;
     dialog.querySelector("[data-cause-name]").textContent = opener.dataset.causeText;
   }
+  if ("id" in opener.dataset) {
+    form.dataset.id = opener.dataset.id;
+    dialog.querySelector("[data-id-name]").textContent = printable(opener.dataset.id);
+  }
   resetPlan(form);
   dialog.showModal();
 }
@@ -121,6 +125,7 @@ const WANTED = {
   release: ({ dataset }) => ({
     group: dataset.group, topic: dataset.topic, partition: Number(dataset.partition), offset: Number(dataset.offset),
   }),
+  cancelScheduled: ({ dataset }) => ({ group: dataset.group, id: dataset.id }),
   createTopic({ elements }) {
     const wanted = { topic: elements.topic.value.trim(), partitions: Number(elements.partitions.value) };
     if (elements.retention.value) wanted.configs = { "retention.ms": String(elements.retention.value * 3600000) };
