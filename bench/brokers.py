@@ -4,12 +4,12 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
 from typing import Protocol
 
-from bench.wire import answers
+from bench.wire import Connection, answers
 from headrace.testing import ApacheKafka
 from headrace.testing.apache_kafka import free_ports
 from headrace.testing.child_process import ChildProcess
@@ -49,13 +49,26 @@ class Policy(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A broker that serves. `start_s` is the time from the process' start to its first answer."""
+    """A broker that serves, and the listener to use.
+
+    `start_s` is the time from the process' start to its first answer; `tls_servers` the address of the listener with
+    TLS, where there is one; `ca` what clients trust if `bootstrap_servers` is that listener.
+    """
 
     name: str
     policy: Policy
     bootstrap_servers: str
     pid: int
     start_s: float
+    tls_servers: str = ""
+    ca: Path | None = None
+
+    def over_tls(self, ca: Path) -> "Running":
+        assert self.tls_servers, f"{self.name} has no listener with TLS"
+        return replace(self, bootstrap_servers=self.tls_servers, ca=ca)
+
+    def connect(self) -> Connection:
+        return Connection(self.bootstrap_servers, ca=self.ca)
 
     @property
     def topic_configs(self) -> dict[str, str]:
@@ -83,7 +96,7 @@ class Headrace:
     """`headrace serve` on an empty data directory. `bytecode` is where Python keeps compiled modules.
 
     An installed package has them compiled; a machine where Python may not write them (as some build machines are
-    set up) would have every start compile two hundred files.
+    set up) would have every start compile two hundred files. `tls`: settings of a further listener, with TLS.
     """
 
     def __init__(
@@ -92,12 +105,14 @@ class Headrace:
         *,
         bytecode: Path,
         settings: Mapping[str, str] | None = None,
+        tls: Mapping[str, str] | None = None,
         name: str = "headrace",
         env: Mapping[str, str] | None = None,
     ) -> None:
         self.name = name
         self._folder = folder / name
-        self._settings = {**SAME_SETTINGS, **(settings or {})}
+        self._settings = {**SAME_SETTINGS, **(settings or {}), **(tls or {})}
+        self._has_tls = tls is not None
         self._env = {
             "PYTHONDONTWRITEBYTECODE": "",
             "PYTHONPYCACHEPREFIX": str(bytecode / name),
@@ -119,14 +134,14 @@ class Headrace:
     def start_again(self, policy: Policy) -> Running:
         """On the data of the last start."""
         home = self.home
-        address = f"127.0.0.1:{free_ports(1)[0]}"
+        address, tls_address = (f"127.0.0.1:{port}" for port in free_ports(2))
         command: list[str | Path] = [
             sys.executable,
             "-m",
             "headrace",
             "serve",
             "--listen",
-            address,
+            f"PLAINTEXT://{address},SSL://{tls_address}" if self._has_tls else address,
             "--data",
             home / "data",
         ]
@@ -138,7 +153,8 @@ class Headrace:
             if not process.is_running or time.perf_counter() > started + START_TIMEOUT_S:
                 raise StartFailed(f"headrace serve does not answer:\n{process.output_tail()}")
             time.sleep(PROBE_EVERY_S)
-        return Running(self.name, policy, address, process.pid, time.perf_counter() - started)
+        start_s = time.perf_counter() - started
+        return Running(self.name, policy, address, process.pid, start_s, tls_address if self._has_tls else "")
 
     def stop(self, timeout_s: float = START_TIMEOUT_S) -> int | None:
         """The exit status; None where nothing ran."""
@@ -155,22 +171,34 @@ class Headrace:
 
 
 class Apache:
-    """Apache Kafka, one node in KRaft mode, on an empty and formatted folder (formatting is not timed)."""
+    """Apache Kafka, one node in KRaft mode, on an empty and formatted folder (formatting is not timed).
+
+    `tls`: settings of a further listener, with TLS.
+    """
 
     name = "apache"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        settings: Mapping[str, str] | None = None,
+        tls: Mapping[str, str] | None = None,
+    ) -> None:
         self._folder = folder / self.name
+        self._settings = {**SAME_SETTINGS, **(settings or {}), **(tls or {})}
+        self._has_tls = tls is not None
         self._starts = 0
         self._kafka: ApacheKafka | None = None
 
     def start(self, policy: Policy) -> Running:
         self._starts += 1
         kafka = self._kafka = ApacheKafka(
-            settings=SAME_SETTINGS,
+            settings=self._settings,
             folder=self._folder / str(self._starts),
             heap=APACHE_HEAP,
             java_options=APACHE_JAVA_OPTIONS,
+            listeners={"SSL": "SSL"} if self._has_tls else None,
         )
         return self._timed(kafka, policy)
 
@@ -203,7 +231,8 @@ class Apache:
         starting.join(START_TIMEOUT_S)
         if failures:
             raise failures[0]
-        return Running(self.name, policy, kafka.bootstrap_servers, kafka.pids[0], start_s)
+        tls_servers = kafka.address_of("SSL") if self._has_tls else ""
+        return Running(self.name, policy, kafka.bootstrap_servers, kafka.pids[0], start_s, tls_servers)
 
     def stop(self) -> None:
         """The data stays: `start_again` goes on with it."""

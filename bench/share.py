@@ -4,11 +4,11 @@ from itertools import count
 
 from bench.brokers import Policy, Running
 from bench.tasks import Line, Load, Task, Values, measured, run_client
-from bench.wire import Connection, create_topic, delete_topic
+from bench.wire import create_topic, delete_topic
 
 PER_BATCH = {"1": 1, "150": 150, "8500": 8500}
 _names = count(1)
-_filled: set[tuple[str, str]] = set()
+_filled: set[tuple[int, str]] = set()
 
 
 def _lines(name: str, target: float) -> tuple[Line, Line, Line]:
@@ -36,9 +36,9 @@ def _topic(broker: Running, kind: str, load: Load) -> tuple[str, int]:
     """The topic with so many records to a batch, filled on first use; and how many it holds."""
     topic = f"share-{kind}"
     records = load.preload_records if kind != "1" else min(load.preload_records // 10, 100_000)
-    if (broker.bootstrap_servers, topic) not in _filled:
-        _filled.add((broker.bootstrap_servers, topic))
-        with Connection(broker.bootstrap_servers) as admin:
+    if (broker.pid, topic) not in _filled:
+        _filled.add((broker.pid, topic))
+        with broker.connect() as admin:
             create_topic(admin, topic, partitions=1)
         options = {"records": records, "per-batch": PER_BATCH[kind]}
         run_client("share", "fill", broker, topic, **options)
@@ -71,7 +71,7 @@ def consume_8500(broker: Running, load: Load) -> Values:
 
 def latency(broker: Running, load: Load) -> Values:
     name = f"share-latency-{next(_names)}"
-    with Connection(broker.bootstrap_servers) as admin:
+    with broker.connect() as admin:
         create_topic(admin, name, partitions=1)
         figures = run_client("share", "latency", broker, name, group=name, seconds=load.seconds)
         delete_topic(admin, name)

@@ -11,7 +11,7 @@ from pathlib import Path
 from bench.brokers import Policy, Running
 from bench.clients.figures import Figures
 from bench.machine import cpu_s, memory_peak_mb
-from bench.wire import BrokerRefused, Connection, create_topic, delete_topic, records_in
+from bench.wire import BrokerRefused, create_topic, delete_topic, records_in
 
 ROOT = Path(__file__).parent.parent
 CLIENT_TIMEOUT_S = 180
@@ -84,6 +84,8 @@ def run_client(module: str, task: str, broker: Running, topic: str, **options: o
     """Runs a client to its end, as a process of its own."""
     command = [sys.executable, "-m", f"bench.clients.{module}", task]
     command += ["--bootstrap-server", broker.bootstrap_servers, "--topic", topic]
+    if broker.ca is not None:
+        command += ["--ca", str(broker.ca)]
     for name, value in options.items():
         command += [f"--{name}", str(value)]
     answer = subprocess.run(
@@ -126,7 +128,7 @@ def _produce(module: str, lines: tuple[Line, Line, Line], broker: Running, load:
     """Into a new topic, which must then hold what the client says was acknowledged."""
     topic = f"produce-{next(_names)}"
     options = {"partitions": load.partitions} if module == "raw" else {}
-    with Connection(broker.bootstrap_servers) as admin:
+    with broker.connect() as admin:
         create_topic(admin, topic, partitions=load.partitions, configs=broker.topic_configs)
         figures, values = measured(
             broker,
@@ -142,7 +144,7 @@ def _produce(module: str, lines: tuple[Line, Line, Line], broker: Running, load:
 
 def preload(broker: Running, load: Load) -> None:
     """Fills the topic that `consume` and `fetch` read."""
-    with Connection(broker.bootstrap_servers) as admin:
+    with broker.connect() as admin:
         create_topic(admin, PRELOADED, partitions=load.partitions)
     run_client(
         "raw",
@@ -186,7 +188,7 @@ def fetch_raw(broker: Running, load: Load) -> Values:
 
 def latency(broker: Running, load: Load) -> Values:
     name = f"latency-{next(_names)}"
-    with Connection(broker.bootstrap_servers) as admin:
+    with broker.connect() as admin:
         create_topic(admin, name, partitions=1, configs=broker.topic_configs)
         figures = run_client("confluent", "latency", broker, name, group=name, seconds=load.seconds)
         delete_topic(admin, name)

@@ -2,9 +2,11 @@
 
 import contextlib
 import socket
+import ssl
 import struct
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from headrace.wire.apis import RequestHeader, read_response_header, response_class, write_request_header
@@ -50,12 +52,19 @@ def request_frame(request: Message, version: int, correlation_id: int = 0) -> by
 
 
 class Connection:
-    """One connection: `ask` for one request at a time, `send` and `receive_for` for more."""
+    """One connection: `ask` for one request at a time, `send` and `receive_for` for more.
 
-    def __init__(self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_S) -> None:
+    `ca`: the authority that is trusted, of a listener with TLS.
+    """
+
+    def __init__(
+        self, bootstrap_servers: str, *, timeout_s: float = TIMEOUT_S, ca: Path | None = None
+    ) -> None:
         host, _, port = bootstrap_servers.rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if ca is not None:
+            self.socket = ssl.create_default_context(cafile=ca).wrap_socket(self.socket, server_hostname=host)
 
     def ask(self, request: Message, version: int) -> Any:
         self.send(request, version)

@@ -6,18 +6,19 @@ Records have no key and a value of 100 bytes; a batch holds at most 150; acks=al
 import argparse
 import contextlib
 import time
+from pathlib import Path
 from statistics import quantiles
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 
-from bench.clients import RECORD_BYTES, RECORDS_PER_BATCH
+from bench.clients import RECORD_BYTES, RECORDS_PER_BATCH, transport
 from bench.clients.figures import Figures, Stopwatch
 
 GIVE_UP_S = 60.0
 
 
-def produce(bootstrap_servers: str, topic: str, *, seconds: float) -> Figures:
+def produce(bootstrap_servers: str, topic: str, *, seconds: float, ca: Path | None) -> Figures:
     """As many records as go in `seconds`; the time ends when the last of them is acknowledged."""
     failures: list[object] = []
     producer = Producer(
@@ -29,6 +30,7 @@ def produce(bootstrap_servers: str, topic: str, *, seconds: float) -> Figures:
             "delivery.report.only.error": True,
             "socket.nagle.disable": True,
             "on_delivery": lambda error, _: failures.append(error),
+            **transport(ca),
         }
     )
     value = bytes(RECORD_BYTES)
@@ -72,9 +74,11 @@ def _consumer(bootstrap_servers: str, group: str, **settings: object) -> Consume
     )
 
 
-def consume(bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float) -> Figures:
+def consume(
+    bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float, ca: Path | None
+) -> Figures:
     """Joins a new group and reads from the beginning; the clock runs from the first records on."""
-    consumer = _consumer(bootstrap_servers, group, **{"auto.offset.reset": "earliest"})
+    consumer = _consumer(bootstrap_servers, group, **{"auto.offset.reset": "earliest", **transport(ca)})
     joining = time.perf_counter()
     consumer.subscribe([topic])
     first = _consume_some(consumer, joining + GIVE_UP_S)
@@ -98,7 +102,7 @@ def _consume_some(consumer: Consumer, deadline: float) -> int:
     raise TimeoutError(f"no records within {GIVE_UP_S:.0f} s")
 
 
-def latency(bootstrap_servers: str, topic: str, *, group: str, seconds: float) -> Figures:
+def latency(bootstrap_servers: str, topic: str, *, group: str, seconds: float, ca: Path | None) -> Figures:
     """One record at a time: produced, acknowledged by all, consumed; the time from the first to the last of these."""
     producer = Producer(
         {
@@ -107,9 +111,10 @@ def latency(bootstrap_servers: str, topic: str, *, group: str, seconds: float) -
             "enable.idempotence": True,
             "linger.ms": 0,
             "socket.nagle.disable": True,
+            **transport(ca),
         }
     )
-    consumer = _consumer(bootstrap_servers, group, **{"auto.offset.reset": "earliest"})
+    consumer = _consumer(bootstrap_servers, group, **{"auto.offset.reset": "earliest", **transport(ca)})
     consumer.subscribe([topic])
     value = bytes(RECORD_BYTES)
     for _ in range(50):
@@ -158,14 +163,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--group", default="bench")
     parser.add_argument("--records", type=int, default=0)
+    parser.add_argument("--ca", type=Path, help="of a listener with TLS")
     chosen = parser.parse_args()
-    server, topic, seconds = chosen.bootstrap_server, chosen.topic, chosen.seconds
+    server, topic, seconds, ca = chosen.bootstrap_server, chosen.topic, chosen.seconds, chosen.ca
     if chosen.task == "produce":
-        figures = produce(server, topic, seconds=seconds)
+        figures = produce(server, topic, seconds=seconds, ca=ca)
     elif chosen.task == "consume":
-        figures = consume(server, topic, group=chosen.group, records=chosen.records, seconds=seconds)
+        figures = consume(server, topic, group=chosen.group, records=chosen.records, seconds=seconds, ca=ca)
     else:
-        figures = latency(server, topic, group=chosen.group, seconds=seconds)
+        figures = latency(server, topic, group=chosen.group, seconds=seconds, ca=ca)
     figures.print()
 
 

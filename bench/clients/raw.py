@@ -7,6 +7,7 @@ flight on each of several connections; and it fetches a megabyte at a time, look
 import argparse
 import struct
 import time
+from pathlib import Path
 
 from bench.clients import RECORD_BYTES, RECORDS_PER_BATCH
 from bench.clients.figures import Figures, Stopwatch
@@ -44,10 +45,16 @@ def produce_frame(topic: str, partition: int, data: bytes) -> bytearray:
 
 
 def produce(
-    bootstrap_servers: str, topic: str, *, partitions: int, seconds: float, records: int | None = None
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    partitions: int,
+    seconds: float,
+    records: int | None = None,
+    ca: Path | None = None,
 ) -> Figures:
     """Goes on for `seconds`, or until `records` are acknowledged if that comes first."""
-    connections = [Connection(bootstrap_servers) for _ in range(CONNECTIONS)]
+    connections = [Connection(bootstrap_servers, ca=ca) for _ in range(CONNECTIONS)]
     frames = [produce_frame(topic, index % partitions, batch()) for index in range(CONNECTIONS)]
     batches_max = None if records is None else -(-records // RECORDS_PER_BATCH)
     sent = acknowledged = 0
@@ -116,9 +123,11 @@ def records_of(response: bytearray | bytes, name_length: int) -> tuple[int, int]
     return count, next_offset if next_offset < end_offset else 0
 
 
-def fetch(bootstrap_servers: str, topic: str, *, partitions: int, seconds: float) -> Figures:
+def fetch(
+    bootstrap_servers: str, topic: str, *, partitions: int, seconds: float, ca: Path | None = None
+) -> Figures:
     """Reads a topic that is already there, each connection by itself, and from the beginning again at its end."""
-    connections = [Connection(bootstrap_servers) for _ in range(CONNECTIONS)]
+    connections = [Connection(bootstrap_servers, ca=ca) for _ in range(CONNECTIONS)]
     for index, connection in enumerate(connections):
         connection.socket.sendall(fetch_frame(topic, index % partitions, 0))
     read = 0
@@ -143,17 +152,21 @@ def main() -> None:
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--seconds", type=float, required=True)
     parser.add_argument("--records", type=int)
+    parser.add_argument("--ca", type=Path, help="of a listener with TLS")
     chosen = parser.parse_args()
-    server, topic, partitions, seconds = (
+    server, topic, partitions, seconds, ca = (
         chosen.bootstrap_server,
         chosen.topic,
         chosen.partitions,
         chosen.seconds,
+        chosen.ca,
     )
     if chosen.task == "produce":
-        figures = produce(server, topic, partitions=partitions, seconds=seconds, records=chosen.records)
+        figures = produce(
+            server, topic, partitions=partitions, seconds=seconds, records=chosen.records, ca=ca
+        )
     else:
-        figures = fetch(server, topic, partitions=partitions, seconds=seconds)
+        figures = fetch(server, topic, partitions=partitions, seconds=seconds, ca=ca)
     figures.print()
 
 

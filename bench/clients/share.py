@@ -6,11 +6,12 @@ the beginning; `latency` sends one record at a time and takes the time to its de
 
 import argparse
 import time
+from pathlib import Path
 from statistics import quantiles
 
 from confluent_kafka import KafkaException, Producer, ShareConsumer
 
-from bench.clients import RECORD_BYTES
+from bench.clients import RECORD_BYTES, transport
 from bench.clients.figures import Figures, Stopwatch
 from bench.wire import Connection, set_group_config
 
@@ -25,6 +26,7 @@ def fill(
     per_batch: int,
     partitions: int = 1,
     record_bytes: int = RECORD_BYTES,
+    ca: Path | None = None,
 ) -> Figures:
     """Batch after batch, in turn over the partitions, so that all are of the same size."""
     producer = Producer(
@@ -36,6 +38,7 @@ def fill(
             "linger.ms": 5 if per_batch == 1 else 100,
             "queue.buffering.max.messages": max(100_000, 4 * per_batch),
             "delivery.report.only.error": True,
+            **transport(ca),
         }
     )
     watch, value = Stopwatch(), bytes(record_bytes)
@@ -53,8 +56,8 @@ def fill(
     return watch.figures(records)
 
 
-def _consumer(bootstrap_servers: str, group: str, *, is_explicit: bool) -> ShareConsumer:
-    with Connection(bootstrap_servers) as admin:
+def _consumer(bootstrap_servers: str, group: str, *, is_explicit: bool, ca: Path | None) -> ShareConsumer:
+    with Connection(bootstrap_servers, ca=ca) as admin:
         set_group_config(admin, group, "share.auto.offset.reset", "earliest")
     return ShareConsumer(
         {
@@ -62,15 +65,23 @@ def _consumer(bootstrap_servers: str, group: str, *, is_explicit: bool) -> Share
             "group.id": group,
             "share.acknowledgement.mode": "explicit" if is_explicit else "implicit",
             "socket.nagle.disable": True,
+            **transport(ca),
         }
     )
 
 
 def consume(
-    bootstrap_servers: str, topic: str, *, group: str, records: int, seconds: float, is_explicit: bool
+    bootstrap_servers: str,
+    topic: str,
+    *,
+    group: str,
+    records: int,
+    seconds: float,
+    is_explicit: bool,
+    ca: Path | None,
 ) -> Figures:
     """The clock runs from the first records on: joining is a figure of its own."""
-    consumer = _consumer(bootstrap_servers, group, is_explicit=is_explicit)
+    consumer = _consumer(bootstrap_servers, group, is_explicit=is_explicit, ca=ca)
     joining = time.perf_counter()
     consumer.subscribe([topic])
     first = _work_off(consumer, joining + GIVE_UP_S, is_explicit=is_explicit)
@@ -99,9 +110,11 @@ def _work_off(consumer: ShareConsumer, deadline: float, *, is_explicit: bool) ->
     raise TimeoutError(f"no records within {GIVE_UP_S:.0f} s")
 
 
-def latency(bootstrap_servers: str, topic: str, *, group: str, seconds: float) -> Figures:
-    producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0})
-    consumer = _consumer(bootstrap_servers, group, is_explicit=False)
+def latency(bootstrap_servers: str, topic: str, *, group: str, seconds: float, ca: Path | None) -> Figures:
+    producer = Producer(
+        {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0, **transport(ca)}
+    )
+    consumer = _consumer(bootstrap_servers, group, is_explicit=False, ca=ca)
     consumer.subscribe([topic])
     delivered_ms: list[float] = []
     committed_ms: list[float] = []
@@ -150,8 +163,9 @@ def main() -> None:
     parser.add_argument("--per-batch", type=int, default=150)
     parser.add_argument("--partitions", type=int, default=1)
     parser.add_argument("--record-bytes", type=int, default=RECORD_BYTES)
+    parser.add_argument("--ca", type=Path, help="of a listener with TLS")
     chosen = parser.parse_args()
-    server, topic = chosen.bootstrap_server, chosen.topic
+    server, topic, ca = chosen.bootstrap_server, chosen.topic, chosen.ca
     if chosen.task == "fill":
         figures = fill(
             server,
@@ -160,9 +174,10 @@ def main() -> None:
             per_batch=chosen.per_batch,
             partitions=chosen.partitions,
             record_bytes=chosen.record_bytes,
+            ca=ca,
         )
     elif chosen.task == "latency":
-        figures = latency(server, topic, group=chosen.group, seconds=chosen.seconds)
+        figures = latency(server, topic, group=chosen.group, seconds=chosen.seconds, ca=ca)
     else:
         figures = consume(
             server,
@@ -171,6 +186,7 @@ def main() -> None:
             records=chosen.records,
             seconds=chosen.seconds,
             is_explicit=chosen.task == "consume-explicit",
+            ca=ca,
         )
     figures.print()
 
