@@ -3,17 +3,19 @@
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-from bench import bounds, client, producers, slow
+from bench import bounds, client, producers, slow, tls
+from bench.brokers import Apache
 from bench.contest import Contest
 from bench.machine import spin_s
 from bench.queues import run as queues
 from bench.spark import run as spark
 
-CONTESTS = ("bounds", "client", "producers", "slow", "queues", "spark")
+CONTESTS = ("bounds", "client", "producers", "tls", "slow", "queues", "spark")
 TITLES = {
     "bounds": "Bounds: what one client costs beside many others, or after a long history.",
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
     "producers": "Producers: ours, confluent-kafka's and aiokafka's on our broker, 1 partition, fsync, idempotent.",
+    "tls": "TLS: both brokers with and without it, 1 partition, page cache; librdkafka, except for the raw client.",
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Queues: all messages are sent, then consumers deliver and acknowledge them. Task queues: all jobs are"
     " enqueued, then a worker works them off, ten at once; each ran exactly once.",
@@ -24,12 +26,13 @@ REFERENCES = {
     "bounds": bounds.REFERENCE,
     "client": client.CONFLUENT,
     "producers": producers.CONFLUENT,
+    "tls": Apache.name,
     "slow": slow.REFERENCE,
     "queues": queues.OURS,
     "spark": spark.REFERENCE,
 }
-ROUNDS = {"bounds": 1, "client": 2, "producers": 2, "slow": 1, "queues": 2, "spark": 2}
-CLIENT_S, SLOW_S = 1.5, 2.0
+ROUNDS = {"bounds": 1, "client": 2, "producers": 2, "tls": 2, "slow": 1, "queues": 2, "spark": 2}
+CLIENT_S, TLS_S, SLOW_S = 1.5, 1.2, 2.0
 
 
 def run_contest(
@@ -54,6 +57,8 @@ def run_contest(
         client.run_clients(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
     elif name == "producers":
         producers.run_producers(contest, folder, rounds=rounds, seconds=seconds or CLIENT_S, say=say)
+    elif name == "tls":
+        tls.run_tls(contest, folder, rounds=rounds, seconds=seconds or TLS_S, say=say)
     elif name == "slow":
         slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)
     elif name == "queues":
