@@ -273,6 +273,54 @@ def test_a_start_offset_beyond_a_lost_end_starts_the_log_over_there(disk: Memory
     assert values_of(killed(disk)) == ["d"]
 
 
+def test_a_transaction_whose_deleted_records_a_power_cut_took_begins_where_they_are_sent_again(
+    disk: MemoryDisk,
+) -> None:
+    """Nothing of it is in the log before that: readers are shown all that was written in between."""
+    manager, log = open_log(disk)
+    log.append(batch("a"), now_ms=NOW)
+    manager.sync([log])
+    sent = batch("b", producer=(7, 0, 0), transactional=True)
+    log.append(sent, now_ms=NOW)
+    log.delete_records(2)
+    assert log.stable_offset == 2
+    disk.power_cycle()
+    manager, log = open_log(disk)
+    assert (log.start_offset, log.end_offset, log.stable_offset) == (2, 2, 2)
+    log.append(batch("c"), now_ms=NOW)
+    assert not log.append(sent, now_ms=NOW).is_duplicate
+    manager.sync([log])
+    log.append(batch("d"), now_ms=NOW)
+    disk.power_cycle()
+    manager, log = open_log(disk)
+    assert (log.start_offset, log.end_offset, log.stable_offset) == (2, 4, 3)
+    assert values_of(log, committed=True) == ["c"]
+    log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
+    assert values_of(log, committed=True) == ["c", "b"]
+
+
+def test_a_transaction_whose_deleted_records_are_safe_is_still_open_where_a_log_starts_over(
+    disk: MemoryDisk,
+) -> None:
+    manager, log = open_log(disk)
+    log.append(batch("a", producer=(7, 0, 0), transactional=True), now_ms=NOW)
+    manager.sync([log])
+    log.append(batch("b"), now_ms=NOW)
+    log.delete_records(2)
+    for _ in range(2):
+        disk.power_cycle()
+        manager, log = open_log(disk)
+        assert (log.start_offset, log.end_offset) == (2, 2)
+        assert log.producer_states.open_transactions == {7: 0}
+    log.append(batch("c"), now_ms=NOW)
+    log.append(batch("d", producer=(7, 0, 1), transactional=True), now_ms=NOW)
+    assert log.stable_offset == 2
+    manager.sync([log])
+    disk.power_cycle()
+    _, log = open_log(disk)
+    assert (log.start_offset, log.end_offset, log.stable_offset) == (2, 4, 2)
+
+
 def test_lost_synced_records_are_reported(disk: MemoryDisk, caplog: pytest.LogCaptureFixture) -> None:
     manager, log = open_log(disk, segment_bytes=200)
     for number in range(5):
