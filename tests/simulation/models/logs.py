@@ -124,6 +124,30 @@ class LogModel:
             self.add(rest)
         return gone
 
+    def lose_transaction(self, producer_id: int, *, before: int) -> list[Entry]:
+        """Its records were deleted and had not reached the disk: they are not there to open it again (`cut`)."""
+        first = self.open.pop(producer_id)
+        return self._lose(
+            entry
+            for entry in self.entries.values()
+            if entry.producer_id == producer_id and first <= entry.offset < before and entry.marker is None
+        )
+
+    def lose_markers(self, producer_id: int, first: int, *, before: int) -> list[Entry]:
+        """They were deleted and had not reached the disk: what had begun at `first` is open, now and after a cut."""
+        self.open.setdefault(producer_id, first)
+        return self._lose(
+            entry
+            for entry in self.entries.values()
+            if entry.producer_id == producer_id and first < entry.offset < before and entry.marker is not None
+        )
+
+    def _lose(self, entries: Iterable[Entry]) -> list[Entry]:
+        lost = list(entries)
+        for entry in lost:
+            del self.entries[entry.offset]
+        return lost
+
 
 def entries_of(data: bytes, base_offset: int, now_ms: int) -> list[Entry]:
     """The records of appended batches, from the offset that the first of them got."""
@@ -640,9 +664,8 @@ class Logs(Model):
         for _, take in early:  # markers too: what they end was open, even where its first records are deleted
             take()
         for producer_id, first in list(model.open.items()):
-            # Its records were deleted, and had not reached the disk: nothing is left of that transaction here.
             if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
-                del model.open[producer_id]
+                self._forget(model.lose_transaction(producer_id, before=log.start_offset), model)
         if how is End.POWER:
             self._reopen(model, log)
 
@@ -654,7 +677,7 @@ class Logs(Model):
         unsure = {entry.producer_id for entry in model.entries.values() if entry.is_uncertain}
         for producer_id, first in log.producer_states.open_transactions.items():
             if first < log.start_offset and producer_id in unsure:
-                model.open.setdefault(producer_id, first)
+                model.lose_markers(producer_id, first, before=log.start_offset)
 
     def _take_attempt(self, model: LogModel) -> None:
         """The process died in the middle of an append that has reached the disk whole."""
