@@ -13,7 +13,7 @@ from tests import needs, spark_archive, tiers
 from tests.postgres import PostgresServer
 
 # Helpers that assert, named here because other folders import them before conformance/ is collected.
-pytest.register_assert_rewrite("tests.conformance.plain", "tests.conformance.steps")
+pytest.register_assert_rewrite("tests.compat.both", "tests.conformance.plain", "tests.conformance.steps")
 
 hypothesis.settings.register_profile("default", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("deep", deadline=None, max_examples=5_000, print_blob=True)
