@@ -513,7 +513,8 @@ class Logs(Model):
 
     def _check_retention(self, model: LogModel, log: PartitionLog, start: int) -> None:
         config = log.config
-        dropped = [entry for entry in model.entries.values() if model.delete_asked <= entry.offset < start]
+        kept_from = max(model.start, model.delete_asked)  # what is below went for the reasons of its own time
+        dropped = [entry for entry in model.entries.values() if kept_from <= entry.offset < start]
         if model.was_compacted:  # what has been replaced may be gone, and makes its segment no younger
             newest = self._newest(model)
             dropped = [
