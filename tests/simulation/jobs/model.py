@@ -83,7 +83,7 @@ class Jobs(Path):
         """Topics to which something was sent by a forwarder."""
         self.effects: set[Place] = set()
         self.copied: set[Place] = set()
-        self.messages: set[str] = set()
+        self.messages: set[tuple[str, str | None]] = set()
         """Message ids that have had their effect."""
         self.sent_messages: set[str] = set()
         """Message ids that a broker has appended."""
@@ -126,11 +126,12 @@ class Jobs(Path):
             events["effects"] += 1
             if place in self.effects or place in self.copied:
                 raise Violation("once: doubled", f"{effect}")
-            if effect.message_id is not None and effect.message_id in self.messages:
+            message = (effect.group_id, effect.message_id)  # each group has the effect once
+            if effect.message_id is not None and message in self.messages:
                 raise Violation("once: a message doubled", f"{effect}")
             self.effects.add(place)
             if effect.message_id is not None:
-                self.messages.add(effect.message_id)
+                self.messages.add(message)
         if transaction.claimed is not None and transaction.copies and not transaction.effects:
             events["copies"] += 1
             if transaction.claimed in self.effects:
@@ -168,7 +169,8 @@ class Jobs(Path):
         place = (one.key.group_id, uuid_text(one.key.topic_id), one.key.partition, one.offset)
         if place in self.effects or place in self.copied or one in self.passed:
             return
-        if self.message_ids.get((one.key.topic_id, one.key.partition, one.offset), "") in self.messages:
+        message_id = self.message_ids.get((one.key.topic_id, one.key.partition, one.offset), "")
+        if (one.key.group_id, message_id) in self.messages:
             return  # it was sent twice
         raise Violation("once: lost", f"{'accepted' if effect == ACCEPT else 'rejected'}: {one!r}")
 
