@@ -37,7 +37,7 @@ from headrace.wire.messages.list_offsets_request import (
 from headrace.wire.messages.list_offsets_response import ListOffsetsResponse
 from headrace.wire.records import read_marker
 
-MAX_BYTES = 8 * 1024 * 1024
+MAX_BYTES = 4 * 1024 * 1024
 OFFSET_MAX = 2**63 - 1
 LATE_BYTES_MIN = 64 * 1024
 WAIT_MS = 500

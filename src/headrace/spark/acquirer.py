@@ -155,6 +155,7 @@ class Acquirer:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.group.close()
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             await self._member.close(timeout_s=CLOSE_S)
             if is_drained and self._ends is not None:
@@ -286,6 +287,7 @@ class Acquirer:
         count = delivered.record_count
         if not count:
             return
+        self.group.look_up_epochs(delivered.places)
         size = arrival.size / count
         self.bytes_per_record = (
             size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size

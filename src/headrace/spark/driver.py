@@ -150,6 +150,11 @@ class Driver:
         self._last_count = offset.batch.record_count
         return offset.to_json()
 
+    @property
+    def bytes_per_record(self) -> float:
+        """About what the records had that came last, 0 before any."""
+        return 0.0 if self._acquirer is None else self._acquirer.bytes_per_record
+
     def log(self, end: Mapping[str, Any]) -> AcquiredOffset:
         """Spark's offset log durably holds `end`. Returns what to run. May come several times for one micro-batch."""
         offset = self._read(end)

@@ -46,6 +46,8 @@ class GroupWatch:
         """Of the group's state, where it can be read. A reset changes it, and needs a group without members."""
         self._state_again_ms: dict[TopicAndPartition, int] = {}
         """When what could not be read is tried again."""
+        self._lookups: set[asyncio.Task[None]] = set()
+        """Of state epochs, under way."""
         self.lag: int | None = None
         self.delivery_limit: int | None = None
         """After so many deliveries the broker gives a record up; None when it does not tell."""
@@ -54,8 +56,11 @@ class GroupWatch:
         self.window = 0
         """How many records the group may lock at a time, in all partitions together."""
 
-    async def state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
-        """Those that are known; what is not is looked up now, and if that fails again some time later."""
+    def look_up_epochs(self, places: Collection[TopicAndPartition]) -> None:
+        """Begins to read the state epochs that are unknown; what could not be read is tried again some time later.
+
+        It takes several requests one after the other, so it begins when the first records of a partition arrive.
+        """
         now = now_ms()
         unknown = [
             place
@@ -64,9 +69,26 @@ class GroupWatch:
         ]
         if unknown:
             self._state_again_ms.update(dict.fromkeys(unknown, now + STATE_AGAIN_MS))
-            with contextlib.suppress(GroupIdNotFoundError):
-                self._state_epochs.update(await self._read_state_epochs(unknown))
+            lookup = asyncio.create_task(self._look_up_epochs(unknown))
+            self._lookups.add(lookup)
+            lookup.add_done_callback(self._lookups.discard)
+
+    async def state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+        """Those that are known, when what is looked up now has been found or not."""
+        self.look_up_epochs(places)
+        if self._lookups:
+            await asyncio.gather(*self._lookups)
         return {place: self._state_epochs[place] for place in places if place in self._state_epochs}
+
+    async def _look_up_epochs(self, places: Collection[TopicAndPartition]) -> None:
+        with contextlib.suppress(GroupIdNotFoundError):
+            self._state_epochs.update(await self._read_state_epochs(places))
+
+    async def close(self) -> None:
+        """Ends what is looked up for nobody any more."""
+        for lookup in self._lookups:
+            lookup.cancel()
+        await asyncio.gather(*self._lookups, return_exceptions=True)
 
     async def _read_state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
         """What can be seen."""

@@ -67,9 +67,13 @@ class ShareStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  #
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        offset = self._opened().log(end)
+        driver = self._opened()
+        offset = driver.log(end)
         wishes = SplitHints(
-            self._options.partitions_min, self._options.records_per_partition, cores=os.cpu_count() or 1
+            self._options.partitions_min,
+            self._options.records_per_partition,
+            cores=os.cpu_count() or 1,
+            bytes_per_record=driver.bytes_per_record,
         )
         return [InputPartition(pieces) for pieces in split(offset.batch, offset.topic_ids, wishes)]
 

@@ -1,14 +1,19 @@
-"""Cutting a micro-batch into tasks. Pure: the same runs and the same wishes give the same tasks, also in a replay."""
+"""Cutting a micro-batch into tasks. Pure: the same runs and the same wishes give the same tasks.
+
+A replay may have other tasks, since another life of the query may not know how large the records are.
+"""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import TypeVar
 
 from headrace.base.ranges import Ranged
 from headrace.spark.runs import Run, RunSet
 
 ROWS_PER_TASK = 50_000
-"""Below this a task costs more to start than to run; above it another core helps."""
+BYTES_PER_TASK = 16 * 1024 * 1024
+"""Below both a task costs more to start than to run; above either another core helps."""
 
 GAP_MAX = 1_000
 """Records between two runs that are read and thrown away rather than asked around: a request costs about as much."""
@@ -26,11 +31,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class SplitHints:
-    """How the user wants a micro-batch cut; `cores` is what there is to run tasks on."""
+    """How the user wants a micro-batch cut; `cores` is what there is to run tasks on.
+
+    `bytes_per_record` is about what the records had that came last, 0 where that is unknown.
+    """
 
     partitions_min: int | None = None
     records_per_partition: int | None = None
     cores: int = 1
+    bytes_per_record: float = 0.0
 
 
 def split(runs: RunSet, topic_ids: Mapping[str, str], wishes: SplitHints) -> list[tuple[Piece, ...]]:
@@ -75,7 +84,8 @@ def hulls(runs: Sequence[S], gap_max: int = GAP_MAX) -> Iterator[tuple[S, ...]]:
 
 def _task_count(rows: int, wishes: SplitHints) -> int:
     """No task is empty, so with few records there may be fewer than the user wants."""
-    count = wishes.partitions_min or min(wishes.cores, -(-rows // ROWS_PER_TASK))
+    useful = max(-(-rows // ROWS_PER_TASK), ceil(rows * wishes.bytes_per_record / BYTES_PER_TASK))
+    count = wishes.partitions_min or min(wishes.cores, useful)
     if wishes.records_per_partition:
         count = max(count, -(-rows // wishes.records_per_partition))
     return min(count, rows)

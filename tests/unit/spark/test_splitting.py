@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.spark.runs import Run, RunSet
-from headrace.spark.splitting import ROWS_PER_TASK, Piece, SplitHints, hulls, split
+from headrace.spark.splitting import BYTES_PER_TASK, ROWS_PER_TASK, Piece, SplitHints, hulls, split
 
 IDS = {"a": "id-a", "b": "id-b"}
 
@@ -30,6 +30,15 @@ def test_a_large_one_is_cut_for_the_cores_there_are() -> None:
     assert [rows(task) for task in split(one_run(4 * ROWS_PER_TASK), IDS, SplitHints(cores=2))] == [
         2 * ROWS_PER_TASK
     ] * 2
+
+
+def test_a_few_large_records_are_cut_as_many_small_ones_are() -> None:
+    large = BYTES_PER_TASK / 1_000
+    assert [
+        rows(task) for task in split(one_run(4_000), IDS, SplitHints(cores=2, bytes_per_record=large))
+    ] == [2_000] * 2
+    assert len(split(one_run(1_000), IDS, SplitHints(cores=2, bytes_per_record=large))) == 1
+    assert len(split(one_run(1), IDS, SplitHints(cores=2, bytes_per_record=1e12))) == 1
 
 
 def test_one_partition_can_be_cut_into_many_tasks() -> None:
