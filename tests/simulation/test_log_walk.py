@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from headrace.log import recovery
 from headrace.log.checkpoint import Checkpoint
 from headrace.log.files import LogFiles
+from headrace.log.layout import MERGED, parse_range_name
 from headrace.log.manager import LogManager, PendingRemoval
 from headrace.log.partition_log import PartitionLog
 from tests.simulation.log_walk import run_seed
@@ -104,6 +106,13 @@ def plant_compaction_of_undecided(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionLog, "decided_offset", property(lambda log: log.stable_offset))
 
 
+def plant_forgotten_sources(patch: pytest.MonkeyPatch) -> None:
+    """After a crash, segments stay that a compacted one has replaced."""
+    patch.setattr(
+        recovery, "parse_range_name", lambda name: None if name.endswith(MERGED) else parse_range_name(name)
+    )
+
+
 PLANTED: list[Callable[[Any], None]] = [
     plant_removal_by_path,
     plant_checkpoints_by_name,
@@ -111,6 +120,7 @@ PLANTED: list[Callable[[Any], None]] = [
     plant_half_made_directories,
     plant_early_pruning,
     plant_compaction_of_undecided,
+    plant_forgotten_sources,
 ]
 
 

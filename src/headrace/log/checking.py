@@ -35,6 +35,7 @@ from headrace.log.layout import (
     RECOVERY_POINTS,
     SNAPSHOT,
     START_OFFSETS,
+    SWAP,
     TIME_INDEX,
     TRANSACTION_INDEX,
     Key,
@@ -47,9 +48,11 @@ from headrace.log.layout import (
     parse_epochs,
     parse_file_name,
     parse_offsets,
+    parse_range_name,
+    range_name,
 )
 from headrace.log.producers import decode_snapshot
-from headrace.log.recovery import next_valid, valid_batches, was_never_written
+from headrace.log.recovery import next_valid, replaced_files, valid_batches, was_never_written
 from headrace.log.segment import OpenFiles, Segment
 from headrace.wire.batches import BatchHeader, crc32c_of, read_header
 from headrace.wire.errors import KafkaError
@@ -257,9 +260,17 @@ class _Check:
     def _check_partition(self, directory: str, key: Key) -> None:
         owner = read_topic_id(self.disk, directory)
         files = []
-        for name in self.disk.list(directory):
+        names = self.disk.list(directory)
+        replaced: set[str] = set()
+        for found in map(parse_range_name, names):
+            if found is not None and range_name(*found, SWAP) not in names:
+                replaced.update(replaced_files(names, *found))
+        for name in names:
             parsed = parse_file_name(name)
-            if parsed is not None and (Path(self.disk.name) / directory / name).is_dir():
+            if name in replaced:
+                what = "a compacted segment has replaced it; the next start removes it"
+                self._note(f"{directory}/{name}", what, Cure.NONE, directory)
+            elif parsed is not None and (Path(self.disk.name) / directory / name).is_dir():
                 self._note(
                     f"{directory}/{name}", "a directory with the name of a file", Cure.SET_ASIDE, directory
                 )

@@ -6,7 +6,8 @@ that a power cut could leave undecided, and old enough; from the first one that 
 key, then all of them, writing what stays into new files beside the old; by the directory itself and not by its name,
 which a new topic may have taken when this one is deleted meanwhile. `finish` (loop's thread) swaps them in by renames.
 A crash in between is finished or forgotten by recovery: a file is named `.cleaned` until it is whole and synced, then
-`.swap`, which says what range of offsets it stands for.
+`.swap`, with the range of offsets it stands for. Before its rename to `.log` there is a `.merged` file of this range,
+which goes when nothing is left of the segments that it replaces.
 
 What stays: a record that is the last of its key; a tombstone until `delete.retention.ms` after its batch was first
 compacted (the time is kept in the batch, KIP-534); a transaction's marker while records of it stay, and as long again;
@@ -23,7 +24,7 @@ from typing import NamedTuple
 
 from headrace.log.disk import File
 from headrace.log.index import AbortedTransaction
-from headrace.log.layout import CLEANED, LOG, file_name, swap_name
+from headrace.log.layout import CLEANED, LOG, MERGED, SWAP, file_name, range_name
 from headrace.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
 from headrace.log.segment import Segment
 from headrace.wire.batches import HEADER_SIZE, TRANSACTIONAL, BatchHeader, is_intact, read_header
@@ -101,7 +102,8 @@ class Compaction:
         self._has_kept_records: set[int] = set()
         self._dropped_markers: set[int] = set()
         self._next_horizon_ms: int | None = None
-        self._outputs: list[tuple[list[Segment], Segment, str]] = []
+        self._outputs: list[tuple[list[Segment], Segment, int]] = []
+        """Sources, the new segment, and where they end."""
         self._drafts: list[str] = []
         self._steps: Iterator[None] | None = None
         """Of `finishing`."""
@@ -170,14 +172,14 @@ class Compaction:
     def _swap_in(self) -> bool:
         """The first of the outputs. False if a full disk refuses it: it and those after it stay as they are."""
         log, aborted = self.log, self.log.aborted
-        old, new, swap = self._outputs[0]
-        first, end = old[0].base_offset, self._end_of[old[-1].base_offset]
+        old, new, end = self._outputs[0]
+        first = old[0].base_offset
         log.aborted = [
             entry
             for entry in aborted
             if not first <= entry.last_offset < end or entry.last_offset not in self._dropped_markers
         ]
-        if not log.replace_segments(old, new, f"{log.directory}/{swap}"):
+        if not log.replace_segments(old, new, end):
             log.aborted = aborted
             return False
         self._outputs.pop(0)
@@ -186,8 +188,9 @@ class Compaction:
     def _abandon(self) -> None:
         """Leaves nothing behind that a later start could take for unfinished work, and the log to the next pass."""
         self.cleaned_to = self._plan.dirty_from
-        for _, _, swap in self._outputs:
-            self._folder.remove(swap)
+        for _, new, end_offset in self._outputs:
+            for suffix in (MERGED, SWAP):  # in this order: a start must not take the swap for done
+                self._folder.remove(range_name(new.base_offset, end_offset, suffix))
         for draft in self._drafts:
             self._folder.remove(draft)
         if not self.log.is_deleted:
@@ -226,9 +229,10 @@ class Compaction:
             file.sync()
         finally:
             file.close()
-        swap = swap_name(first.base_offset, self._end_of[group[-1].base_offset])
-        self._outputs.append((group, new, swap))
-        self._folder.rename(draft, swap)
+        end_offset = self._end_of[group[-1].base_offset]
+        self._outputs.append((group, new, end_offset))
+        self._folder.rename(draft, range_name(first.base_offset, end_offset, SWAP))
+        self._folder.open(range_name(first.base_offset, end_offset, MERGED), create=True).close()
 
     def _fits(self, new: Segment, segment: Segment) -> bool:
         offsets = self._end_of[segment.base_offset] - new.base_offset

@@ -15,15 +15,17 @@ from functools import partial
 from headrace.log.disk import Disk, sync_file, write_file
 from headrace.log.errors import REFUSALS
 from headrace.log.layout import (
-    DELETED,
     INDEXES,
     LOG,
+    MERGED,
     PARTITION_METADATA,
     SNAPSHOT,
+    SWAP,
     encode_partition_metadata,
     file_name,
     parse_file_name,
     parse_partition_metadata,
+    range_name,
 )
 from headrace.log.segment import Segment
 from headrace.log.store import Store
@@ -158,17 +160,19 @@ class LogFiles:
             segment.close()
         return dropped
 
-    def swap_in(self, old: list[Segment], new: Segment, swap: str) -> bool:
-        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources.
+    def swap_in(self, old: list[Segment], new: Segment, end_offset: int) -> bool:
+        """Puts a compacted segment, which waits as a swap file, in the place of its sources, which end there.
 
-        False if a full disk refuses it although the reserve was given up: then nothing has changed. So the first
-        source is set aside by a rename before anything is removed; from then on only the way forward is left, which
-        takes no more room, and which the next start goes, too, if it finds the swap file.
+        False if a full disk refuses it although the reserve was given up: then nothing has changed. One rename decides.
+        What is left to do after it takes no room, and the next start does it if it finds the file that says so.
         """
-        disk, aside = self.store.disk, old[0].path + DELETED
+        disk = self.store.disk
+        swap, merged = (
+            f"{self.directory}/{range_name(new.base_offset, end_offset, suffix)}" for suffix in (SWAP, MERGED)
+        )
         old[0].close()
         try:
-            self.store.reserve.with_room(partial(disk.rename, old[0].path, aside))
+            self.store.reserve.with_room(partial(disk.rename, swap, new.path))
         except OSError as error:
             if error.errno not in REFUSALS:
                 raise
@@ -177,12 +181,12 @@ class LogFiles:
             segment.remove_files()
         for suffix in INDEXES:
             disk.remove(old[0].path_of(suffix))
-        self.store.reserve.with_room(partial(disk.rename, swap, new.path))
+        disk.remove(merged)
         at = self.segments.index(old[0])
         self.segments[at : at + len(old)] = [new]
         self.bases[at : at + len(old)] = [new.base_offset]
-        with contextlib.suppress(OSError):  # a recovery removes it
-            disk.remove(aside)
+        new.is_closed = True
+        self.note_written()
         return True
 
     def snapshot_path(self, offset: int) -> str:

@@ -46,6 +46,7 @@ SNAPSHOT = ".snapshot"
 DELETED = ".deleted"
 CLEANED = ".cleaned"
 SWAP = ".swap"
+MERGED = ".merged"
 DRAFT = ".tmp"
 DELETED_DIRECTORY = "-delete"
 STRAY_DIRECTORY = "-stray"
@@ -85,17 +86,23 @@ def parse_file_name(name: str) -> tuple[int, str] | None:
     return (int(offset), dot + suffix) if dot and _SEGMENT_NAME.fullmatch(offset) else None
 
 
-def swap_name(base_offset: int, end_offset: int) -> str:
-    """A compacted segment that takes the place of all segments from `base_offset` to before `end_offset`."""
-    return f"{base_offset:020d}.{end_offset:020d}{SWAP}"
+def range_name(base_offset: int, end_offset: int, suffix: str) -> str:
+    """Of a compacted segment, for which all segments from `base_offset` to before `end_offset` make way.
+
+    SWAP: the segment itself, whole and synced, before it has its name. MERGED: an empty file that is there before the
+    segment gets its name, and until nothing is left of those it stands for.
+    """
+    return f"{base_offset:020d}.{end_offset:020d}{suffix}"
 
 
-def parse_swap_name(name: str) -> tuple[int, int] | None:
+def parse_range_name(name: str) -> tuple[int, int] | None:
+    """The two offsets."""
     base, _, rest = name.partition(".")
     end, _, suffix = rest.partition(".")
-    if "." + suffix != SWAP or not _SEGMENT_NAME.fullmatch(base) or not _SEGMENT_NAME.fullmatch(end):
-        return None
-    return int(base), int(end)
+    is_range = (
+        "." + suffix in (SWAP, MERGED) and _SEGMENT_NAME.fullmatch(base) and _SEGMENT_NAME.fullmatch(end)
+    )
+    return (int(base), int(end)) if is_range else None
 
 
 def encode_checkpoint(offsets: Mapping[Key, int]) -> bytes:

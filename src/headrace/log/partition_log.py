@@ -390,20 +390,17 @@ class PartitionLog:
         self._positions.forget()
         return dropped
 
-    def replace_segments(self, old: list[Segment], new: Segment, swap: str) -> bool:
-        """Puts a compacted segment, which waits under the name `swap`, in the place of its sources.
+    def replace_segments(self, old: list[Segment], new: Segment, end_offset: int) -> bool:
+        """Puts a compacted segment in the place of its sources, which end there.
 
         False if a full disk refuses it: the log is as it was.
         """
         self.is_as_left = False
-        if not self.files.swap_in(old, new, swap):
+        if not self.files.swap_in(old, new, end_offset):
             return False
         self._positions.forget()
-        new.is_closed = True
-        self.files.note_written()
-        with contextlib.suppress(
-            OSError
-        ):  # indexes are made again when needed, and no aborted records are left
+        # Indexes are made again when needed, and no records of aborted transactions are left.
+        with contextlib.suppress(OSError):
             self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
         return True
 

@@ -19,7 +19,7 @@ later segments are made again as the scan passes, so that what the next sync mak
 import contextlib
 import logging
 from base64 import b64decode, b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headrace.log.disk import Disk, sync_file
@@ -32,13 +32,16 @@ from headrace.log.layout import (
     INDEXES,
     LEADER_EPOCHS,
     LOG,
+    MERGED,
     SNAPSHOT,
+    SWAP,
     TRANSACTION_INDEX,
     Unreadable,
     file_name,
     parse_epochs,
     parse_file_name,
-    parse_swap_name,
+    parse_range_name,
+    range_name,
 )
 from headrace.log.partition_log import RELATIVE_OFFSET_MAX, Damage, PartitionLog
 from headrace.log.producers import decode_snapshot
@@ -448,24 +451,27 @@ class _Recovery:
 
 
 def finish_interrupted_work(disk: Disk, directory: str) -> None:
-    """What a compaction or a deletion had begun: a swap is carried out, all else is removed."""
+    """What a compaction had begun: a whole segment takes the place of its sources, all else is removed."""
     names = disk.list(directory)
     for name in names:
         if name.endswith((DELETED, CLEANED, DRAFT)):
             disk.remove(f"{directory}/{name}")
-    for name in names:
-        swap = parse_swap_name(name)
-        if swap is None:
-            continue
-        base_offset, end_offset = swap
-        for other in names:
-            parsed = parse_file_name(other)
-            if parsed is None or parsed[1] not in (LOG, *INDEXES):
-                continue
-            if base_offset < parsed[0] < end_offset or (parsed[0] == base_offset and parsed[1] != LOG):
-                disk.remove(f"{directory}/{other}")
-        disk.rename(f"{directory}/{name}", f"{directory}/{file_name(base_offset, LOG)}")
+    for base_offset, end_offset in sorted({found for found in map(parse_range_name, names) if found}):
+        for name in replaced_files(names, base_offset, end_offset):
+            disk.remove(f"{directory}/{name}")
+        swap = range_name(base_offset, end_offset, SWAP)
+        if swap in names:
+            disk.rename(f"{directory}/{swap}", f"{directory}/{file_name(base_offset, LOG)}")
         disk.sync_directory(directory)
+        disk.remove(f"{directory}/{range_name(base_offset, end_offset, MERGED)}")
+
+
+def replaced_files(names: Iterable[str], base_offset: int, end_offset: int) -> Iterator[str]:
+    """Of the segments that a compacted one stands for: all but the one whose name it takes."""
+    for name in names:
+        base, suffix = parse_file_name(name) or (-1, "")
+        if suffix in (LOG, *INDEXES) and base_offset + (suffix == LOG) <= base < end_offset:
+            yield name
 
 
 def valid_batches(segment: Segment, position: int, next_offset: int) -> Iterator[tuple[int, BatchHeader]]:

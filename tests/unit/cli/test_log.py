@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from headrace import Broker
 from headrace.cli.app import app
-from headrace.log.layout import INCOMPLETE
+from headrace.log.layout import INCOMPLETE, MERGED, range_name
 from headrace.log.manager import UnknownFormat
 from headrace.log.metadata import MetadataError
 from headrace.wire.records import NewRecord, build_batch, read_records
@@ -133,6 +133,34 @@ def test_rubbish_after_the_last_batch_costs_no_offsets(data: Path) -> None:
     assert "no offsets are lost" in output
     assert "Lost:" not in output
     assert len(values(data)) == 10
+
+
+def test_what_a_crash_has_left_of_a_compaction_is_no_damage(tmp_path: Path) -> None:
+    """Of a compacted segment that has its name, while a part of its sources is still there."""
+    data, kept = tmp_path / "data", f"orders-0/{3:020d}.log"
+    with Broker(data_dir=data) as broker:
+
+        def compact() -> bytes:
+            configs = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+            log = broker.core.topics.create("orders", partitions=1, configs=configs).partitions[0].log
+            for number in range(9):
+                log.append(build_batch([NewRecord(b"%d" % (number % 2), b"%d" % number, (), 1)]), now_ms=1)
+                if number % 3 == 2:
+                    log.roll(1)
+            broker.core.logs.run_background_work(1)
+            source = (data / kept).read_bytes()
+            broker.core.logs.run_background_work(1)
+            return source
+
+        source = broker.call(compact)
+    assert not (data / kept).exists()
+    (data / "clean-shutdown").unlink()
+    (data / kept).write_bytes(source)
+    (data / "orders-0" / range_name(0, 9, MERGED)).touch()
+    assert "a compacted segment has replaced it" in headrace("log", "check", data)
+    assert values(data) == [b"7", b"8"]
+    assert not (data / kept).exists()
+    assert "replaced" not in headrace("log", "check", data)
 
 
 def test_metadata_that_is_damaged_needs_a_backup_and_nothing_is_touched(data: Path) -> None:

@@ -1,11 +1,14 @@
 """Compaction: the last record of each key stays where it is; tombstones and markers go in time."""
 
+import random
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
 
 from headrace.log.background import Work
 from headrace.log.compaction import SOURCES_MAX, Compaction, plan
+from headrace.log.disk import PowerLost
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
@@ -14,6 +17,7 @@ from tests.unit.log.logs import NOW, batch, open_log, records_of, values_of
 
 HORIZON = 1000
 COMPACT = frozenset({"compact"})
+LEFT_OVERS = (".swap", ".merged", ".cleaned")
 
 
 def compacted_log(
@@ -308,7 +312,7 @@ def test_appends_and_reads_go_on_while_a_worker_compacts_and_retention_of_the_lo
     manager.run_background_work(NOW)
     assert log.bases == bases
     compaction.finish()
-    assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    assert not [name for name in manager.disk.list("orders-0") if name.endswith(LEFT_OVERS)]
     compact(manager)
     assert [value for _, _, value in content(log)] == ["value 10", "value 11", "meanwhile"]
 
@@ -325,7 +329,7 @@ def test_segments_that_go_during_a_compaction_leave_its_result_unused() -> None:
     before = content(log)
     compaction.finish()
     assert content(log) == before
-    assert not [name for name in manager.disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    assert not [name for name in manager.disk.list("orders-0") if name.endswith(LEFT_OVERS)]
 
 
 def compaction_of_many_segments(disk: MemoryDisk) -> tuple[LogManager, PartitionLog, Work]:
@@ -365,7 +369,7 @@ def test_a_stop_between_two_steps_of_a_compactions_end_loses_nothing(is_clean: b
     manager.close(clean=is_clean)
     if is_clean:
         assert list(steps) == []
-        assert not [name for name in disk.list("orders-0") if "swap" in name or "cleaned" in name]
+        assert not [name for name in disk.list("orders-0") if name.endswith(LEFT_OVERS)]
     manager, log = compacted_log(disk)
     assert {key: value for _, key, value in content(log)} == before
     compact(manager)
@@ -394,7 +398,7 @@ def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:
     compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
     compaction.run()
     manager.close()
-    assert not [name for name in disk.list("orders-0") if "swap" in name or "cleaned" in name]
+    assert not [name for name in disk.list("orders-0") if name.endswith(LEFT_OVERS)]
     compaction.run()
     manager, log = compacted_log(disk)
     assert len(content(log)) == 12
@@ -424,3 +428,25 @@ def test_what_is_compacted_is_remembered_across_restarts() -> None:
     manager, log = compacted_log(disk)
     assert not [work for work in manager.background_work(NOW) if work.what.startswith("compact")]
     assert len(content(log)) == 3
+
+
+@pytest.mark.parametrize("operation", range(1, 9))
+def test_power_that_is_lost_while_a_compaction_is_given_up_takes_nothing(operation: int) -> None:
+    """Whatever the power cut has undone, what is left on the disk is no compaction that was carried out."""
+    newest = {f"key {number % 5}": f"value {number}" for number in range(12)}
+    for survivor in range(6):
+        disk = MemoryDisk(is_simulated=True)
+        manager, log = compacted_log(disk)
+        for number in range(12):
+            put(log, (f"key {number % 5}", f"value {number}"))
+        close_segment(log)
+        manager.run_background_work(NOW)
+        compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+        compaction.run()
+        manager.sync([log])
+        manager.cancel_compaction()
+        disk.fail_at(operation)
+        with suppress(PowerLost):
+            compaction.finish()
+        disk.power_cycle(random.Random(survivor))
+        assert {key: value for _, key, value in content(compacted_log(disk)[1])} == newest

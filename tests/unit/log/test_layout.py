@@ -4,6 +4,8 @@ import pytest
 
 from headrace.base.properties import parse_properties
 from headrace.log.layout import (
+    MERGED,
+    SWAP,
     Unreadable,
     encode_checkpoint,
     encode_epochs,
@@ -17,8 +19,8 @@ from headrace.log.layout import (
     parse_file_name,
     parse_offsets,
     parse_partition_metadata,
-    parse_swap_name,
-    swap_name,
+    parse_range_name,
+    range_name,
 )
 
 
@@ -86,10 +88,11 @@ def test_files_are_named_by_offset() -> None:
         assert parse_file_name(name) is None
 
 
-def test_a_swap_file_names_the_range_that_it_replaces() -> None:
-    assert parse_swap_name(swap_name(3, 99)) == (3, 99)
-    for name in (file_name(3, ".log"), "x.swap", file_name(3, ".swap")):
-        assert parse_swap_name(name) is None
+@pytest.mark.parametrize("suffix", [SWAP, MERGED])
+def test_a_file_of_a_compaction_names_the_range_that_is_replaced(suffix: str) -> None:
+    assert parse_range_name(range_name(3, 99, suffix)) == (3, 99)
+    for name in (file_name(3, ".log"), f"x{suffix}", file_name(3, suffix), range_name(3, 99, ".log")):
+        assert parse_range_name(name) is None
 
 
 def test_partition_metadata_holds_the_topic_id() -> None:

@@ -104,7 +104,7 @@ def test_a_compaction_under_way_leaves_nothing_in_the_new_topics_directory(disk:
     work.run()
     work.finish()
     manager.sync([new])
-    assert not [name for name in disk.list("t-0") if name.endswith((".swap", ".cleaned"))]
+    assert not [name for name in disk.list("t-0") if name.endswith((".swap", ".merged", ".cleaned"))]
     assert values_of(after_kill(disk, COMPACTED)) == NEW_VALUES
 
 
