@@ -182,8 +182,8 @@ def test_a_life_compacts_and_prunes(tmp_path: Path, template: Path) -> None:
         life.advance(0.002)
     topics = life.core.topics
     offsets = [partition.log for partition in topics.internal("__consumer_offsets").partitions]
-    assert any(sum(1 for _ in log.batches()) < log.end_offset for log in offsets)
+    assert any(sum(1 for _ in log.reader.batches()) < log.end_offset for log in offsets)
     assert any(partition.log.start_offset for partition in topics.internal(STATE_TOPIC).partitions)
     (transactions,) = [partition.log for partition in topics.internal("__transaction_state").partitions]
-    assert sum(1 for _ in transactions.batches()) < transactions.end_offset
+    assert sum(1 for _ in transactions.reader.batches()) < transactions.end_offset
     life.core.close()

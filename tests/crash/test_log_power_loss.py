@@ -20,7 +20,7 @@ from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.batches import read_header
 from headrace.wire.records import read_records
-from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch
+from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, delete_records
 
 PLAIN = LogConfig(
     segment_bytes=700,
@@ -107,7 +107,7 @@ class Scenario:
             promise.sequences = dict(promise.written_sequences)
             promise.end_offset = log.end_offset
             promise.stable_offset = log.stable_offset
-            promise.aborted = [(entry.producer_id, entry.first_offset) for entry in log.aborted]
+            promise.aborted = [(entry.producer_id, entry.first_offset) for entry in log.transactions.aborted]
 
     def _produce(self) -> None:
         for number in range(14):
@@ -128,7 +128,7 @@ class Scenario:
 
     def _delete_records(self) -> None:
         self.promises["plain"].start_limit = 9
-        self.plain.delete_records(9)
+        delete_records(self.plain, 9)
         self.promises["plain"].start_offset = 9
         self.manager.run_background_work(self.now_ms)
 
@@ -170,7 +170,7 @@ class Scenario:
 def contents(log: PartitionLog) -> dict[int, str | None]:
     found: dict[int, str | None] = {}
     last = log.start_offset - 1
-    for one in log.batches():
+    for one in log.reader.batches():
         header = read_header(one)
         assert header.last_offset > last
         last = header.last_offset
@@ -195,13 +195,15 @@ def check_plain(log: PartitionLog, promise: Promise) -> None:
     for offset, value in found.items():
         assert promise.written[offset] == value
     assert promise.stable_offset <= log.stable_offset <= log.end_offset
-    aborted = [(entry.producer_id, entry.first_offset) for entry in log.aborted]
+    aborted = [(entry.producer_id, entry.first_offset) for entry in log.transactions.aborted]
     assert [entry for entry in promise.aborted if entry[1] >= log.start_offset and entry not in aborted] == []
     check_producers(log, promise)
 
 
 def check_producers(log: PartitionLog, promise: Promise) -> None:
-    known = {view.producer_id: (view.producer_epoch, view.last_sequence) for view in log.producers()}
+    known = {
+        view.producer_id: (view.producer_epoch, view.last_sequence) for view in log.producer_states.views()
+    }
     for producer_id, (epoch, sequence) in promise.sequences.items():
         assert known[producer_id] >= (epoch, sequence)
         assert known[producer_id] <= promise.written_sequences[producer_id]

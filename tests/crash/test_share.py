@@ -107,7 +107,7 @@ class Machine(Bench):
     @property
     def letters(self) -> list[bytes | None]:
         (partition,) = self._topic(LETTERS).partitions
-        return [record.value for batch in partition.log.batches() for record in read_records(batch)]
+        return [record.value for batch in partition.log.reader.batches() for record in read_records(batch)]
 
     def _topic(self, name: str) -> Topic:
         topic = self.core.topics.get(name)
@@ -147,7 +147,9 @@ class Machine(Bench):
     def contents(self) -> dict[int, bytes]:
         log = self.orders.partitions[0].log
         return {
-            record.offset: record.value or b"" for batch in log.batches() for record in read_records(batch)
+            record.offset: record.value or b""
+            for batch in log.reader.batches()
+            for record in read_records(batch)
         }
 
 

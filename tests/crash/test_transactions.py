@@ -133,7 +133,7 @@ def fates(machine: Machine, partition: int) -> Fates:
     """Of each transaction's record in a partition, by the first marker after it."""
     found: Fates = {}
     waiting: list[int] = []
-    for batch in machine.core.topics.require("orders", partition).log.batches():
+    for batch in machine.core.topics.require("orders", partition).log.reader.batches():
         if read_header(batch).is_control:
             marker = read_marker(batch)
             assert marker is not None

@@ -97,7 +97,7 @@ def test_a_dead_letter_waits_for_a_topic_that_was_deleted_and_says_so_in_one_lin
 
 def batches_in(broker: Broker, topic: str) -> int:
     log = broker.core.topics.require(topic, 0).log
-    data = broker.call(lambda: bytes(log.read(0, max_bytes=10_000_000).data))
+    data = broker.call(lambda: bytes(log.reader.read(0, max_bytes=10_000_000).data))
     return sum(1 for _ in split(data))
 
 

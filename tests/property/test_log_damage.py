@@ -41,7 +41,7 @@ def served(log: PartitionLog) -> tuple[list[str], KafkaError | None]:
     offset = log.start_offset
     try:
         while True:
-            read = log.read(offset, max_bytes=300)
+            read = log.reader.read(offset, max_bytes=300)
             if not read.data:
                 return values, None
             for position, header in split(read.data):
@@ -79,7 +79,7 @@ def test_what_is_served_is_what_was_written(how: str, which: int, where: int, ch
     manager, log = open_log(disk, **CONFIG)  # type: ignore[arg-type]
     found, error = served(log)
     if how == "remove" and path.endswith("/00000000000000000000.log"):
-        assert log.start_offset == log.bases[0] > 0
+        assert log.start_offset == log.files.bases[0] > 0
         values = values[-len(found) :]
     assert found == values[: len(found)]
     if error is not None:

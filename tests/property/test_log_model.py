@@ -16,7 +16,7 @@ from headrace.log.config import LogConfig
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, values_of
+from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, delete_records, values_of
 
 CONFIG = LogConfig(
     segment_bytes=400,
@@ -171,7 +171,7 @@ class LogMachine(RuleBasedStateMachine):
     def delete_records(self, share: float) -> None:
         """Up to what is synced: what the log knows of producers beyond that, a power cut may take."""
         before = self.model.start + round(share * (max(self.synced, self.model.start) - self.model.start))
-        assert self.log.delete_records(before) == before
+        assert delete_records(self.log, before) == before
         self.model.start = before
 
     @rule(hours=st.sampled_from([0, 1, 13]))
@@ -229,9 +229,9 @@ def test_reads_of_any_size_from_any_offset_give_the_same_records() -> None:
     sizes = random.Random(1)
     for number in range(60):
         log.append(batch(*[f"{number}"] * sizes.randint(1, 5)), now_ms=NOW)
-    whole = b"".join(log.batches())
+    whole = b"".join(log.reader.batches())
     for _ in range(300):
         offset, max_bytes = sizes.randrange(log.end_offset), sizes.randint(1, 1000)
-        read = log.read(offset, max_bytes=max_bytes)
+        read = log.reader.read(offset, max_bytes=max_bytes)
         assert read.data in whole
-        assert log.read(offset, max_bytes=max_bytes) == read
+        assert log.reader.read(offset, max_bytes=max_bytes) == read

@@ -105,7 +105,7 @@ def contents(core: BrokerCore) -> Contents:
     for topic in core.topics:
         for partition in topic.partitions:
             records = found.setdefault(partition.log.name, {})
-            for batch in partition.log.batches():
+            for batch in partition.log.reader.batches():
                 for record in read_records(batch):
                     records[record.offset] = (record.key, record.value)
     return found

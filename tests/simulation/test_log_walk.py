@@ -12,6 +12,7 @@ from headrace.log.files import LogFiles
 from headrace.log.layout import MERGED, parse_range_name
 from headrace.log.manager import LogManager, PendingRemoval
 from headrace.log.partition_log import PartitionLog
+from headrace.log.segment import Segment
 from tests.simulation.log_walk import run_seed
 
 FAILED_ONCE = (93, 356, 793, 794, 984, 987, 1067, 1264, 1648, 3221, 3950, 4902, 102648, 112950)
@@ -93,12 +94,14 @@ def plant_half_made_directories(patch: pytest.MonkeyPatch) -> None:
 def plant_early_pruning(patch: pytest.MonkeyPatch) -> None:
     """D12: snapshots go by what is synced, not by what is saved."""
 
-    def forget(log: PartitionLog) -> None:
-        trusted = [offset for offset in log.files.snapshots if offset <= log.recovery_point]
-        oldest = trusted[-1] if trusted else 0
-        log.files.keep_snapshots([offset for offset in log.files.snapshots if offset >= oldest])
+    roll = PartitionLog.roll
 
-    patch.setattr(PartitionLog, "forget_old_snapshots", forget)
+    def roll_and_forget(log: PartitionLog, now_ms: int) -> Segment:
+        segment = roll(log, now_ms)
+        log.files.forget_snapshots(log.recovery_point)
+        return segment
+
+    patch.setattr(PartitionLog, "roll", roll_and_forget)
 
 
 def plant_compaction_of_undecided(patch: pytest.MonkeyPatch) -> None:

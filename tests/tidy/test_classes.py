@@ -34,7 +34,6 @@ WIDE = {
     "AsyncShareMember": (55, TO_CUT),
     "MemberCore": (64, TO_CUT),
     "MetadataStore": (28, TO_CUT),
-    "PartitionLog": (59, TO_CUT),
     "PartitionQueue": (30, TO_CUT),
     "ProducerCore": (39, TO_CUT),
     "ProducerDriver": (31, TO_CUT),

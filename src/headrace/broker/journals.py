@@ -89,7 +89,7 @@ class Journals:
         batches: list[bytes] = []
         offset = log.start_offset
         try:
-            for batch in log.batches():
+            for batch in log.reader.batches():
                 header = read_header(batch)
                 if not is_intact(batch, 0, header):
                     log.refuse_from(offset, "a record batch with a wrong checksum")

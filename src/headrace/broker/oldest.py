@@ -24,7 +24,7 @@ def oldest_unsettled(core: "BrokerCore", found: dict[str, int]) -> Iterator[None
     """Puts the timestamp (ms) of each group's oldest unsettled record into `found`; groups without one are left out."""
     for count, (group_id, partition, offset) in enumerate(_unsettled(core), 1):
         log = partition.opened_log
-        timestamp = None if log is None else log.batch_timestamp(max(offset, log.start_offset))
+        timestamp = None if log is None else log.reader.batch_timestamp(max(offset, log.start_offset))
         if timestamp is not None:
             found[group_id] = min(timestamp, found.get(group_id, timestamp))
         if count % PARTITIONS_PER_STEP == 0:

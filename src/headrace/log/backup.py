@@ -90,7 +90,7 @@ def take_cut(logs: LogManager, metadata: sqlite3.Connection) -> BackupCut:
     return BackupCut(
         leader_epoch=store.leader_epoch,
         logs=[_cut_of(log) for log in written],
-        summaries={log.directory: summary_of(log) for log in written if log.damage is None},
+        summaries={log.name: summary_of(log) for log in written if log.damage is None},
         start_offsets={log.key: log.start_offset for log in written if log.start_offset},
         recovery_points=dict(store.recovery_points.saved),
         cleaner_offsets=dict(store.cleaner_offsets.saved),
@@ -100,7 +100,7 @@ def take_cut(logs: LogManager, metadata: sqlite3.Connection) -> BackupCut:
 
 def _cut_of(log: PartitionLog) -> LogCut:
     return LogCut(
-        log.directory,
+        log.name,
         f"{log.topic[:180]}-{log.partition}.{log.topic_id.hex()}{DELETED_DIRECTORY}",
         log.topic_id,
         [(segment.base_offset, segment.size) for segment in log.segments],

@@ -54,9 +54,9 @@ class Plan(NamedTuple):
 
 def plan(log: PartitionLog, *, cleaned_to: int, now_ms: int) -> Plan:
     """What could be compacted now, and whether it should be."""
-    config = log.config
+    config, bases = log.config, log.files.bases
     limit = min(log.decided_offset, log.trust.saved)
-    if log.bases and log.saved_start_offset < log.bases[0]:
+    if bases and log.store.start_offsets.saved.get(log.key, 0) < bases[0]:
         limit = 0  # segments that were dropped could come back, with aborted records that only a marker here tells of
     segments: list[Segment] = []
     for segment in log.segments[:-1]:
@@ -65,7 +65,7 @@ def plan(log: PartitionLog, *, cleaned_to: int, now_ms: int) -> Plan:
             break
         segments.append(segment)
     end_offset = log.end_after(segments[-1]) if segments else 0
-    dirty_from = max(cleaned_to, log.bases[0] if log.bases else 0)
+    dirty_from = max(cleaned_to, bases[0] if bases else 0)
     dirty = [segment for segment in segments if log.end_after(segment) > dirty_from]
     dirty_bytes = sum(segment.size for segment in dirty)
     total_bytes = sum(segment.size for segment in segments)
@@ -85,14 +85,14 @@ class Compaction:
     def __init__(self, log: PartitionLog, chosen: Plan, *, now_ms: int, keys_max: int = KEYS_MAX) -> None:
         """OSError if the log's directory cannot be opened."""
         self.log = log
-        self._folder = log.store.disk.open_folder(log.directory)
+        self._folder = log.store.disk.open_folder(log.name)
         self.cleaned_to = chosen.dirty_from
         self._plan = chosen
         self._now_ms = now_ms
         self._keys_max = keys_max
         self._config = log.config
         self._end_of = {segment.base_offset: log.end_after(segment) for segment in chosen.segments}
-        self._aborted = _AbortedRanges(log.aborted)
+        self._aborted = _AbortedRanges(log.transactions.aborted)
         self._last_of_producer = {
             producer.producer_id: producer.batches[-1].last_offset
             for producer in log.producer_states.entries.values()
@@ -171,16 +171,7 @@ class Compaction:
 
     def _swap_in(self) -> bool:
         """The first of the outputs. False if a full disk refuses it: it and those after it stay as they are."""
-        log, aborted = self.log, self.log.aborted
-        old, new, end = self._outputs[0]
-        first = old[0].base_offset
-        log.aborted = [
-            entry
-            for entry in aborted
-            if not first <= entry.last_offset < end or entry.last_offset not in self._dropped_markers
-        ]
-        if not log.replace_segments(old, new, end):
-            log.aborted = aborted
+        if not self.log.replace_segments(*self._outputs[0], without=self._dropped_markers):
             return False
         self._outputs.pop(0)
         return True

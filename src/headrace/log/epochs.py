@@ -1,5 +1,8 @@
 """Which leader epoch began at which offset: what clients ask after a restart to find out whether the log was cut."""
 
+from headrace.log.disk import Disk, write_file
+from headrace.log.layout import DRAFT, LEADER_EPOCHS, encode_epochs
+
 
 class LeaderEpochs:
     __slots__ = ("entries", "is_changed")
@@ -43,3 +46,12 @@ class LeaderEpochs:
         if entries != self.entries:
             self.entries = entries
             self.is_changed = True
+
+    def save(self, disk: Disk, directory: str) -> list[str]:
+        """They are part of what is trusted with a segment; of segments that are not, batches say them again."""
+        path = f"{directory}/{LEADER_EPOCHS}"
+        if self.is_changed:
+            write_file(disk, path + DRAFT, encode_epochs(self.entries))
+            disk.rename(path + DRAFT, path)
+            self.is_changed = False
+        return [path]

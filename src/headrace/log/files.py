@@ -27,6 +27,7 @@ from headrace.log.layout import (
     parse_partition_metadata,
     range_name,
 )
+from headrace.log.producers import ProducerStates, encode_snapshot
 from headrace.log.segment import Segment
 from headrace.log.store import Store
 
@@ -59,6 +60,7 @@ class _Notes:
 
 class LogFiles:
     __slots__ = (
+        "_left",
         "_made_in_root",
         "_notes",
         "_syncing",
@@ -84,6 +86,8 @@ class LogFiles:
         self.is_made = False
         """There is a directory that says whose it is."""
         self._made_in_root = 0
+        self._left: tuple[int, int] | None = None
+        """Base offset and size of the active segment when its indexes were left for the next start."""
         self._notes = _Notes()
         self._syncing = threading.Lock()
         """Of workers: who finds nothing noted must know that it is synced, not that another is about to."""
@@ -116,6 +120,8 @@ class LogFiles:
                 write_file(disk, path, encode_partition_metadata(self.topic_id))
             self.note_written([path, *map(self.snapshot_path, self.snapshots)])
             self._made_in_root = self.store.root.note_changed()
+        elif self.segments:
+            self._left = self.bases[-1], self.segments[-1].size
         self.is_made = True
 
     def new_segment(self, base_offset: int, *, created_ms: int, size: int = 0) -> Segment:
@@ -148,6 +154,10 @@ class LogFiles:
             self.put(segment)
         return segment
 
+    def index_at(self, offset: int) -> int:
+        """Of the segment that holds the offset, or else of the first one."""
+        return max(0, bisect_right(self.bases, offset) - 1)
+
     def after(self, segment: Segment) -> Segment | None:
         at = bisect_right(self.bases, segment.base_offset)
         return self.segments[at] if at < len(self.segments) else None
@@ -158,6 +168,14 @@ class LogFiles:
         del self.segments[:count], self.bases[:count]
         for segment in dropped:
             segment.close()
+        return dropped
+
+    def cut(self, first: int) -> list[Segment]:
+        """Takes the segments from this one on out of the log: recovery has not found them to be a part of it."""
+        dropped = self.segments[first:]
+        del self.segments[first:], self.bases[first:]
+        if self.segments:
+            self.segments[-1].is_closed = False
         return dropped
 
     def swap_in(self, old: list[Segment], new: Segment, end_offset: int) -> bool:
@@ -189,15 +207,33 @@ class LogFiles:
         self.note_written()
         return True
 
+    def leave_indexes(self) -> None:
+        """Of the active segment: what the next start reads instead of the batches, if it is worth a file.
+
+        One of an earlier stop is outdated.
+        """
+        active = self.segments[-1]
+        left = active.base_offset, active.size
+        if left != self._left:
+            try:
+                if active.index_entries:
+                    self.note_written(active.save_indexes())
+                elif active.remove_indexes():
+                    self.note_written()
+            except OSError as error:
+                if error.errno not in REFUSALS:
+                    raise
+        self._left = left
+
     def snapshot_path(self, offset: int) -> str:
         return f"{self.directory}/{file_name(offset, SNAPSHOT)}"
 
-    def save_snapshot(self, offset: int, data: bytes) -> list[str]:
+    def save_snapshot(self, offset: int, states: ProducerStates) -> list[str]:
         """The path to note, or none if there is one already: what it says of an offset does not change."""
         if offset in self.snapshots:
             return []
         path = self.snapshot_path(offset)
-        write_file(self.store.disk, path, data)
+        write_file(self.store.disk, path, encode_snapshot(states.entries.values()))
         return [path]
 
     def know_snapshot(self, offset: int) -> None:
@@ -213,6 +249,11 @@ class LogFiles:
             self.snapshots.remove(offset)
             with contextlib.suppress(OSError):  # a recovery removes it
                 self.store.disk.remove(self.snapshot_path(offset))
+
+    def forget_snapshots(self, trusted: int) -> None:
+        """Recovery starts from the newest one that is trusted, or a later one."""
+        oldest = max((offset for offset in self.snapshots if offset <= trusted), default=0)
+        self.keep_snapshots([offset for offset in self.snapshots if offset >= oldest])
 
     def note_dirty(self, segment: Segment) -> None:
         with self.store.guard:

@@ -280,26 +280,26 @@ class LogManager:
 
     def _is_on_disk(self, log: PartitionLog) -> bool:
         """A directory of the same name may be left from a deleted topic."""
-        summary = self._summaries.get(log.directory)
+        summary = self._summaries.get(log.name)
         found: bytes | None
         if summary is not None:
             found = bytes.fromhex(summary["topic_id"])
-        elif self.disk.exists(log.directory):
-            found = read_topic_id(self.disk, log.directory)
-            if found is None and not holds_records(self.disk, log.directory):
+        elif self.disk.exists(log.name):
+            found = read_topic_id(self.disk, log.name)
+            if found is None and not holds_records(self.disk, log.name):
                 return True
         else:
             return False
         if found == log.topic_id:
             return True
         # Whose it is, is synced with the first record: records that nobody owns were promised to nobody.
-        self._set_aside(log.directory, found or b"")
+        self._set_aside(log.name, found or b"")
         self.store.root.note_changed()
         return False
 
     def _load(self, log: PartitionLog) -> PartitionLog:
         """From the summary of a clean stop if there is one and it holds, else by recovery."""
-        summary = self._summaries.pop(log.directory, None)
+        summary = self._summaries.pop(log.name, None)
         if summary is not None:
             with contextlib.suppress(Unreadable, LookupError, TypeError, ValueError, FileNotFoundError):
                 open_clean(log, summary, now_ms=self._now_ms)
@@ -311,7 +311,7 @@ class LogManager:
             self._recover(log, recovery_point)
         except KafkaError as error:
             logger.warning("%s: %s; all of it is checked", log.name, error.message)
-            log.close()
+            log.files.close()
             log = log.blank()
             self._recover(log, None)
         return log
@@ -345,7 +345,7 @@ class LogManager:
     def claim(self, topic: str, partition: int, config: LogConfig, topic_id: bytes) -> None:
         """For `delete_topic`: takes a directory as this log's without reading it, because nobody else will."""
         log = PartitionLog(self.store, topic, partition, config, topic_id)
-        self._summaries.pop(log.directory, None)
+        self._summaries.pop(log.name, None)
         self.logs.setdefault((topic, partition), log)
 
     def delete_topic(
@@ -366,9 +366,9 @@ class LogManager:
             checkpoint.forget([log.key for log in logs])
         for log in logs:
             log.is_deleted = log.is_discarded = True
-            log.close()
+            log.files.close()
         for log in logs:
-            if self.disk.exists(log.directory):
+            if self.disk.exists(log.name):
                 self._discard_directory(log, log.topic_id, now_ms + log.config.file_delete_delay_ms)
         self.store.root.note_changed()
         if sync:
@@ -377,7 +377,7 @@ class LogManager:
     def _discard_directory(self, log: PartitionLog, topic_id: bytes, due_ms: int) -> None:
         """By a name that no other topic's directory can have, and that fits in 255 bytes."""
         name = f"{log.topic[:180]}-{log.partition}.{topic_id.hex()}{DELETED_DIRECTORY}"
-        self.disk.rename(log.directory, name)
+        self.disk.rename(log.name, name)
         self._doomed.append(PendingRemoval(due_ms, name))
 
     def set_aside_strays(
@@ -603,7 +603,7 @@ class LogManager:
     def _remove_segments(self, log: PartitionLog, doomed: Iterable[PendingRemoval]) -> None:
         """From the log's own directory: one of its name may by now be another topic's."""
         try:
-            folder = self.disk.open_folder(log.directory)
+            folder = self.disk.open_folder(log.name)
         except FileNotFoundError:
             return
         try:
@@ -687,7 +687,7 @@ class LogManager:
             raise error.__cause__ or OSError(error.message) from error
         finally:
             for log in self.logs.values():
-                log.close()
+                log.files.close()
             self.disk.unlock()
 
     @staticmethod
@@ -696,7 +696,7 @@ class LogManager:
         if log.damage is not None:
             return False
         try:
-            log.save_for_restart()
+            log.files.leave_indexes()
         except (KafkaError, FileNotFoundError) as error:
             logger.warning("%s cannot be closed cleanly: %s", log.name, error)
             return False
@@ -715,11 +715,11 @@ class LogManager:
         self.sync([log for log in self.logs.values() if not log.is_synced])
         self.store.root.sync()
         for log in logs:
-            log.forget_old_snapshots()
+            log.files.forget_snapshots(log.trust.saved)
         self.store.recovery_points.sync()
         self._save_offsets()
         self._remove(self._doomed)
-        summaries = self._summaries | {log.directory: summary_of(log) for log in logs}
+        summaries = self._summaries | {log.name: summary_of(log) for log in logs}
         content = json.dumps({"logs": summaries}, separators=(",", ":")).encode()
         data = _crc_line(content) + b"\n" + content
         self.store.reserve.with_room(partial(replace_file, self.disk, CLEAN_SHUTDOWN, data))

@@ -1,9 +1,9 @@
-"""The log of one topic-partition: appends, reads, and what follows from them.
+"""The log of one topic-partition: what moves its two ends, and what has to be safe before that is promised.
 
-Theory of operation. A log is a list of segments; the last one is active and grows. `append` judges first (framing,
-checksum, the producer's sequence), writes once, and only then changes what is in memory, so that a refused or
-failed append leaves nothing behind. `read` finds a position (by a remembered hint, else by the sparse index), works
-out from batch headers how many whole batches fit, and returns that slice of the file as it is.
+Theory of operation. A log is a list of segments (`files`); the last one is active and grows. `append` judges first
+(framing, checksum, the producer's sequence), writes once, and only then changes what is in memory, so that a refused or
+failed append leaves nothing behind. `roll` closes the active segment, `drop_oldest` takes segments off the start, and
+`replace_segments` puts a compacted one in the place of others. Readers have a face of their own, `reader`.
 
 Everything here runs on the loop's thread, except `sync`, which a worker calls while the loop goes on appending:
 it takes the list of what is unsynced under the store's guard and syncs without it.
@@ -16,38 +16,28 @@ go back; what a client was told is durable is below `recovery_point`. What of it
 import contextlib
 import errno
 import os
-from bisect import bisect_right
-from collections import deque
-from collections.abc import Iterator
+from collections.abc import Container
 from typing import NamedTuple
 
 from headrace.log.config import LogConfig
-from headrace.log.disk import write_file
 from headrace.log.durable import Durable
 from headrace.log.epochs import LeaderEpochs
-from headrace.log.errors import REFUSALS
+from headrace.log.errors import Damage, deleted, out_of_range, storage_error
 from headrace.log.files import LogFiles
-from headrace.log.index import OFFSET_ENTRY_SIZE, AbortedTransaction, encode_aborted
-from headrace.log.layout import DRAFT, LEADER_EPOCHS, TRANSACTION_INDEX, Key, directory_name, encode_epochs
-from headrace.log.positions import Positions
-from headrace.log.producers import (
-    AppendOrigin,
-    ProducerStateEntry,
-    ProducerStates,
-    ProducerView,
-    encode_snapshot,
-)
+from headrace.log.index import OFFSET_ENTRY_SIZE
+from headrace.log.layout import Key, directory_name
+from headrace.log.producers import AppendOrigin, ProducerStateEntry, ProducerStates
+from headrace.log.reading import LogReader
 from headrace.log.segment import Placed, Segment
 from headrace.log.store import Store
-from headrace.log.times import Search, at_once, find_max_timestamp, find_time
+from headrace.log.transactions import EndedTransactions
 from headrace.log.trust import Trust
-from headrace.log.validation import Checked, Prepared, prepare
-from headrace.wire.batches import FRAME_SIZE, HEADER_SIZE, place, read_header, split, stamp_append_time
+from headrace.log.validation import Prepared, prepare
+from headrace.wire.batches import FRAME_SIZE, place, read_header, stamp_append_time
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import build_marker
 
 RELATIVE_OFFSET_MAX = 2**31 - 1
-REPLAY_BYTES = 1024 * 1024
 
 
 class Appended(NamedTuple):
@@ -58,47 +48,27 @@ class Appended(NamedTuple):
     is_duplicate: bool = False
 
 
-class Read(NamedTuple):
-    data: bytes
-    """Whole batches; the first may begin before the offset that was asked for."""
-    aborted: list[tuple[int, int]]
-    """Producer id and first offset of aborted transactions in the data; for committed reads."""
-    next_offset: int
-
-
-class Damage(NamedTuple):
-    """Bytes that are no batch although batches follow them. Nothing from `offset` on is served."""
-
-    offset: int
-    path: str
-    position: int
-    reason: str
-
-
 class PartitionLog:
     __slots__ = (
-        "_ended",
-        "_positions",
-        "aborted",
-        "bases",
         "config",
         "damage",
-        "directory",
         "end_offset",
         "epochs",
         "files",
-        "is_as_left",
         "is_deleted",
         "is_discarded",
+        "name",
         "next_horizon_ms",
         "partition",
         "producer_states",
+        "reader",
         "recovery_point",
         "segments",
         "start_offset",
         "store",
         "topic",
         "topic_id",
+        "transactions",
         "trust",
     )
 
@@ -108,7 +78,8 @@ class PartitionLog:
         self.partition = partition
         self.config = config
         self.topic_id = topic_id
-        self.directory = directory_name(topic, partition)
+        self.name = directory_name(topic, partition)
+        """Of its directory, too."""
         self.start_offset = 0
         self.end_offset = 0
         self.recovery_point = 0
@@ -118,42 +89,27 @@ class PartitionLog:
         """Nobody reads or writes it any more; a power cut may still bring its topic back."""
         self.is_discarded = False
         """Its topic is gone for good, and its directory has another name, or soon will have."""
-        self.is_as_left = False
-        """Nothing was written since a clean stop, or since all was prepared for one."""
-        self.files = LogFiles(store, self.directory, topic_id)
-        self.segments, self.bases = self.files.segments, self.files.bases
+        self.files = LogFiles(store, self.name, topic_id)
+        self.segments = self.files.segments
+        """The very list of `files`, which alone changes it."""
         self.epochs = LeaderEpochs()
         self.producer_states = ProducerStates()
-        self.aborted: list[AbortedTransaction] = []
-        """By last offset."""
-        self._ended: deque[tuple[int, int]] = deque()
-        """First offset and marker of transactions that ended lately and may not be synced, both rising; one that began
-        before another and ended after it speaks for both."""
+        self.transactions = EndedTransactions()
         self.damage: Damage | None = None
         self.next_horizon_ms: int | None = None
         """When the next tombstones may go."""
-        self._positions = Positions(self.files)
+        self.reader = LogReader(self)
 
     def blank(self) -> "PartitionLog":
         """The same log before anything was read from the disk."""
         return PartitionLog(self.store, self.topic, self.partition, self.config, self.topic_id)
 
     def __repr__(self) -> str:
-        return f"PartitionLog({self.directory!r}, {self.start_offset}..{self.end_offset})"
+        return f"PartitionLog({self.name!r}, {self.start_offset}..{self.end_offset})"
 
     @property
     def key(self) -> Key:
         return self.topic_id, self.partition
-
-    @property
-    def saved_recovery_point(self) -> int:
-        """Where the next start would begin to check."""
-        return self.trust.saved
-
-    @property
-    def saved_start_offset(self) -> int:
-        """Where the log would start after a crash."""
-        return self.store.start_offsets.saved.get(self.key, 0)
 
     @property
     def leader_epoch(self) -> int:
@@ -168,17 +124,13 @@ class PartitionLog:
     @property
     def decided_offset(self) -> int:
         """Below it every transaction is decided for good: its marker is synced."""
-        unsynced = [first for first, marker in self._ended if marker >= self.recovery_point]
-        return min([self.stable_offset, *unsynced])
+        unsynced = self.transactions.first_unsynced(self.recovery_point)
+        return self.stable_offset if unsynced is None else min(self.stable_offset, unsynced)
 
     @property
     def size(self) -> int:
         """Bytes of record batches on the disk."""
         return self.files.size
-
-    @property
-    def name(self) -> str:
-        return self.directory
 
     def append(
         self,
@@ -203,13 +155,13 @@ class PartitionLog:
             )
         append_time_ms = now_ms if config.has_append_time else -1
         if origin is AppendOrigin.CLIENT:
-            duplicate = self._duplicate(checked, append_time_ms)
-            if duplicate is not None:
-                return duplicate
+            sent = self.producer_states.duplicate_among(checked)
+            if sent is not None:
+                time_ms = sent.timestamp if append_time_ms >= 0 else -1
+                return Appended(sent.first_offset, sent.last_offset, time_ms, is_duplicate=True)
             if self.store.reserve.is_out:
-                raise self._storage_error(
-                    "cannot be written", OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                )
+                full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                raise storage_error(self, "cannot be written", full)
         base_offset = next_offset = self.end_offset
         buffer = bytearray(data)
         placed: list[Placed] = []
@@ -240,15 +192,6 @@ class PartitionLog:
             self.producer_states.apply(producer)
         return Appended(base_offset, next_offset - 1, append_time_ms)
 
-    def _duplicate(self, checked: Checked, append_time_ms: int) -> Appended | None:
-        for _, header in checked:
-            if header.producer_id >= 0:
-                batch = self.producer_states.duplicate_of(header)
-                if batch is not None:
-                    time_ms = batch.timestamp if append_time_ms >= 0 else -1
-                    return Appended(batch.first_offset, batch.last_offset, time_ms, is_duplicate=True)
-        return None
-
     def append_marker(
         self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
     ) -> Appended:
@@ -270,41 +213,25 @@ class PartitionLog:
         self._write(batch, [(len(batch), offset, now_ms)], offset + 1, now_ms)
         self.producer_states.apply(producer)
         if first_offset >= 0:
-            self.note_ended(first_offset, offset)
+            self.transactions.note(first_offset, offset, synced_to=self.recovery_point)
             if not commit:
-                self.note_aborted(producer_id, first_offset, offset)
+                first_open = self.producer_states.first_open_offset()
+                self.transactions.note_aborted(producer_id, first_offset, offset, first_open=first_open)
         is_append_time = self.config.has_append_time
         return Appended(offset, offset, now_ms if is_append_time else -1)
-
-    def note_ended(self, first_offset: int, marker_offset: int) -> None:
-        """A power cut may take the marker away again: then the transaction is open as before."""
-        while self._ended and self._ended[0][1] < self.recovery_point:
-            self._ended.popleft()
-        while (
-            self._ended and self._ended[-1][0] >= first_offset
-        ):  # this one began before it and ends after it
-            self._ended.pop()
-        self._ended.append((first_offset, marker_offset))
-
-    def note_aborted(self, producer_id: int, first_offset: int, last_offset: int) -> None:
-        """After the marker has been applied: the last stable offset is what it is without this transaction."""
-        first_open = self.producer_states.first_open_offset()
-        stable_offset = last_offset + 1 if first_open is None else first_open
-        self.aborted.append(AbortedTransaction(producer_id, first_offset, last_offset, stable_offset))
 
     def _write(self, data: bytes | bytearray, placed: list[Placed], next_offset: int, now_ms: int) -> None:
         """The one place where bytes enter the log."""
         if self.is_deleted:
-            raise self._deleted()
+            raise deleted(self)
         if self.damage is not None:
-            raise self._damage_error(ErrorCode.KAFKA_STORAGE_ERROR)
-        self.is_as_left = False
+            raise self.damage.error(self, ErrorCode.KAFKA_STORAGE_ERROR)
         try:
             segment = self._segment_for(len(data), placed, now_ms)
             self._enter_epoch()
             segment.append(data, placed, interval=self.config.index_interval_bytes)
         except OSError as error:
-            raise self._storage_error("cannot be written", error) from error
+            raise storage_error(self, "cannot be written", error) from error
         if not segment.is_dirty:
             self.files.note_dirty(segment)
         self.end_offset = next_offset
@@ -319,7 +246,7 @@ class PartitionLog:
         if self.epochs.latest < self.store.leader_epoch:
             self.epochs.assign(self.store.leader_epoch, self.end_offset)
             with contextlib.suppress(OSError):  # the next roll insists on it
-                self.files.note_written(self.save_epochs())
+                self.files.note_written(self.epochs.save(self.store.disk, self.name))
 
     def _segment_for(self, size: int, placed: list[Placed], now_ms: int) -> Segment:
         """The active segment, or a new one if these bytes do not belong in it any more."""
@@ -327,55 +254,24 @@ class PartitionLog:
             self.files.make()
             return self.files.start_segment(self.end_offset, now_ms)
         active = self.segments[-1]
-        if active.size and self._is_roll_due(active, size, placed, now_ms):
+        if active.size and _is_roll_due(active, self.config, size, placed, now_ms):
             return self.roll(now_ms)
         return active
-
-    def _is_roll_due(self, active: Segment, size: int, placed: list[Placed], now_ms: int) -> bool:
-        config = self.config
-        if active.size + size > config.segment_bytes:
-            return True
-        if placed[-1][1] - active.base_offset > RELATIVE_OFFSET_MAX:
-            return True
-        if active.index_entries * OFFSET_ENTRY_SIZE >= config.segment_index_bytes:
-            return True
-        segment_ms = config.segment_ms
-        if "compact" in config.cleanup_policy:
-            segment_ms = min(segment_ms, config.max_compaction_lag_ms)
-        if active.first_timestamp >= 0:
-            return placed[-1][2] - active.first_timestamp > segment_ms
-        return now_ms - active.created_ms > segment_ms
-
-    def note_recovered(self, segment: Segment) -> None:
-        """It holds bytes that may not have been synced by the process that wrote them."""
-        self.files.note_dirty(segment)
-        if segment.is_closed:
-            try:
-                self.files.note_written([*segment.save_indexes(), *self.save_aborted(segment)])
-            except OSError as error:
-                self.distrust(segment.base_offset, error)
-
-    def distrust(self, base_offset: int, error: OSError) -> None:
-        """A full disk has no room for a file that recovery would need to trust this segment: it is checked again."""
-        if error.errno not in REFUSALS:
-            raise error
-        self.trust.limit = min(base_offset, base_offset if self.trust.limit is None else self.trust.limit)
 
     def roll(self, now_ms: int) -> Segment:
         """Closes the active segment and starts the next at the log's end. OSError leaves the old one active."""
         active, end_offset = self.segments[-1], self.end_offset
         if not active.size:
             return active
-        self.is_as_left = False
         written = [
             *active.save_indexes(),
-            *self.save_aborted(active),
-            *self.save_epochs(),
-            *self.save_snapshot(),
+            *self.transactions.save(active, end_offset),
+            *self.epochs.save(self.store.disk, self.name),
+            *self.files.save_snapshot(end_offset, self.producer_states),
         ]
         segment = self.files.start_segment(end_offset, now_ms, written)
         self.files.know_snapshot(end_offset)
-        self.forget_old_snapshots()
+        self.files.forget_snapshots(self.trust.saved)
         return segment
 
     def drop_oldest(self, count: int, *, now_ms: int) -> list[Segment]:
@@ -383,182 +279,33 @@ class PartitionLog:
         if count == len(self.segments):
             self.roll(now_ms)
         dropped = self.files.drop_oldest(count)
-        if self.bases[0] > self.start_offset:
-            self.move_start(self.bases[0])
-        self.aborted = [entry for entry in self.aborted if entry.last_offset >= self.bases[0]]
-        self.is_as_left = False
-        self._positions.forget()
+        first_offset = self.segments[0].base_offset
+        if first_offset > self.start_offset:
+            self.move_start(first_offset)
+        self.transactions.forget_before(first_offset)
+        self.reader.forget()
         return dropped
 
-    def replace_segments(self, old: list[Segment], new: Segment, end_offset: int) -> bool:
-        """Puts a compacted segment in the place of its sources, which end there.
+    def replace_segments(
+        self, old: list[Segment], new: Segment, end_offset: int, *, without: Container[int]
+    ) -> bool:
+        """Puts a compacted segment in the place of its sources, which end there. It is without these markers of theirs.
 
         False if a full disk refuses it: the log is as it was.
         """
-        self.is_as_left = False
         if not self.files.swap_in(old, new, end_offset):
             return False
-        self._positions.forget()
+        self.reader.forget()
+        self.transactions.forget(without, within=range(new.base_offset, end_offset))
         # Indexes are made again when needed, and no records of aborted transactions are left.
         with contextlib.suppress(OSError):
-            self.files.note_written([*new.save_indexes(), *self.save_aborted(new)])
+            self.files.note_written([*new.save_indexes(), *self.transactions.save(new, end_offset)])
         return True
-
-    def save_aborted(self, segment: Segment) -> list[str]:
-        """The aborted transactions whose markers are in this segment: a file only if there are any."""
-        end = self.end_after(segment)
-        entries = [entry for entry in self.aborted if segment.base_offset <= entry.last_offset < end]
-        path = segment.path_of(TRANSACTION_INDEX)
-        if not entries:
-            self.store.disk.remove(path)  # it may be left from a tail that was lost
-            return []
-        write_file(self.store.disk, path, encode_aborted(entries))
-        return [path]
-
-    def save_snapshot(self) -> list[str]:
-        """Of the producers as they are now. It counts once it is noted, with the segment that starts here."""
-        return self.files.save_snapshot(self.end_offset, self.encoded_producers())
-
-    def encoded_producers(self) -> bytes:
-        return encode_snapshot(self.producer_states.entries.values())
-
-    def forget_old_snapshots(self) -> None:
-        """Recovery starts from the newest one that is trusted, or a later one."""
-        trusted = [offset for offset in self.files.snapshots if offset <= self.trust.saved]
-        oldest = trusted[-1] if trusted else 0
-        self.files.keep_snapshots([offset for offset in self.files.snapshots if offset >= oldest])
 
     def end_after(self, segment: Segment) -> int:
         """Where the offsets of a segment end: at the next one's base, or at the log's end."""
         following = self.files.after(segment)
         return self.end_offset if following is None else following.base_offset
-
-    def read(
-        self, offset: int, *, max_bytes: int, committed: bool = False, at_least_one: bool = True
-    ) -> Read:
-        """Whole batches from the one that holds `offset`, of one segment, up to `max_bytes` of them.
-
-        The first batch comes whole even if it is larger, unless `at_least_one` is false. Committed reads end before
-        the first undecided transaction.
-        """
-        if self.is_deleted:
-            raise self._deleted()
-        end_offset = self.end_offset
-        if offset < self.start_offset or offset > end_offset:
-            raise self._out_of_range(offset)
-        limit_offset = self.stable_offset if committed else end_offset
-        if self.damage is not None:
-            limit_offset = min(limit_offset, self.damage.offset)
-            if offset >= limit_offset == self.damage.offset:
-                raise self._damage_error(ErrorCode.CORRUPT_MESSAGE)
-        if offset >= limit_offset:
-            if offset == end_offset and self.segments:
-                self._positions.remember(offset, self.segments[-1], self.segments[-1].size)
-            return Read(b"", [], offset)
-        try:
-            found = self._positions.locate(offset)
-            if found is None:
-                return Read(b"", [], offset)
-            segment, position = found
-            end, next_offset = self._extent(segment, position, max_bytes, limit_offset)
-            if end - position > max_bytes and not at_least_one:
-                return Read(b"", [], offset)
-            data = segment.read(position, end - position) if end > position else b""
-        except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
-        if not data:
-            return Read(b"", [], offset)
-        self._positions.remember(next_offset, segment, end)
-        return Read(data, self.aborted_between(offset, next_offset) if committed else [], next_offset)
-
-    def _extent(self, segment: Segment, position: int, max_bytes: int, limit_offset: int) -> tuple[int, int]:
-        """Where the whole batches to return end, and the offset after them. The first batch always counts."""
-        stop, stop_offset = segment.size, self.end_after(segment)
-        if limit_offset < stop_offset:
-            stop, stop_offset = self._stop_before(limit_offset, segment), limit_offset
-        if stop - position <= max_bytes:
-            return max(stop, position), stop_offset
-        return segment.extent(position, position + max_bytes)
-
-    def _stop_before(self, offset: int, segment: Segment) -> int:
-        damage = self.damage
-        if damage is not None and damage.offset == offset and damage.path == segment.path:
-            return damage.position
-        return self._positions.stop_before(offset, segment)
-
-    def aborted_between(self, offset: int, end_offset: int) -> list[tuple[int, int]]:
-        if not self.aborted:
-            return []
-        found = []
-        at = bisect_right(self.aborted, offset - 1, key=lambda entry: entry.last_offset)
-        for entry in self.aborted[at:]:
-            if entry.first_offset < end_offset:
-                found.append((entry.producer_id, entry.first_offset))
-            if entry.last_stable_offset >= end_offset:
-                break
-        return found
-
-    def bytes_from(self, offset: int, *, limit: int, committed: bool = False) -> int:
-        """About how many bytes a read would find, up to `limit`; 0 for offsets outside the log."""
-        if self.damage is not None:
-            return limit  # a reader that waits must wake up to hear of it
-        limit_offset = self.stable_offset if committed else self.end_offset
-        if not self.start_offset <= offset < limit_offset:
-            return 0
-        try:
-            found = self._positions.locate(offset)
-            if found is None:
-                return 0
-            segment, position = found
-            self._positions.remember(offset, segment, position)
-            if limit_offset < self.end_after(segment):
-                stop = self._positions.stop_before(limit_offset, segment)
-                return max(0, min(limit, stop - position))
-        except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
-        return self._positions.available(segment, position, before=limit_offset, limit=limit)
-
-    def offset_for_time(self, timestamp_ms: int, *, committed: bool = False) -> tuple[int, int] | None:
-        """(timestamp, offset) of the first record that is not older than `timestamp_ms`.
-
-        On the spot: where a batch is too large to be opened on the loop's thread, that is its first offset.
-        """
-        return at_once(self.search_time(timestamp_ms, committed=committed))
-
-    def search_time(self, timestamp_ms: int, *, committed: bool = False) -> Search:
-        """`offset_for_time` in steps: see `times`."""
-        try:
-            limit_offset = self.stable_offset if committed else self.end_offset
-            return (yield from find_time(self, timestamp_ms, limit_offset))
-        except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
-
-    def batch_timestamp(self, offset: int) -> int | None:
-        """The timestamp of the batch that holds `offset`, or of the next one; reads nothing but its header.
-
-        None where the log has no such batch, or where it cannot be read now.
-        """
-        if self.is_deleted or not self.start_offset <= offset < self.end_offset:
-            return None
-        try:
-            found = self._positions.locate(offset)
-            if found is None:
-                return None
-            segment, position = found
-            return read_header(segment.read(position, HEADER_SIZE)).record_timestamp
-        except (KafkaError, OSError):
-            return None
-
-    def max_timestamp(self) -> tuple[int, int] | None:
-        """(timestamp, offset) of the record with the largest timestamp, the first of several. On the spot."""
-        return at_once(self.search_max_timestamp())
-
-    def search_max_timestamp(self) -> Search:
-        """`max_timestamp` in steps: see `times`."""
-        try:
-            return (yield from find_max_timestamp(self))
-        except OSError as error:
-            raise self._storage_error("cannot be read", error) from error
 
     def end_offset_for_epoch(self, epoch: int) -> tuple[int, int]:
         """(epoch, end offset); (-1, -1) if the epoch is not known."""
@@ -566,34 +313,11 @@ class PartitionLog:
             epoch, leader_epoch=self.store.leader_epoch, log_end_offset=self.end_offset
         )
 
-    def delete_records(self, before: int) -> int:
-        """Moves the start to `before` (-1: to the end), safely on disk when it returns. The new start offset.
-
-        For whoever may wait for the disk; the loop's thread uses `trim`.
-        """
-        target = max(self._new_start(before), self.start_offset)
-        starts = self.store.start_offsets
-        starts.put(self.key, target)
-        if not starts.is_entry_saved(self.key):
-            try:
-                starts.sync()
-            except (KafkaError, OSError) as error:
-                starts.put(self.key, self.start_offset)
-                if isinstance(error, KafkaError):
-                    raise
-                raise self._storage_error("cannot record its start offset", error) from error
-        if target > self.start_offset:
-            self.move_start(target)
-        return self.start_offset
-
     def trim(self, before: int) -> int:
-        """`delete_records` for readers at once; safe when the store's `start_offsets` have been synced."""
-        target = self._new_start(before)
-        if target > self.start_offset:
-            self.move_start(target)
-        return self.start_offset
+        """Moves the start to `before` (-1: to the end), for readers at once. The new start offset.
 
-    def _new_start(self, before: int) -> int:
+        It is safe when the store's `start_offsets` have been synced.
+        """
         if "delete" not in self.config.cleanup_policy:
             raise KafkaError(
                 ErrorCode.POLICY_VIOLATION,
@@ -601,8 +325,10 @@ class PartitionLog:
             )
         target = self.end_offset if before == -1 else before
         if not 0 <= target <= self.end_offset:
-            raise self._out_of_range(target)
-        return target
+            raise out_of_range(self, target)
+        if target > self.start_offset:
+            self.move_start(target)
+        return self.start_offset
 
     def move_start(self, offset: int) -> None:
         """Only in memory, until the start offsets are saved: nothing that earlier records need may go before."""
@@ -613,26 +339,12 @@ class PartitionLog:
 
     def refuse_from(self, offset: int, reason: str) -> None:
         """A reader has found damage: nothing from there on is served, and nothing is appended."""
-        segment = self.segments[max(0, bisect_right(self.bases, offset) - 1)]
+        segment = self.segments[self.files.index_at(offset)]
         try:
             found = segment.find(offset)
         except (KafkaError, OSError):
             found = None
         self.damage = Damage(offset, segment.path, found[0] if found is not None else 0, reason)
-
-    def producers(self) -> list[ProducerView]:
-        return self.producer_states.views()
-
-    def batches(self, from_offset: int | None = None) -> Iterator[bytes]:
-        """Every batch in order, for whoever rebuilds its state from this log."""
-        offset = self.start_offset if from_offset is None else from_offset
-        while offset < self.end_offset:
-            read = self.read(offset, max_bytes=REPLAY_BYTES)
-            if not read.data:
-                return
-            for position, header in split(read.data):
-                yield read.data[position : position + header.size]
-            offset = read.next_offset
 
     @property
     def has_rolled(self) -> bool:
@@ -665,51 +377,17 @@ class PartitionLog:
         """There is nothing for `sync` to do."""
         return self.files.is_synced and self.trust.is_saved and not self.has_rolled
 
-    def save_epochs(self) -> list[str]:
-        """They are part of what is trusted with a segment; of segments that are not, batches say them again."""
-        path = f"{self.directory}/{LEADER_EPOCHS}"
-        if self.epochs.is_changed:
-            write_file(self.store.disk, path + DRAFT, encode_epochs(self.epochs.entries))
-            self.store.disk.rename(path + DRAFT, path)
-            self.epochs.is_changed = False
-        return [path]
 
-    def save_for_restart(self) -> None:
-        """What the next start reads instead of scanning, if it is worth a file; an older one is outdated."""
-        active = self.segments[-1]
-        if not self.is_as_left:
-            try:
-                if active.index_entries:
-                    self.files.note_written(active.save_indexes())
-                elif active.remove_indexes():
-                    self.files.note_written()
-            except OSError as error:
-                if error.errno not in REFUSALS:
-                    raise
-        self.is_as_left = True
-
-    def close(self) -> None:
-        self.files.close()
-
-    def _out_of_range(self, offset: int) -> KafkaError:
-        return KafkaError(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"Offset {offset} of {self.name} is outside {self.start_offset} to {self.end_offset}.",
-        )
-
-    def _deleted(self) -> KafkaError:
-        return KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.name} was deleted.")
-
-    def _storage_error(self, what: str, error: OSError) -> KafkaError:
-        return KafkaError(
-            ErrorCode.KAFKA_STORAGE_ERROR, f"{self.name} in {self.store.disk.name} {what}: {error}."
-        )
-
-    def _damage_error(self, code: ErrorCode) -> KafkaError:
-        """Readers get CORRUPT_MESSAGE, which their users see; a storage error they would try again for ever."""
-        assert self.damage is not None
-        return KafkaError(
-            code,
-            f"{self.name} is damaged at offset {self.damage.offset} ({self.damage.path}, byte "
-            f"{self.damage.position}: {self.damage.reason}) and serves nothing from there on.",
-        )
+def _is_roll_due(active: Segment, config: LogConfig, size: int, placed: list[Placed], now_ms: int) -> bool:
+    if active.size + size > config.segment_bytes:
+        return True
+    if placed[-1][1] - active.base_offset > RELATIVE_OFFSET_MAX:
+        return True
+    if active.index_entries * OFFSET_ENTRY_SIZE >= config.segment_index_bytes:
+        return True
+    segment_ms = config.segment_ms
+    if "compact" in config.cleanup_policy:
+        segment_ms = min(segment_ms, config.max_compaction_lag_ms)
+    if active.first_timestamp >= 0:
+        return placed[-1][2] - active.first_timestamp > segment_ms
+    return now_ms - active.created_ms > segment_ms

@@ -101,6 +101,15 @@ class ProducerStates:
                 return batch
         return None
 
+    def duplicate_among(self, checked: Iterable[tuple[int, BatchHeader]]) -> SentBatch | None:
+        """The first batch that one of these repeats."""
+        for _, header in checked:
+            if header.producer_id >= 0:
+                batch = self.duplicate_of(header)
+                if batch is not None:
+                    return batch
+        return None
+
     def decide(
         self,
         header: BatchHeader,

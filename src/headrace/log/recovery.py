@@ -24,6 +24,7 @@ from typing import Any
 
 from headrace.log.disk import Disk, sync_file
 from headrace.log.epochs import LeaderEpochs
+from headrace.log.errors import REFUSALS, Damage
 from headrace.log.index import AbortedTransaction, decode_aborted
 from headrace.log.layout import (
     CLEANED,
@@ -43,8 +44,8 @@ from headrace.log.layout import (
     parse_range_name,
     range_name,
 )
-from headrace.log.partition_log import RELATIVE_OFFSET_MAX, Damage, PartitionLog
-from headrace.log.producers import decode_snapshot
+from headrace.log.partition_log import RELATIVE_OFFSET_MAX, PartitionLog
+from headrace.log.producers import decode_snapshot, encode_snapshot
 from headrace.log.segment import Segment
 from headrace.log.trust import UNKNOWN
 from headrace.wire.batches import (
@@ -91,8 +92,8 @@ def summary_of(log: PartitionLog) -> dict[str, Any]:
         ],
         "epochs": log.epochs.entries,
         "snapshots": log.files.snapshots,
-        "aborted": [list(entry) for entry in log.aborted],
-        "producers": b64encode(log.encoded_producers()).decode(),
+        "aborted": [list(entry) for entry in log.transactions.aborted],
+        "producers": b64encode(encode_snapshot(log.producer_states.entries.values())).decode(),
     }
 
 
@@ -109,7 +110,7 @@ def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) ->
     log.epochs = LeaderEpochs([(epoch, start) for epoch, start in summary["epochs"]])
     log.epochs.is_changed = True  # their file is as old as the last roll
     log.files.snapshots += summary["snapshots"]
-    log.aborted = [AbortedTransaction(*row) for row in summary["aborted"]]
+    log.transactions.aborted = [AbortedTransaction(*row) for row in summary["aborted"]]
     if "producers" in summary:
         data = b64decode(summary["producers"])
     else:
@@ -119,7 +120,6 @@ def open_clean(log: PartitionLog, summary: Mapping[str, Any], *, now_ms: int) ->
         raise Unreadable("the producer snapshot is incomplete")
     log.producer_states = states
     log.files.adopt(is_synced=True)
-    log.is_as_left = True
 
 
 def recover(
@@ -152,13 +152,13 @@ class _Recovery:
         self.last_snapshot = 0
 
     def run(self, start_offset: int, *, may_start_over: bool) -> None:
-        log = self.log
-        finish_interrupted_work(self.disk, log.directory)
+        log, bases = self.log, self.log.files.bases
+        finish_interrupted_work(self.disk, log.name)
         self._list_files()
         first_scanned = self._first_scanned()
         self._load_epochs(log.segments[:first_scanned])
         self._load_aborted(log.segments[:first_scanned])
-        log.end_offset = log.bases[first_scanned] if log.segments else max(start_offset, self.recovery_point)
+        log.end_offset = bases[first_scanned] if bases else max(start_offset, self.recovery_point)
         if may_start_over:  # else it may be another topic's
             self.start_offset = start_offset
         self._put_later_snapshots_by(start_offset)
@@ -168,8 +168,8 @@ class _Recovery:
         log.epochs.cut_after(log.end_offset)
         if log.segments and start_offset > log.end_offset and not may_start_over:
             logger.error("%s: its start offset %d is another topic's and is ignored", log.name, start_offset)
-            start_offset = log.bases[0]
-        log.start_offset = max(log.bases[0] if log.bases else log.end_offset, start_offset)
+            start_offset = bases[0]
+        log.start_offset = max(bases[0] if bases else log.end_offset, start_offset)
         if log.start_offset > start_offset:  # retention writes it down before it removes anything
             logger.error(
                 "%s: offsets %d to %d are gone: their segments were removed",
@@ -190,18 +190,18 @@ class _Recovery:
     def _first_scanned(self) -> int:
         """The segment that starts at the recovery point. If it was lost, the log goes on there all the same."""
         log = self.log
-        if log.segments and log.bases[-1] < self.recovery_point:
+        if log.segments and log.files.bases[-1] < self.recovery_point:
             logger.error(
                 "%s: offsets from %d on had been synced and are gone: the disk lost them, or they were removed",
                 log.name,
                 self.recovery_point,
             )
             log.files.start_segment(self.recovery_point, self.now_ms)
-        return max(0, sum(base <= self.recovery_point for base in log.bases) - 1)
+        return log.files.index_at(self.recovery_point)
 
     def _list_files(self) -> None:
         log = self.log
-        for name in self.disk.list(log.directory):
+        for name in self.disk.list(log.name):
             parsed = parse_file_name(name)
             if parsed is None:
                 continue
@@ -209,13 +209,13 @@ class _Recovery:
             if suffix == SNAPSHOT:
                 log.files.snapshots.append(offset)
             elif suffix == LOG:
-                size = self.disk.size(f"{log.directory}/{name}")
+                size = self.disk.size(f"{log.name}/{name}")
                 log.files.put(log.files.new_segment(offset, created_ms=self.now_ms, size=size))
 
     def _load_epochs(self, trusted: Sequence[Segment]) -> None:
         log = self.log
         try:
-            log.epochs = LeaderEpochs(parse_epochs(self.disk.read(f"{log.directory}/{LEADER_EPOCHS}")))
+            log.epochs = LeaderEpochs(parse_epochs(self.disk.read(f"{log.name}/{LEADER_EPOCHS}")))
         except (FileNotFoundError, Unreadable):
             for segment in trusted:
                 for _, header in segment.headers():
@@ -226,7 +226,7 @@ class _Recovery:
             with contextlib.suppress(FileNotFoundError):
                 found = decode_aborted(self.disk.read(segment.path_of(TRANSACTION_INDEX)))
                 offsets = range(segment.base_offset, self.log.end_after(segment))
-                self.log.aborted += [entry for entry in found if entry.last_offset in offsets]
+                self.log.transactions.aborted += [entry for entry in found if entry.last_offset in offsets]
 
     def _put_later_snapshots_by(self, start_offset: int) -> None:
         """They stay on the disk until it is clear that nobody needs them."""
@@ -241,7 +241,7 @@ class _Recovery:
             if offset not in log.files.snapshots:
                 self.disk.remove(log.files.snapshot_path(offset))
         if self.last_snapshot > log.end_offset:  # other records take these offsets: it must not come back
-            self.disk.sync_directory(log.directory)
+            self.disk.sync_directory(log.name)
 
     def _load_producers(self, first_scanned: int) -> int:
         """As they were where the scan begins. Where the snapshot that says so was taken; -1 without one."""
@@ -253,21 +253,21 @@ class _Recovery:
                 log.producer_states, from_offset = states, offset
                 break
         log.files.keep_snapshots([from_offset])  # torn ones, and those of segments that are not trusted
-        aborted = list(log.aborted)
+        aborted = list(log.transactions.aborted)
         for segment in log.segments[:first_scanned]:
             if log.end_after(segment) > from_offset:
                 for position, header in segment.headers():
                     if header.base_offset >= from_offset:
                         self._replay(segment, position, header)
-        log.aborted = aborted  # the trusted segments' own indexes have said it all
+        log.transactions.aborted = aborted  # the trusted segments' own indexes have said it all
         return from_offset
 
     def _save_snapshot(self, segment: Segment) -> None:
         log = self.log
         try:
-            log.files.note_written(log.save_snapshot())
+            log.files.note_written(log.files.save_snapshot(log.end_offset, log.producer_states))
         except OSError as error:
-            log.distrust(segment.base_offset, error)
+            self._distrust(segment, error)
         else:
             log.files.know_snapshot(log.end_offset)
 
@@ -284,10 +284,14 @@ class _Recovery:
         if marker is None:
             return
         first_offset = states.replay_marker(header, marker.coordinator_epoch, now_ms=self.now_ms)
-        if first_offset >= 0:
-            self.log.note_ended(first_offset, header.last_offset)
-        if first_offset >= 0 and not marker.is_commit:
-            self.log.note_aborted(header.producer_id, first_offset, header.last_offset)
+        if first_offset < 0:
+            return
+        transactions = self.log.transactions
+        transactions.note(first_offset, header.last_offset, synced_to=self.log.recovery_point)
+        if not marker.is_commit:
+            transactions.note_aborted(
+                header.producer_id, first_offset, header.last_offset, first_open=states.first_open_offset()
+            )
 
     def _scan_from(self, first_scanned: int, snapshot_at: int) -> None:
         log = self.log
@@ -317,7 +321,24 @@ class _Recovery:
             break
         for segment in log.segments[first_scanned:]:
             if log.damage is None:
-                log.note_recovered(segment)
+                self._note_recovered(segment)
+
+    def _note_recovered(self, segment: Segment) -> None:
+        """It holds bytes that may not have been synced by the process that wrote them."""
+        log = self.log
+        log.files.note_dirty(segment)
+        if segment.is_closed:
+            try:
+                aborted = log.transactions.save(segment, log.end_after(segment))
+                log.files.note_written([*segment.save_indexes(), *aborted])
+            except OSError as error:
+                self._distrust(segment, error)
+
+    def _distrust(self, segment: Segment, error: OSError) -> None:
+        """A full disk has no room for a file that recovery would need to trust this segment: it is checked again."""
+        if error.errno not in REFUSALS:
+            raise error
+        self.log.trust.stop_at(segment.base_offset)
 
     def _pass_over(self, segment: Segment) -> None:
         """What lay before this segment was removed for good. The snapshot there was synced before that."""
@@ -375,19 +396,17 @@ class _Recovery:
         if log.segments.index(segment) < first_dropped:
             cut = segment.size - position
             segment.truncate(position)
-        for dropped in log.segments[first_dropped:]:
+        for dropped in log.files.cut(first_dropped):
             cut += dropped.size
             dropped.close()
             if dropped.size:
                 self.disk.rename(dropped.path, dropped.path + UNSYNCED)
             dropped.remove_files()
-        del log.segments[first_dropped:], log.bases[first_dropped:]
-        log.segments[-1].is_closed = False
         log.files.keep_snapshots(offset for offset in log.files.snapshots if offset <= log.end_offset)
         if cut:
             # For good: after the next power cut what was cut must not come back behind what takes its place.
             log.segments[-1].sync()
-            self.disk.sync_directory(log.directory)
+            self.disk.sync_directory(log.name)
             logger.warning(
                 "%s: the tail was torn: %d bytes cut after offset %d", log.name, cut, log.end_offset - 1
             )
@@ -438,14 +457,12 @@ class _Recovery:
                 written = [path] if offset == log.start_offset else []
                 break
         log.end_offset = log.start_offset
-        written = written or log.save_snapshot()
+        written = written or log.files.save_snapshot(log.end_offset, log.producer_states)
         for path in written:
             sync_file(self.disk, path)  # nothing else will know the producers when the segments are gone
-        self.disk.sync_directory(log.directory)
-        for segment in log.segments:
+        self.disk.sync_directory(log.name)
+        for segment in log.files.cut(0):
             segment.remove_files()
-        log.segments.clear()
-        log.bases.clear()
         log.files.start_segment(log.start_offset, self.now_ms, written)
         log.files.know_snapshot(log.start_offset)
 

@@ -14,7 +14,7 @@ def drop_expired(log: PartitionLog, *, now_ms: int, at_most: int) -> list[Segmen
 
 
 def _before_start(log: PartitionLog) -> int:
-    return sum(base <= log.start_offset for base in log.bases[1:])
+    return sum(base <= log.start_offset for base in log.files.bases[1:])
 
 
 def _by_time(log: PartitionLog, now_ms: int) -> int:

@@ -7,11 +7,11 @@ than that is allowed to open is answered with where it begins, so that a reader 
 one too few.
 """
 
-from bisect import bisect_right
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 from headrace.log.background import Pace
+from headrace.log.errors import deleted, storage_error
 from headrace.log.segment import Segment
 from headrace.wire.batches import BatchHeader
 from headrace.wire.compression import TooLarge
@@ -94,7 +94,32 @@ def at_once(search: Search) -> Found | None:
         return found
 
 
-def find_time(log: "PartitionLog", timestamp_ms: int, end_offset: int) -> Search:
+def offset_for_time(log: "PartitionLog", timestamp_ms: int, *, committed: bool = False) -> Found | None:
+    """The first record that is not older than `timestamp_ms`.
+
+    On the spot: where a batch is too large to be opened on the loop's thread, that is its first offset.
+    """
+    return at_once(search_time(log, timestamp_ms, committed=committed))
+
+
+def search_time(log: "PartitionLog", timestamp_ms: int, *, committed: bool = False) -> Search:
+    """`offset_for_time` in steps."""
+    try:
+        limit_offset = log.stable_offset if committed else log.end_offset
+        return (yield from _find_time(log, timestamp_ms, limit_offset))
+    except OSError as error:
+        raise storage_error(log, "cannot be read", error) from error
+
+
+def search_max_timestamp(log: "PartitionLog") -> Search:
+    """The record with the largest timestamp, the first of several. In steps."""
+    try:
+        return (yield from _find_max_timestamp(log))
+    except OSError as error:
+        raise storage_error(log, "cannot be read", error) from error
+
+
+def _find_time(log: "PartitionLog", timestamp_ms: int, end_offset: int) -> Search:
     """The first record before `end_offset` that is not older than `timestamp_ms`."""
     pace = Pace()
     next_offset = log.start_offset
@@ -143,23 +168,21 @@ def _segment_at(log: "PartitionLog", offset: int) -> Segment | None:
     """The one that holds the offset, or the first of those after it; None at the log's end."""
     if not log.segments or offset >= log.end_offset:
         return None
-    return log.segments[max(0, bisect_right(log.bases, offset) - 1)]
+    return log.segments[log.files.index_at(offset)]
 
 
 def _is_there(log: "PartitionLog", segment: Segment) -> bool:
     """It was not dropped or rewritten meanwhile. KafkaError if the topic was deleted."""
     if log.is_deleted:
-        raise KafkaError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{log.name} was deleted.")
-    at = bisect_right(log.bases, segment.base_offset) - 1
-    return at >= 0 and log.segments[at] is segment
+        raise deleted(log)
+    return bool(log.segments) and log.segments[log.files.index_at(segment.base_offset)] is segment
 
 
 def _cost_of(segment: Segment) -> int:
     return 1 if segment.is_indexed else READING_COST + segment.size // BYTES_PER_COST
 
 
-def find_max_timestamp(log: "PartitionLog") -> Search:
-    """The record with the largest timestamp, the first of several."""
+def _find_max_timestamp(log: "PartitionLog") -> Search:
     pace = Pace()
     while True:
         for segment in list(log.segments):

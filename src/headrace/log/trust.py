@@ -18,13 +18,12 @@ UNKNOWN = -1
 
 
 class Trust:
-    __slots__ = ("_key", "_points", "limit")
+    __slots__ = ("_key", "_limit", "_points")
 
     def __init__(self, points: RecoveryPoints, key: Key) -> None:
         self._points = points
         self._key = key
-        self.limit: int | None = None
-        """Trust cannot pass this segment: a full disk has refused one of its files."""
+        self._limit: int | None = None
 
     @property
     def saved(self) -> int:
@@ -45,10 +44,14 @@ class Trust:
 
     def raise_to(self, base_offset: int) -> None:
         """All files of the segments before this one are synced. From a worker."""
-        point = base_offset if self.limit is None else min(base_offset, self.limit)
+        point = base_offset if self._limit is None else min(base_offset, self._limit)
         if point > (self._points.get(self._key) or 0) or not self.is_known:
             self._points.put(self._key, point)
 
     def start_over(self, base_offset: int) -> None:
         """Recovery found less than was trusted, or nobody knows what was."""
         self._points.put(self._key, base_offset)
+
+    def stop_at(self, base_offset: int) -> None:
+        """Trust cannot pass this segment: a full disk has refused one of its files."""
+        self._limit = base_offset if self._limit is None else min(base_offset, self._limit)

@@ -285,7 +285,7 @@ class QueueTest:
                 {key: (value or b"").decode("utf-8", "replace") for key, value in record.headers},
             )
             for partition in (topic.partitions if topic is not None else ())
-            for batch in partition.log.batches()
+            for batch in partition.log.reader.batches()
             if not read_header(batch).is_control
             for record in read_records(batch)
         ]

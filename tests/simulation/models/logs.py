@@ -708,7 +708,7 @@ class Logs(Model):
     def _read(self, model: LogModel, log: PartitionLog) -> Iterator[Entry]:
         offset = log.start_offset
         while offset < log.end_offset:
-            read = log.read(offset, max_bytes=1 << 20)
+            read = log.reader.read(offset, max_bytes=1 << 20)
             if not read.data and read.next_offset <= offset:
                 return
             for position, header in split(read.data):
@@ -765,7 +765,7 @@ class Logs(Model):
         """read_committed: nothing undecided, nothing aborted, all that is committed."""
         offset = log.start_offset
         while offset < log.stable_offset:
-            read = log.read(offset, max_bytes=1 << 20, committed=True)
+            read = log.reader.read(offset, max_bytes=1 << 20, committed=True)
             self.check_committed_read(model, read.data, list(read.aborted), offset)
             if read.next_offset <= offset:
                 return
@@ -808,7 +808,7 @@ class Logs(Model):
         offset = log.start_offset
         while offset < log.end_offset:
             try:
-                read = log.read(offset, max_bytes=1 << 20)
+                read = log.reader.read(offset, max_bytes=1 << 20)
             except KafkaError:
                 return
             self.check_damaged_read(model, read.data)

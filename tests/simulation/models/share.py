@@ -807,7 +807,7 @@ class Share(Model, share_watching.ShareWatcher):
             return (
                 False  # `bytes_from` says of a damaged log that there is something: its readers shall wake up
             )
-        return log.bytes_from(offset, limit=1, committed=is_committed_only) > 0
+        return log.reader.bytes_from(offset, limit=1, committed=is_committed_only) > 0
 
     def at_end(self) -> None:
         if self.is_blind or self.world.scenario.is_wide:  # nobody reads hundreds of share-partitions there

@@ -70,7 +70,7 @@ class Desk:
         core = self.open("copy")
         assert core.logs.was_clean
         log = core.topics.require("orders", 0).log
-        values = {record.value for batch in log.batches() for record in read_records(batch)}
+        values = {record.value for batch in log.reader.batches() for record in read_records(batch)}
         core.close()
         return values
 

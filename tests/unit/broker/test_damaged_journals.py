@@ -212,7 +212,7 @@ def test_an_open_transaction_is_not_aborted_while_its_decision_cannot_be_read(de
     topic = desk.core.topics.get("orders")
     assert topic is not None
     assert topic.partitions[0].log.stable_offset == 50
-    assert len([*topic.partitions[0].log.batches()]) == 11
+    assert len([*topic.partitions[0].log.reader.batches()]) == 11
     batch = build_batch(
         [NewRecord(None, b"v", (), 1)],
         producer_id=producer_id,

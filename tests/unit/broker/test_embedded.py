@@ -23,7 +23,7 @@ from headrace.broker.server import Server
 from headrace.log import disk as disk_module
 from headrace.log.layout import CLEAN_SHUTDOWN
 from headrace.log.metadata import MetadataError
-from headrace.log.partition_log import PartitionLog
+from headrace.log.reading import LogReader
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.records import NewRecord, build_batch
@@ -239,8 +239,8 @@ def test_a_parked_fetch_whose_read_fails_is_answered(monkeypatch: pytest.MonkeyP
             def broken(*_: Any, **__: Any) -> None:
                 raise OSError("input/output error")
 
-            monkeypatch.setattr(PartitionLog, "bytes_from", broken)
-            monkeypatch.setattr(PartitionLog, "read", broken)
+            monkeypatch.setattr(LogReader, "bytes_from", broken)
+            monkeypatch.setattr(LogReader, "read", broken)
             broker.core.appended(topic.partitions[0])
 
         broker.call(park)

@@ -54,7 +54,7 @@ def test_a_compacted_topic_keeps_the_last_value_of_each_key(broker: Broker) -> N
     append(broker, log, b"filler", bytes(900_000))
     broker.advance(120)  # the closed segments are made durable,
     broker.advance(120)  # and only then rewritten
-    kept = broker.call(lambda: [record for batch in log.batches() for record in read_records(batch)])
+    kept = broker.call(lambda: [record for batch in log.reader.batches() for record in read_records(batch)])
     assert [
         (record.offset, record.key, (record.value or b"")[:1]) for record in kept if record.key != b"filler"
     ] == [
@@ -122,9 +122,9 @@ def test_a_silent_producer_is_forgotten_at_the_interval_of_its_setting() -> None
             log.append(batch, now_ms=now_ms)
 
         broker.call(produce)
-        assert broker.call(lambda: len(log.producers())) == 1
+        assert broker.call(lambda: len(log.producer_states.views())) == 1
         broker.advance(1)  # far below the interval of housekeeping
-        assert broker.call(lambda: log.producers()) == []
+        assert broker.call(lambda: log.producer_states.views()) == []
 
 
 def test_logs_are_opened_a_few_a_turn_and_none_of_a_topic_that_goes_meanwhile() -> None:

@@ -34,7 +34,7 @@ def fetched_bytes(bench: Bench, topic: Topic) -> int:
 
 
 def first_batch(topic: Topic) -> int:
-    data = topic.partitions[0].log.read(0, max_bytes=EVERYTHING).data
+    data = topic.partitions[0].log.reader.read(0, max_bytes=EVERYTHING).data
     return next(split(data))[1].size
 
 

@@ -43,7 +43,7 @@ def values(folder: Path) -> list[bytes | None]:
 
         def read() -> list[bytes | None]:
             log = broker.core.topics.require("orders", 0).log
-            return [record.value for batch in log.batches() for record in read_records(batch)]
+            return [record.value for batch in log.reader.batches() for record in read_records(batch)]
 
         return broker.call(read)
 

@@ -6,7 +6,8 @@ from headrace.log.config import LogConfig
 from headrace.log.disk import Disk
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
-from headrace.log.partition_log import PartitionLog, Read
+from headrace.log.partition_log import PartitionLog
+from headrace.log.reading import Read
 from headrace.wire.batches import BatchHeader, split
 from headrace.wire.records import NewRecord, Record, build_batch, read_marker, read_records
 
@@ -51,6 +52,13 @@ def open_log(
     return manager, manager.open_log(topic, 0, LogConfig(**config), TOPIC_ID)  # type: ignore[arg-type]
 
 
+def delete_records(log: PartitionLog, before: int) -> int:
+    """As the broker does it: readers have the new start at once, and it is told when it is saved."""
+    start_offset = log.trim(before)
+    log.store.start_offsets.sync()
+    return start_offset
+
+
 def a_log(**config: object) -> PartitionLog:
     return open_log(**config)[1]  # type: ignore[arg-type]
 
@@ -62,7 +70,7 @@ def records_of(
     found: list[Record] = []
     offset = log.start_offset if offset is None else offset
     while offset < log.end_offset:
-        read = log.read(offset, max_bytes=max_bytes, committed=committed)
+        read = log.reader.read(offset, max_bytes=max_bytes, committed=committed)
         if not read.data:
             break
         for batch_, header in _without_aborted(read):

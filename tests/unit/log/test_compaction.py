@@ -13,7 +13,7 @@ from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.wire.batches import read_header
-from tests.unit.log.logs import NOW, batch, open_log, records_of, values_of
+from tests.unit.log.logs import NOW, batch, delete_records, open_log, records_of, values_of
 
 HORIZON = 1000
 COMPACT = frozenset({"compact"})
@@ -68,7 +68,7 @@ def test_a_batch_keeps_some_of_its_records_and_its_own_range() -> None:
     close_segment(log)
     compact(manager)
     assert content(log) == [(0, "a", "1"), (2, "c", "1"), (3, "b", "2")]
-    header = read_header(log.read(0, max_bytes=1).data)
+    header = read_header(log.reader.read(0, max_bytes=1).data)
     assert (header.base_offset, header.last_offset, header.record_count) == (0, 2, 2)
     assert (header.producer_id, header.base_sequence) == (7, 0)
 
@@ -81,7 +81,7 @@ def test_compressed_batches_are_compacted_in_their_own_codec(compression: int) -
     close_segment(log)
     compact(manager)
     assert content(log) == [(1, "b", "1" * 1000), (2, "a", "2")]
-    assert read_header(log.read(0, max_bytes=1).data).compression == compression
+    assert read_header(log.reader.read(0, max_bytes=1).data).compression == compression
 
 
 @pytest.mark.parametrize("byte", [7, 90])
@@ -150,7 +150,7 @@ def test_a_tombstones_batch_keeps_its_timestamps() -> None:
     close_segment(log)
     compact(manager)
     assert [record.timestamp for record in records_of(log)] == [NOW - 12345] * 2
-    assert read_header(log.read(0, max_bytes=1).data).delete_horizon_ms == NOW + HORIZON
+    assert read_header(log.reader.read(0, max_bytes=1).data).delete_horizon_ms == NOW + HORIZON
 
 
 def test_records_of_an_aborted_transaction_go_and_do_not_replace_others() -> None:
@@ -164,11 +164,11 @@ def test_records_of_an_aborted_transaction_go_and_do_not_replace_others() -> Non
     compact(manager, NOW)
     assert values_of(log) == ["good", "good"]
     assert values_of(log, committed=True) == ["good", "good"]
-    assert log.read(0, max_bytes=10_000, committed=True).aborted == [(7, 1)]
+    assert log.reader.read(0, max_bytes=10_000, committed=True).aborted == [(7, 1)]
     compact(manager, NOW + HORIZON)
     assert values_of(log, committed=True) == ["good", "good"]
     # The marker is gone, so nobody may be told to wait for it.
-    assert log.read(0, max_bytes=10_000, committed=True).aborted == []
+    assert log.reader.read(0, max_bytes=10_000, committed=True).aborted == []
     assert not [name for name in manager.disk.list("orders-0") if name.endswith("txnindex")]
 
 
@@ -179,7 +179,7 @@ def test_a_commit_marker_stays_while_records_of_its_transaction_do() -> None:
     close_segment(log)
     compact(manager, NOW)
     compact(manager, NOW + 10 * HORIZON)
-    controls = [read_header(one).is_control for one in log.batches()]
+    controls = [read_header(one).is_control for one in log.reader.batches()]
     assert controls == [False, True]
 
 
@@ -221,7 +221,7 @@ def test_a_reader_at_the_end_of_a_log_that_lost_its_last_records_is_not_stuck() 
     compact(manager, NOW)
     compact(manager, NOW + HORIZON)
     assert values_of(log) == ["1"]
-    assert log.read(1, max_bytes=100).next_offset == 2
+    assert log.reader.read(1, max_bytes=100).next_offset == 2
 
 
 def test_young_records_are_left_alone() -> None:
@@ -307,10 +307,10 @@ def test_appends_and_reads_go_on_while_a_worker_compacts_and_retention_of_the_lo
     compaction.run()
     put(log, ("key 0", "meanwhile"))
     assert values_of(log)[-1] == "meanwhile"
-    log.delete_records(10)
-    bases = list(log.bases)
+    delete_records(log, 10)
+    bases = list(log.files.bases)
     manager.run_background_work(NOW)
-    assert log.bases == bases
+    assert log.files.bases == bases
     compaction.finish()
     assert not [name for name in manager.disk.list("orders-0") if name.endswith(LEFT_OVERS)]
     compact(manager)

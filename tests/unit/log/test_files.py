@@ -2,6 +2,7 @@
 
 from headrace.log.files import LogFiles, read_topic_id
 from headrace.log.memory_disk import MemoryDisk
+from headrace.log.producers import ProducerStates
 from headrace.log.store import Store
 from tests.unit.log.logs import NOW, TOPIC_ID
 
@@ -49,7 +50,7 @@ def test_snapshots_that_are_not_kept_are_removed() -> None:
     files = files_on(disk)
     files.make()
     for offset in (3, 5, 9, 9):
-        files.save_snapshot(offset, b"content")
+        files.save_snapshot(offset, ProducerStates())
         files.know_snapshot(offset)
     files.keep_snapshots([5, 100])
     assert files.snapshots == [5]

@@ -13,7 +13,7 @@ from headrace.log.disk import DirectoryLocked, OsDisk, write_file
 from headrace.log.manager import LogManager, UnknownFormat
 from headrace.log.memory_disk import REMOVE, MemoryDisk
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, TOPIC_ID, batch, open_log, values_of
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, delete_records, open_log, values_of
 
 
 def test_a_second_start_on_the_same_directory_is_refused_by_name(tmp_path: Path) -> None:
@@ -188,11 +188,11 @@ def test_a_deleted_topic_is_out_of_use_at_once_and_off_the_disk_later(tmp_path: 
     disk = OsDisk(tmp_path)
     manager, log = open_log(disk, file_delete_delay_ms=1000)
     log.append(batch("a"), now_ms=NOW)
-    log.delete_records(1)
+    delete_records(log, 1)
     manager.delete_topic("orders", now_ms=NOW)
     assert not disk.exists("orders-0")
     assert [name for name in disk.list() if name.endswith("-delete")]
-    for attempt in (lambda: log.read(1, max_bytes=1), lambda: log.append(batch("b"), now_ms=NOW)):
+    for attempt in (lambda: log.reader.read(1, max_bytes=1), lambda: log.append(batch("b"), now_ms=NOW)):
         with pytest.raises(KafkaError) as caught:
             attempt()
         assert caught.value.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
@@ -250,7 +250,7 @@ def test_a_directory_that_a_deletion_has_left_over_is_moved_without_being_read()
     disk = MemoryDisk(is_simulated=True)
     manager, log = open_log(disk)
     log.append(batch("a"), now_ms=NOW)
-    log.delete_records(1)
+    delete_records(log, 1)
     manager.close()
     disk.restart()
     manager = LogManager(disk, now_ms=NOW)
@@ -284,7 +284,7 @@ def test_a_partition_that_its_topic_does_not_have_is_set_aside_and_the_next_one_
         manager = LogManager(disk, now_ms=NOW)
         log = manager.open_log("orders", index, LogConfig(), TOPIC_ID)
         log.append(batch("old", "older"), now_ms=NOW)
-        log.delete_records(1)
+        delete_records(log, 1)
         log.roll(NOW)
         manager.sync([log])
         manager.close(clean=False)
@@ -318,12 +318,12 @@ def test_start_offsets_of_logs_that_were_not_opened_are_kept() -> None:
     disk = MemoryDisk()
     manager, log = open_log(disk)
     log.append(batch("a", "b"), now_ms=NOW)
-    log.delete_records(1)
+    delete_records(log, 1)
     manager.close(clean=False)
     disk.restart()
     manager, other = open_log(disk, topic="other")
     other.append(batch("x"), now_ms=NOW)
-    other.delete_records(1)
+    delete_records(other, 1)
     manager.close(clean=False)
     disk.restart()
     assert open_log(disk)[1].start_offset == 1
@@ -351,17 +351,6 @@ def test_a_full_disk_at_the_end_is_no_clean_stop() -> None:
     manager, log = open_log(disk)
     assert values_of(log) == ["a"]
     assert log.leader_epoch == 1
-
-
-def test_a_start_offset_that_cannot_be_written_down_is_an_error() -> None:
-    disk = MemoryDisk(is_simulated=True)
-    _, log = open_log(disk)
-    log.append(batch("a", "b"), now_ms=NOW)
-    disk.fail_at(1, OSError(errno.ENOSPC, "full"))
-    with pytest.raises(KafkaError) as caught:
-        log.delete_records(1)
-    assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
-    assert log.start_offset == 0
 
 
 def test_background_work_never_stops_for_a_full_disk(caplog: pytest.LogCaptureFixture) -> None:

@@ -9,7 +9,7 @@ from headrace.log.partition_log import PartitionLog
 from headrace.wire.batches import read_header, split
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.records import read_records
-from tests.unit.log.logs import DAY, NOW, a_log, batch, open_log, values_of
+from tests.unit.log.logs import DAY, NOW, a_log, batch, delete_records, open_log, values_of
 
 
 def state(log: PartitionLog) -> tuple[object, ...]:
@@ -18,7 +18,7 @@ def state(log: PartitionLog) -> tuple[object, ...]:
         log.end_offset,
         log.stable_offset,
         log.size,
-        log.producers(),
+        log.producer_states.views(),
         values_of(log),
     )
 
@@ -27,7 +27,7 @@ def test_batches_get_consecutive_offsets_and_come_back_as_they_were() -> None:
     log = a_log()
     assert log.append(batch("a", "b"), now_ms=NOW)[:2] == (0, 1)
     assert log.append(batch("c"), now_ms=NOW)[:2] == (2, 2)
-    read = log.read(0, max_bytes=1_000_000)
+    read = log.reader.read(0, max_bytes=1_000_000)
     assert [header.base_offset for _, header in split(read.data)] == [0, 2]
     assert read.next_offset == 3
     assert [record.value for record in read_records(read.data)] == [b"a", b"b"]
@@ -43,7 +43,7 @@ def test_several_batches_may_come_in_one_append() -> None:
 def test_a_partition_that_was_never_written_has_no_directory() -> None:
     manager, log = open_log()
     assert (log.start_offset, log.end_offset, log.size) == (0, 0, 0)
-    assert log.read(0, max_bytes=100).data == b""
+    assert log.reader.read(0, max_bytes=100).data == b""
     manager.close()
     assert not manager.disk.exists("orders-0")
 
@@ -53,7 +53,7 @@ def test_a_read_returns_whole_batches_within_its_bytes() -> None:
     one = batch("x" * 100)
     for _ in range(10):
         log.append(one, now_ms=NOW)
-    read = log.read(2, max_bytes=3 * len(one) + 5)
+    read = log.reader.read(2, max_bytes=3 * len(one) + 5)
     assert len(read.data) == 3 * len(one)
     assert read.next_offset == 5
 
@@ -61,23 +61,23 @@ def test_a_read_returns_whole_batches_within_its_bytes() -> None:
 def test_a_first_batch_larger_than_the_read_comes_whole_unless_the_caller_says_no() -> None:
     log = a_log()
     log.append(batch("x" * 1000), now_ms=NOW)
-    assert len(log.read(0, max_bytes=1).data) > 1000
-    assert log.read(0, max_bytes=1, at_least_one=False).data == b""
+    assert len(log.reader.read(0, max_bytes=1).data) > 1000
+    assert log.reader.read(0, max_bytes=1, at_least_one=False).data == b""
 
 
 def test_an_offset_within_a_batch_gets_that_batch() -> None:
     log = a_log()
     log.append(batch("a", "b", "c"), now_ms=NOW)
-    assert read_header(log.read(2, max_bytes=10).data).base_offset == 0
+    assert read_header(log.reader.read(2, max_bytes=10).data).base_offset == 0
 
 
 def test_offsets_outside_the_log_are_refused() -> None:
     log = a_log()
     log.append(batch("a"), now_ms=NOW)
-    assert log.read(1, max_bytes=10).data == b""
+    assert log.reader.read(1, max_bytes=10).data == b""
     for offset in (-1, 2):
         with pytest.raises(KafkaError) as caught:
-            log.read(offset, max_bytes=10)
+            log.reader.read(offset, max_bytes=10)
         assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
@@ -128,7 +128,7 @@ def test_log_append_time_replaces_the_producers_timestamps() -> None:
     log = a_log(message_timestamp_type="LogAppendTime")
     appended = log.append(batch("a", at=5), now_ms=NOW)
     assert appended.append_time_ms == NOW
-    data = log.read(0, max_bytes=1000).data
+    data = log.reader.read(0, max_bytes=1000).data
     assert read_header(data).is_log_append_time
     assert [record.timestamp for record in read_records(data)] == [NOW]
 
@@ -138,7 +138,7 @@ def test_the_topics_codec_replaces_the_producers(compression_type: str) -> None:
     log = a_log(compression_type=compression_type)
     log.append(batch("a" * 500, "b", compression=1), now_ms=NOW)
     codec = ["uncompressed", "gzip", "snappy", "lz4", "zstd"].index(compression_type)
-    assert read_header(log.read(0, max_bytes=1000).data).compression == codec
+    assert read_header(log.reader.read(0, max_bytes=1000).data).compression == codec
     assert values_of(log) == ["a" * 500, "b"]
 
 
@@ -183,20 +183,20 @@ def test_a_full_disk_while_a_segment_closes_changes_nothing(operation: int) -> N
 def test_delete_records_moves_the_start_and_keeps_the_rest() -> None:
     log = a_log()
     log.append(batch("a", "b", "c"), now_ms=NOW)
-    assert log.delete_records(2) == 2
+    assert delete_records(log, 2) == 2
     assert log.start_offset == 2
     assert values_of(log) == ["c"]
-    assert log.delete_records(1) == 2
-    assert log.delete_records(-1) == 3
+    assert delete_records(log, 1) == 2
+    assert delete_records(log, -1) == 3
     with pytest.raises(KafkaError) as caught:
-        log.delete_records(4)
+        delete_records(log, 4)
     assert caught.value.code is ErrorCode.OFFSET_OUT_OF_RANGE
 
 
 def test_records_of_a_compacted_topic_cannot_be_deleted() -> None:
     log = a_log(cleanup_policy=frozenset({"compact"}))
     with pytest.raises(KafkaError) as caught:
-        log.delete_records(0)
+        delete_records(log, 0)
     assert caught.value.code is ErrorCode.POLICY_VIOLATION
 
 
@@ -217,8 +217,8 @@ def test_committed_reads_stop_before_an_open_transaction() -> None:
     log.append(batch("behind it"), now_ms=NOW)
     assert log.stable_offset == 1
     assert values_of(log, committed=True) == ["plain"]
-    assert log.read(1, max_bytes=100, committed=True).data == b""
-    assert log.bytes_from(1, limit=100, committed=True) == 0
+    assert log.reader.read(1, max_bytes=100, committed=True).data == b""
+    assert log.reader.bytes_from(1, limit=100, committed=True) == 0
     log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
     assert log.stable_offset == 4
     assert values_of(log, committed=True) == ["plain", "pending", "behind it"]
@@ -230,11 +230,11 @@ def test_aborted_transactions_are_named_to_committed_readers_only() -> None:
     log.append(batch("kept", producer=(8, 0, 0), transactional=True), now_ms=NOW)
     log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=NOW)
     log.append_marker(producer_id=8, producer_epoch=0, commit=True, coordinator_epoch=0, now_ms=NOW)
-    assert log.read(0, max_bytes=10_000, committed=True).aborted == [(7, 0)]
-    assert log.read(0, max_bytes=10_000).aborted == []
-    assert log.read(3, max_bytes=10_000, committed=True).aborted == []
+    assert log.reader.read(0, max_bytes=10_000, committed=True).aborted == [(7, 0)]
+    assert log.reader.read(0, max_bytes=10_000).aborted == []
+    assert log.reader.read(3, max_bytes=10_000, committed=True).aborted == []
     assert values_of(log, committed=True) == ["kept"]
-    assert log.aborted[0].last_stable_offset == 1
+    assert log.transactions.aborted[0].last_stable_offset == 1
 
 
 def test_a_committed_read_follows_the_stable_offset_and_names_all_that_was_aborted() -> None:
@@ -247,7 +247,7 @@ def test_a_committed_read_follows_the_stable_offset_and_names_all_that_was_abort
             producer_id=producer_id, producer_epoch=0, commit=commit, coordinator_epoch=0, now_ms=NOW
         )
         assert values_of(log, committed=True, max_bytes=10_000) == seen
-    assert log.read(0, max_bytes=10_000, committed=True).aborted == [(8, 1), (7, 0)]
+    assert log.reader.read(0, max_bytes=10_000, committed=True).aborted == [(8, 1), (7, 0)]
 
 
 def test_a_committed_reader_goes_on_from_one_open_transaction_to_the_next() -> None:
@@ -265,7 +265,7 @@ def test_a_committed_reader_goes_on_from_one_open_transaction_to_the_next() -> N
 def test_a_marker_without_a_transaction_aborts_nothing() -> None:
     log = a_log()
     log.append_marker(producer_id=7, producer_epoch=3, commit=False, coordinator_epoch=0, now_ms=NOW)
-    assert log.aborted == []
+    assert log.transactions.aborted == []
     assert log.stable_offset == log.end_offset == 1
 
 
@@ -273,26 +273,26 @@ def test_bytes_from_counts_what_a_read_would_find() -> None:
     log = a_log(segment_bytes=400)
     for number in range(10):
         log.append(batch(f"{number:0100d}"), now_ms=NOW)
-    assert log.bytes_from(0, limit=10**9) == log.size
-    assert log.bytes_from(5, limit=10**9) == log.size // 2
-    assert log.bytes_from(0, limit=7) == 7
-    assert log.bytes_from(10, limit=7) == 0
-    assert log.bytes_from(11, limit=7) == 0
+    assert log.reader.bytes_from(0, limit=10**9) == log.size
+    assert log.reader.bytes_from(5, limit=10**9) == log.size // 2
+    assert log.reader.bytes_from(0, limit=7) == 7
+    assert log.reader.bytes_from(10, limit=7) == 0
+    assert log.reader.bytes_from(11, limit=7) == 0
 
 
 def test_batches_yields_every_batch_for_replay() -> None:
     log = a_log(segment_bytes=400)
     for number in range(10):
         log.append(batch(f"{number}", "x"), now_ms=NOW)
-    assert [read_header(one).base_offset for one in log.batches()] == list(range(0, 20, 2))
-    assert [read_header(one).base_offset for one in log.batches(9)] == list(range(8, 20, 2))
+    assert [read_header(one).base_offset for one in log.reader.batches()] == list(range(0, 20, 2))
+    assert [read_header(one).base_offset for one in log.reader.batches(9)] == list(range(8, 20, 2))
 
 
 def test_a_hint_never_survives_the_segment_it_points_to() -> None:
     manager, log = open_log(segment_bytes=200, retention_ms=DAY, file_delete_delay_ms=0)
     for _ in range(4):
         log.append(batch("x" * 60, at=NOW - 2 * DAY), now_ms=NOW)
-        log.read(log.end_offset - 1, max_bytes=10)
+        log.reader.read(log.end_offset - 1, max_bytes=10)
     log.append(batch("fresh"), now_ms=NOW)
     manager.run_background_work(NOW)
     assert log.start_offset == 4
@@ -304,7 +304,7 @@ def test_more_readers_than_hints_are_served_all_the_same() -> None:
     for number in range(100):
         log.append(batch(f"{number}"), now_ms=NOW)
     for offset in [*range(100), *range(100)]:
-        assert read_header(log.read(offset, max_bytes=1).data).base_offset == offset
+        assert read_header(log.reader.read(offset, max_bytes=1).data).base_offset == offset
 
 
 def test_epochs_end_where_the_next_begins() -> None:
@@ -319,6 +319,6 @@ def test_epochs_end_where_the_next_begins() -> None:
     assert log.end_offset_for_epoch(1) == (1, 2)
     assert log.end_offset_for_epoch(2) == (-1, -1)
     log.append(batch("c"), now_ms=NOW)
-    assert read_header(log.read(2, max_bytes=10).data).leader_epoch == 1
+    assert read_header(log.reader.read(2, max_bytes=10).data).leader_epoch == 1
     assert log.end_offset_for_epoch(0) == (0, 2)
     assert log.end_offset_for_epoch(1) == (1, 3)

@@ -10,9 +10,10 @@ from headrace.log.disk import write_file
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
+from headrace.log.times import offset_for_time
 from headrace.wire.batches import read_header
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, TOPIC_ID, batch, open_log, values_of
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, delete_records, open_log, values_of
 
 FIRST = "orders-0/00000000000000000000.log"
 
@@ -67,7 +68,7 @@ def test_a_segment_that_others_cut_while_the_broker_was_down_is_not_served(disk:
     write_file(disk, FIRST, b"")
     _, log = open_log(disk)
     with pytest.raises(KafkaError) as caught:
-        log.read(0, max_bytes=10)
+        log.reader.read(0, max_bytes=10)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert "another process changed it" in str(caught.value)
 
@@ -89,9 +90,9 @@ def test_open_and_aborted_transactions_are_there_after_kill_nine(disk: MemoryDis
         log.append(batch("x" * 30, producer=(producer_id, 0, 0), transactional=True), now_ms=NOW)
     log.append_marker(producer_id=8, producer_epoch=0, commit=False, coordinator_epoch=5, now_ms=NOW)
     log.append_marker(producer_id=7, producer_epoch=0, commit=True, coordinator_epoch=5, now_ms=NOW)
-    before = (log.stable_offset, log.aborted, log.producers())
+    before = (log.stable_offset, log.transactions.aborted, log.producer_states.views())
     log = killed(disk, segment_bytes=200)
-    assert (log.stable_offset, log.aborted, log.producers()) == before
+    assert (log.stable_offset, log.transactions.aborted, log.producer_states.views()) == before
     assert log.stable_offset == 2
 
 
@@ -101,8 +102,8 @@ def test_aborted_transactions_are_there_after_a_clean_stop(disk: MemoryDisk) -> 
     log.append_marker(producer_id=7, producer_epoch=0, commit=False, coordinator_epoch=0, now_ms=NOW)
     manager.close()
     _, again = open_log(disk)
-    assert again.aborted == log.aborted
-    assert again.read(0, max_bytes=1000, committed=True).aborted == [(7, 0)]
+    assert again.transactions.aborted == log.transactions.aborted
+    assert again.reader.read(0, max_bytes=1000, committed=True).aborted == [(7, 0)]
 
 
 @pytest.mark.parametrize("torn", [1, 11, 60, 61, 68])
@@ -142,18 +143,18 @@ def test_damage_in_the_middle_is_neither_skipped_nor_cut(
     with caplog.at_level(logging.ERROR, "headrace.log"):
         log = killed(disk)
     assert f"damaged at offset 1 ({FIRST}, byte {size}" in caplog.text
-    assert len(log.read(0, max_bytes=10**6).data) == size
+    assert len(log.reader.read(0, max_bytes=10**6).data) == size
     assert log.end_offset == 3
     for offset in (1, 2, 3):
         with pytest.raises(KafkaError) as caught:
-            log.read(offset, max_bytes=100)
+            log.reader.read(offset, max_bytes=100)
         assert caught.value.code is ErrorCode.CORRUPT_MESSAGE
         assert f"byte {size}" in str(caught.value)
     with pytest.raises(KafkaError) as caught:
         log.append(batch("d"), now_ms=NOW)
     assert caught.value.code is ErrorCode.KAFKA_STORAGE_ERROR
     assert disk.size(FIRST) == 3 * size
-    assert log.bytes_from(1, limit=7) == 7  # a parked fetch must wake up to hear of it
+    assert log.reader.bytes_from(1, limit=7) == 7  # a parked fetch must wake up to hear of it
 
 
 def test_damage_of_a_batchs_length_is_found_by_the_batches_behind_it(disk: MemoryDisk) -> None:
@@ -179,7 +180,7 @@ def test_a_lost_tail_of_a_closed_segment_sets_the_unsynced_segments_after_it_asi
     _, log = open_log(disk, segment_bytes=200)
     for number in range(5):
         log.append(batch(f"{number}"), now_ms=NOW)
-    assert log.bases == [0, 2, 4]
+    assert log.files.bases == [0, 2, 4]
     disk.open("orders-0/00000000000000000002.log").truncate(30)
     log = killed(disk, segment_bytes=200)
     assert values_of(log) == ["0", "1"]
@@ -235,8 +236,8 @@ def test_indexes_are_made_again_when_missing_or_stale(
     for number in range(90):
         log.append(batch("." * number, at=NOW + number), now_ms=NOW)
     manager.close()
-    assert len(log.bases) == 3
-    paths = [f"orders-0/{base:020d}{suffix}" for base in log.bases]
+    assert len(log.files.bases) == 3
+    paths = [f"orders-0/{base:020d}{suffix}" for base in log.files.bases]
     others = [disk.read(path) for path in paths[1:] + paths[:1]]
     for path, other in zip(paths, others, strict=True):
         if content is None:
@@ -245,18 +246,18 @@ def test_indexes_are_made_again_when_missing_or_stale(
             write_file(disk, path, content if isinstance(content, bytes) else other)
     _, log = open_log(disk, segment_bytes=4000, index_interval_bytes=100)
     for offset in range(90):
-        assert read_header(log.read(offset, max_bytes=1).data).base_offset == offset
-        assert log.offset_for_time(NOW + offset) == (NOW + offset, offset)
+        assert read_header(log.reader.read(offset, max_bytes=1).data).base_offset == offset
+        assert offset_for_time(log, NOW + offset) == (NOW + offset, offset)
 
 
 def test_a_torn_snapshot_is_replaced_by_an_older_one_and_the_batches_after_it(disk: MemoryDisk) -> None:
     _, log = open_log(disk, segment_bytes=300)
     for number in range(12):
         log.append(batch(f"{number}", producer=(7, 0, number)), now_ms=NOW)
-    before = log.producers()
+    before = log.producer_states.views()
     for offset in log.files.snapshots:
         write_file(disk, f"orders-0/{offset:020d}.snapshot", b"torn")
-    assert killed(disk, segment_bytes=300).producers() == before
+    assert killed(disk, segment_bytes=300).producer_states.views() == before
 
 
 def test_a_start_offset_beyond_a_lost_end_starts_the_log_over_there(disk: MemoryDisk) -> None:
@@ -264,7 +265,7 @@ def test_a_start_offset_beyond_a_lost_end_starts_the_log_over_there(disk: Memory
     log.append(batch("a"), now_ms=NOW)
     manager.sync([log])
     log.append(batch("b", "c"), now_ms=NOW)
-    log.delete_records(3)
+    delete_records(log, 3)
     disk.power_cycle()
     _, log = open_log(disk)
     assert (log.start_offset, log.end_offset) == (3, 3)
@@ -282,7 +283,7 @@ def test_a_transaction_whose_deleted_records_a_power_cut_took_begins_where_they_
     manager.sync([log])
     sent = batch("b", producer=(7, 0, 0), transactional=True)
     log.append(sent, now_ms=NOW)
-    log.delete_records(2)
+    delete_records(log, 2)
     assert log.stable_offset == 2
     disk.power_cycle()
     manager, log = open_log(disk)
@@ -306,7 +307,7 @@ def test_a_transaction_whose_deleted_records_are_safe_is_still_open_where_a_log_
     log.append(batch("a", producer=(7, 0, 0), transactional=True), now_ms=NOW)
     manager.sync([log])
     log.append(batch("b"), now_ms=NOW)
-    log.delete_records(2)
+    delete_records(log, 2)
     for _ in range(2):
         disk.power_cycle()
         manager, log = open_log(disk)
@@ -405,8 +406,8 @@ def test_an_aborted_transaction_counts_once_when_snapshots_are_lost(disk: Memory
     for offset in log.files.snapshots:
         disk.remove(f"orders-0/{offset:020d}.snapshot")
     again = killed(disk, segment_bytes=200)
-    assert again.aborted == log.aborted
-    assert again.producers() == log.producers()
+    assert again.transactions.aborted == log.transactions.aborted
+    assert again.producer_states.views() == log.producer_states.views()
 
 
 def test_damage_that_recovery_meets_in_synced_segments_is_refused_not_raised(disk: MemoryDisk) -> None:

@@ -12,7 +12,7 @@ from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk, MemoryFile
 from headrace.log.reserve import RESERVE
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, TOPIC_ID, batch, values_of
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, delete_records, values_of
 
 SIZE = 3_000_000
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -78,7 +78,7 @@ def test_records_can_be_deleted_on_a_full_disk_and_producers_wait_until_there_is
     fill_up(disk)
     with pytest.raises(KafkaError):
         log.append(batch("y" * 300), now_ms=NOW)
-    log.delete_records(9)
+    delete_records(log, 9)
     assert manager.store.reserve.is_out
     with pytest.raises(KafkaError, match="No space left") as refusal:
         log.append(batch("y" * 300), now_ms=NOW)
@@ -263,16 +263,16 @@ def test_a_marker_that_is_compacted_away_is_forgotten_though_the_disk_refuses_th
         log.roll(NOW)
     for _ in range(2):
         manager.run_background_work(NOW)
-    assert log.aborted_between(0, log.end_offset) == [(7, 0), (7, 3)]
+    assert log.transactions.between(0, log.end_offset) == [(7, 0), (7, 3)]
     works = list(manager.background_work(NOW + 1_000))
     for work in works:
         work.run()
     granted[0] = 1  # that of the first segment
     for work in works:
         work.finish()
-    assert log.aborted_between(0, log.end_offset) == [(7, 3)]
+    assert log.transactions.between(0, log.end_offset) == [(7, 3)]
     granted[0] = 1_000
     manager.run_background_work(NOW + 1_000)
-    assert log.aborted_between(0, log.end_offset) == []
+    assert log.transactions.between(0, log.end_offset) == []
     assert values_of(log, committed=True) == ["k" * 80, "k" * 80, "2" * 80, "k" * 80]
     manager.close()

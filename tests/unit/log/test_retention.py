@@ -8,7 +8,8 @@ from headrace.log.config import LogConfig
 from headrace.log.manager import BYTES_PER_COST, DROP_COST, DROPPED_MAX, LogManager
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
-from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, open_log, values_of
+from headrace.log.times import offset_for_time
+from tests.unit.log.logs import DAY, NOW, TOPIC_ID, batch, delete_records, open_log, values_of
 
 
 def fill(log: PartitionLog, *ages_in_days: float) -> None:
@@ -76,9 +77,9 @@ def test_a_compacted_topic_keeps_old_records_unless_its_policy_says_delete_too()
 def test_segments_before_the_start_offset_go_whatever_the_policy() -> None:
     manager, log = open_log(segment_bytes=200, retention_ms=-1, file_delete_delay_ms=0)
     fill(log, 0, 0, 0, 0)
-    log.delete_records(3)
+    delete_records(log, 3)
     manager.run_background_work(NOW)
-    assert log.bases == [3]
+    assert log.files.bases == [3]
     assert not manager.disk.exists("orders-0/00000000000000000000.log")
 
 
@@ -102,7 +103,7 @@ def test_a_crash_before_the_files_are_removed_brings_no_records_back() -> None:
     manager, log = open_log(disk, segment_bytes=200, retention_ms=DAY, file_delete_delay_ms=0)
     assert log.start_offset == 1
     manager.run_background_work(NOW)
-    assert log.bases == [1]
+    assert log.files.bases == [1]
 
 
 def test_records_without_timestamps_age_from_when_the_segment_was_known() -> None:
@@ -160,7 +161,7 @@ def test_an_index_saved_before_the_last_records_makes_their_segment_no_older() -
     disk.restart()
     for _ in range(2):
         manager, log = open_log(disk, retention_ms=2 * DAY)
-        assert log.offset_for_time(NOW) is not None  # it loads the indexes
+        assert offset_for_time(log, NOW) is not None  # it loads the indexes
         manager.run_background_work(NOW)
         assert (log.start_offset, log.end_offset) == (0, 3)
         manager.close()

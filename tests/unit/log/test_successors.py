@@ -16,7 +16,7 @@ from headrace.log.layout import (
 from headrace.log.manager import LogManager
 from headrace.log.memory_disk import MemoryDisk, MemoryFolder
 from headrace.log.partition_log import PartitionLog
-from tests.unit.log.logs import NOW, batch, values_of
+from tests.unit.log.logs import NOW, batch, delete_records, values_of
 
 MINUTE = 60_000
 OLD, NEW = b"1" * 16, b"2" * 16
@@ -59,7 +59,7 @@ def test_the_delayed_removal_of_old_segments_leaves_the_new_ones_alone(disk: Mem
     manager = LogManager(disk, now_ms=NOW)
     old = manager.open_log("t", 0, SMALL, OLD)
     fill(old, 10)
-    old.delete_records(-1)
+    delete_records(old, -1)
     manager.run_background_work(NOW)
     new = make_again(manager)
     manager.sync([new])
@@ -75,7 +75,7 @@ def test_a_removal_under_way_leaves_the_new_segments_alone(disk: MemoryDisk) -> 
     manager = LogManager(disk, now_ms=NOW)
     old = manager.open_log("t", 0, SMALL, OLD)
     fill(old, 10)
-    old.delete_records(-1)
+    delete_records(old, -1)
     manager.run_background_work(NOW)
     (work,) = [work for work in manager.background_work(NOW + 2 * MINUTE) if work.what == "remove old files"]
     remove, made = MemoryFolder.remove, []
@@ -114,7 +114,7 @@ def test_the_start_offset_of_a_deleted_topic_is_not_its_successors(disk: MemoryD
     old = manager.open_log("t", 0, SMALL, OLD)
     fill(old, 10)
     manager.sync([old])
-    old.delete_records(-1)
+    delete_records(old, -1)
     manager.delete_topic("t", now_ms=NOW)
     new = manager.open_log("t", 0, SMALL, NEW)
     fill(new, records, "new")
@@ -156,8 +156,8 @@ class TestMigration:
         for _ in range(2):
             log = after_kill(disk)
             assert (log.start_offset, log.end_offset) == (3, 10)
-            assert 0 < log.saved_recovery_point < 9
-            assert log.saved_recovery_point in log.bases
+            assert 0 < log.trust.saved < 9
+            assert log.trust.saved in log.files.bases
         assert not is_by_name(disk.read(START_OFFSETS))
         assert not is_by_name(disk.read(RECOVERY_POINTS))
         assert parse_properties(disk.read(META).decode())["headrace.format"] == "2"
@@ -167,8 +167,8 @@ class TestMigration:
     ) -> None:
         self.left_by_format_1(disk, start=0, point=8)
         log = after_kill(disk)
-        assert 8 in log.bases
-        assert log.saved_recovery_point < 8
+        assert 8 in log.files.bases
+        assert log.trust.saved < 8
 
     def test_an_old_start_offset_beyond_the_end_is_another_topics(self, disk: MemoryDisk) -> None:
         self.left_by_format_1(disk, start=30, point=30)

@@ -16,8 +16,9 @@ from headrace.log.manager import LogManager
 from headrace.log.memory_disk import CHANGES, CREATE, READS, MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.segment import Segment
+from headrace.log.times import at_once, offset_for_time, search_max_timestamp
 from headrace.wire.errors import ErrorCode, KafkaError
-from tests.unit.log.logs import NOW, TOPIC_ID, batch, values_of
+from tests.unit.log.logs import NOW, TOPIC_ID, batch, delete_records, values_of
 
 SMALL = LogConfig(segment_bytes=500, file_delete_delay_ms=0, producer_expiration_ms=10**15)
 COMPACTED = LogConfig(
@@ -54,7 +55,7 @@ def end_transaction(log: PartitionLog, *, commit: bool) -> None:
 
 
 def aborted(log: PartitionLog) -> list[tuple[int, int]]:
-    return log.read(log.start_offset, max_bytes=10_000, committed=True).aborted
+    return log.reader.read(log.start_offset, max_bytes=10_000, committed=True).aborted
 
 
 def test_a_segment_that_closes_while_a_sync_runs_is_trusted_by_the_next_sync(
@@ -74,11 +75,11 @@ def test_a_segment_that_closes_while_a_sync_runs_is_trusted_by_the_next_sync(
     monkeypatch.setattr(Segment, "sync", sync_and_roll)
     manager.sync([log])
     assert len(log.segments) == 2
-    assert log.saved_recovery_point == 0
+    assert log.trust.saved == 0
     disk.power_cycle()
     assert aborted(start(disk)[1]) == [(7, 0)]
     manager.sync([log])
-    assert log.saved_recovery_point == log.bases[-1]
+    assert log.trust.saved == log.files.bases[-1]
 
 
 def test_the_roll_of_another_log_does_not_make_a_segment_trusted(disk: MemoryDisk) -> None:
@@ -90,7 +91,7 @@ def test_the_roll_of_another_log_does_not_make_a_segment_trusted(disk: MemoryDis
     manager.sync([log])
     fill(other, 4)
     manager.sync([other])
-    assert other.saved_recovery_point > 0
+    assert other.trust.saved > 0
     fill(log, 2)
     assert len(log.segments) == 2
     disk.sync_directory("t-0")  # as file systems do by themselves
@@ -214,7 +215,7 @@ def test_an_index_left_from_a_lost_tail_says_nothing_of_what_took_its_place(disk
 def test_a_saved_start_is_kept_when_the_log_itself_is_lost(disk: MemoryDisk) -> None:
     manager, log = start(disk)
     fill(log, 5)
-    log.delete_records(5)
+    delete_records(log, 5)
     disk.power_cycle()
     for _ in range(2):
         manager, log = start(disk)
@@ -247,7 +248,7 @@ def test_deleting_again_saves_what_was_only_trimmed(disk: MemoryDisk) -> None:
     fill(log, 5)
     manager.sync([log])
     log.trim(3)
-    log.delete_records(2)
+    delete_records(log, 2)
     disk.power_cycle()
     assert start(disk)[1].start_offset == 3
 
@@ -275,13 +276,13 @@ def test_segments_before_the_start_are_removed_in_any_order(
     manager, log = start(disk, replace(SMALL, file_delete_delay_ms=60_000))
     fill(log, 2)
     log.roll(NOW)
-    log.delete_records(2)
+    delete_records(log, 2)
     manager.run_background_work(NOW)
     log.config = SMALL
     log.append(batch("once", producer=(7, 0, 0)), now_ms=NOW)
     log.roll(NOW)
     log.append(batch("kept"), now_ms=NOW)
-    log.delete_records(3)
+    delete_records(log, 3)
     monkeypatch.setattr(RecoveryPoints, "sync", lambda _: None)  # refused, and logged
     manager.run_background_work(NOW)
     manager.run_background_work(NOW)
@@ -302,7 +303,7 @@ def test_a_segment_that_is_missing_before_the_start_is_no_damage(tmp_path: Path)
     for _ in range(3):
         log.append(batch("x"), now_ms=NOW)
         log.roll(NOW)
-    log.delete_records(2)
+    delete_records(log, 2)
     manager.close(clean=False)
     (tmp_path / "t-0" / "00000000000000000001.log").unlink()
     assert [damage for damage in check(OsDisk(tmp_path)).damages if damage.partition == "t-0"] == []
@@ -327,19 +328,6 @@ def test_a_log_that_cannot_be_read_does_not_keep_others_from_retention(
     assert "bad sector" in caplog.text
     manager.run_background_work(NOW + 10_000)
     assert log.start_offset == 10
-
-
-def test_a_start_that_could_not_be_saved_is_not_saved_later_by_others(disk: MemoryDisk) -> None:
-    manager, log = start(disk)
-    fill(log, 5)
-    manager.sync([log])
-    disk.fail_at(1, OSError(errno.EIO, "bad disk"))
-    with pytest.raises(KafkaError, match="bad disk"):
-        log.delete_records(5)
-    assert log.start_offset == 0
-    manager.close()
-    disk.restart()
-    assert start(disk)[1].start_offset == 0
 
 
 def test_recovery_points_that_were_lost_stay_unknown_for_logs_that_were_not_opened_since(
@@ -377,7 +365,7 @@ def test_a_sync_that_a_deletion_overtakes_is_complete_because_the_deletion_may_b
     disk.power_cycle()
     log = start(disk)[1]
     assert (log.start_offset, log.end_offset) == (0, 8)
-    assert log.saved_recovery_point > 0
+    assert log.trust.saved > 0
 
 
 def test_a_log_is_not_compacted_while_dropped_segments_could_come_back(disk: MemoryDisk) -> None:
@@ -419,9 +407,9 @@ def test_a_log_that_starts_over_twice_knows_its_producers(disk: MemoryDisk, seed
     log.append(sent, now_ms=NOW)
     manager.sync([log])
     log.roll(NOW)
-    disk.sync_directory(log.directory)  # as by a sync that goes on when the power is cut
+    disk.sync_directory(log.name)  # as by a sync that goes on when the power is cut
     fill(log, 4)
-    log.delete_records(-1)
+    delete_records(log, -1)
     disk.power_cycle()  # which takes what was not synced, and the saved start is beyond the end
     log = start(disk)[1]
     assert (log.start_offset, log.end_offset) == (6, 6)
@@ -434,7 +422,7 @@ def test_a_log_that_starts_over_twice_knows_its_producers(disk: MemoryDisk, seed
 def test_a_disk_that_cannot_be_read_is_said_to_whoever_looks_for_a_time(disk: MemoryDisk) -> None:
     _, log = start(disk)
     fill(log, 2)
-    for look in (lambda: log.offset_for_time(NOW), log.max_timestamp):
+    for look in (lambda: offset_for_time(log, NOW), lambda: at_once(search_max_timestamp(log))):
         disk.fail_at(1, OSError(errno.EIO, "bad sector"), kinds=READS)
         with pytest.raises(KafkaError, match="cannot be read") as raised:
             look()

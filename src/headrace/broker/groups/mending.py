@@ -73,7 +73,7 @@ class OffsetMending:
         """The producer of an open transaction, with the epoch that the journal's partition knows it by."""
         partition, producer_id = transaction
         log = self._core.topics.internal(CONSUMER_OFFSETS).partitions[partition].log
-        epochs = {producer.producer_id: producer.producer_epoch for producer in log.producers()}
+        epochs = {producer.producer_id: producer.producer_epoch for producer in log.producer_states.views()}
         return ProducerIdAndEpoch(producer_id, epochs[producer_id])
 
 

@@ -52,7 +52,7 @@ def _describe(core: "BrokerCore", topic: str, index: int) -> PartitionResponse:
             coordinator_epoch=producer.coordinator_epoch,
             current_txn_start_offset=producer.transaction_start_offset,
         )
-        for producer in partition.log.producers()
+        for producer in partition.log.producer_states.views()
     ]
     return PartitionResponse(partition_index=index, active_producers=producers)
 

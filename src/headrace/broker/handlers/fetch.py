@@ -180,7 +180,7 @@ class _Fetch:
                 check_leader_epoch(log, wanted.leader_epoch)
                 if not log.start_offset <= wanted.fetch_offset <= log.end_offset:
                     return True
-                missing -= log.bytes_from(
+                missing -= log.reader.bytes_from(
                     wanted.fetch_offset, limit=min(wanted.max_bytes, missing), committed=self.committed
                 )
             except KafkaError:
@@ -268,7 +268,7 @@ class _Fetch:
         try:
             log = self.partition(wanted).log
             check_leader_epoch(log, wanted.leader_epoch)
-            read = log.read(
+            read = log.reader.read(
                 wanted.fetch_offset,
                 max_bytes=max(0, min(wanted.max_bytes, left)),
                 committed=self.committed,

@@ -17,7 +17,14 @@ from headrace.broker.call import Call
 from headrace.broker.epochs import check_leader_epoch
 from headrace.broker.later import Later
 from headrace.broker.slices import WaitingSteps
-from headrace.log.times import AT_LEISURE_BYTES_MAX, AT_ONCE_BYTES_MAX, Found, Search
+from headrace.log.times import (
+    AT_LEISURE_BYTES_MAX,
+    AT_ONCE_BYTES_MAX,
+    Found,
+    Search,
+    search_max_timestamp,
+    search_time,
+)
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.list_offsets_request import ListOffsetsPartition, ListOffsetsRequest
@@ -111,9 +118,9 @@ def _find(
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         offset = log.start_offset
     elif asked.timestamp == MAX_TIMESTAMP:
-        timestamp, offset = (yield from _searched(core, log.search_max_timestamp())) or NONE
+        timestamp, offset = (yield from _searched(core, search_max_timestamp(log))) or NONE
     elif asked.timestamp >= 0:
-        search = log.search_time(asked.timestamp, committed=committed)
+        search = search_time(log, asked.timestamp, committed=committed)
         timestamp, offset = (yield from _searched(core, search)) or NONE
     elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # A special time from a newer Kafka, as far as we can tell.

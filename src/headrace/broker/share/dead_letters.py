@@ -373,7 +373,7 @@ class _Reader:
         if offset > last:
             return False
         try:
-            read = self._log.read(offset, max_bytes=READ_BYTES)
+            read = self._log.reader.read(offset, max_bytes=READ_BYTES)
         except KafkaError as error:
             logger.warning(
                 "%s: dead letters from offset %d on have no content: %s", self._log.name, offset, error

@@ -15,6 +15,7 @@ from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetterRa
 from headrace.broker.share.holds import Holds
 from headrace.broker.share.reading import read_slice
 from headrace.broker.timers import Timer
+from headrace.log.times import offset_for_time
 from headrace.share.changes import AckBatch, AcquiredRecords, AnyChange, Change
 from headrace.share.errors import CorruptState, ShareError
 from headrace.share.limits import Limits
@@ -119,7 +120,7 @@ class LoadedPartition:
         offset: int | None = log.end_offset
         if policy != "latest":
             since_ms = self._core.clock.wall_ms() - (duration_ms(policy.partition(":")[2]) or 0)
-            found = log.offset_for_time(max(0, since_ms))
+            found = offset_for_time(log, max(0, since_ms))
             offset = found[1] if found is not None else None
         known = [each for each in (offset, kept) if each is not None and each != UNDECIDED]
         if not known:
@@ -172,7 +173,7 @@ class LoadedPartition:
             return 0
         if limit == 1 and not self._is_committed_only:
             return 1
-        return log.bytes_from(offset, limit=limit, committed=self._is_committed_only)
+        return log.reader.bytes_from(offset, limit=limit, committed=self._is_committed_only)
 
     def acquire(
         self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int

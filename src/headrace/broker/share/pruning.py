@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.log.background import Work
+from headrace.log.times import offset_for_time
 from headrace.wire.error_groups import TOO_LARGE
 from headrace.wire.errors import KafkaError
 from headrace.wire.share_state import STATE_TOPIC, ShareKey
@@ -179,7 +180,7 @@ class Pruning:
         if not history_ms:
             return log.end_offset
         try:
-            found = log.offset_for_time(self._core.clock.wall_ms() - history_ms)
+            found = offset_for_time(log, self._core.clock.wall_ms() - history_ms)
         except KafkaError as error:  # nobody else can read it either
             logger.warning("the history in %s is not kept: %s", log.name, error)
             return log.end_offset

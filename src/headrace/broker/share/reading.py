@@ -53,7 +53,7 @@ def read_slice(
     aborted: dict[tuple[int, int], None] = {}
     size, at = 0, offset
     while True:
-        read = log.read(
+        read = log.reader.read(
             at,
             max_bytes=min(max_bytes - size, _guess(log, offset + records_max - at)),
             committed=committed,

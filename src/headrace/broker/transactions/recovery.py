@@ -49,7 +49,7 @@ def open_transactions(topics: "Topics") -> Iterator[Open]:
     for topic in topics:
         for partition in topic.partitions:
             # Not by the stable offset: where all records of the transaction are deleted, it shows with the next one.
-            for producer in partition.log.producers():
+            for producer in partition.log.producer_states.views():
                 if producer.transaction_start_offset >= 0:
                     epochs = producer.producer_epoch, producer.coordinator_epoch
                     yield Open(partition, producer.producer_id, *epochs)

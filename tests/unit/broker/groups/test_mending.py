@@ -27,6 +27,7 @@ from headrace.wire.messages.txn_offset_commit_request import (
 )
 from headrace.wire.records import NewRecord, build_batch
 from tests.unit.broker.groups.share_world import ShareWorld
+from tests.unit.log.logs import delete_records
 
 EXPIRES_IN_MS = 1_000_000
 WITH_RETENTION_TIME = 3
@@ -141,7 +142,7 @@ def test_an_offset_that_someone_set_beyond_the_end_stays_over_a_clean_stop(
 def test_an_offset_below_the_logs_start_stays(world: ShareWorld, topic: bytes) -> None:
     world.write("t", 10)
     commit(world, 2)
-    world.core.topics.require("t", 0).log.delete_records(5)
+    delete_records(world.core.topics.require("t", 0).log, 5)
     world.power_cycle()
     assert committed(world) == 2
 

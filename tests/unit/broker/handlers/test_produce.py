@@ -10,6 +10,7 @@ from headrace.broker.handlers.produce import OPENED_AT_ONCE_MAX
 from headrace.broker.later import Later
 from headrace.broker.runner import Done, OneAtATime, Work
 from headrace.log import validation
+from headrace.log.times import at_once, offset_for_time, search_max_timestamp
 from headrace.wire.batches import Compression, read_header
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
@@ -147,7 +148,7 @@ def test_a_topic_with_its_own_codec_packs_large_batches_on_a_worker(bench: Bench
     assert not large.is_done
     runner.run_all()
     assert results(large)[0].error_code == 0
-    batches = list(bench.core.topics.require("z", 0).log.batches())
+    batches = list(bench.core.topics.require("z", 0).log.reader.batches())
     assert [read_header(one).compression for one in batches] == [Compression.GZIP] * 2
     assert [len(read_records(one)[0].value or b"") for one in batches] == [5, 2_000_000]
 
@@ -202,8 +203,8 @@ def test_a_search_by_time_answers_with_the_beginning_of_a_batch_that_is_too_larg
         ),
         now_ms=now_ms,
     )
-    assert log.offset_for_time(now_ms + 5) == (now_ms + 5, 1)
-    assert log.max_timestamp() == (now_ms + 5, 2)
+    assert offset_for_time(log, now_ms + 5) == (now_ms + 5, 1)
+    assert at_once(search_max_timestamp(log)) == (now_ms + 5, 2)
 
 
 def test_of_many_small_batches_only_a_few_are_opened_on_the_loop(

@@ -22,6 +22,7 @@ from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, F
 from headrace.wire.records import NewRecord, Record, build_batch, read_records, unpack
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import ACCEPT, REJECT, RELEASE, Bench, Member, WhenTold
+from tests.unit.log.logs import delete_records
 
 QUEUE = "dlq.orders"
 AUTO_CREATE = "errors.deadletterqueue.auto.create.topics.enable"
@@ -68,7 +69,9 @@ class Office(Bench):
         topic = self.core.topics.get(self.queue)
         if topic is None:
             return []
-        return [record for batch in topic.partitions[index].log.batches() for record in read_records(batch)]
+        return [
+            record for batch in topic.partitions[index].log.reader.batches() for record in read_records(batch)
+        ]
 
     def offsets(self) -> list[int]:
         """Of the records that have a letter."""
@@ -325,7 +328,7 @@ class TestSizes:
         member.settle(office.orders, (0, 11, REJECT))
         assert [letter.value for letter in office.letters()] == values
         queue = office.core.topics.require(QUEUE, 0)
-        sizes = [read_header(batch).size for batch in queue.log.batches()]
+        sizes = [read_header(batch).size for batch in queue.log.reader.batches()]
         assert len(sizes) == 3
         assert max(sizes) < BATCH_BYTES_MAX + 1000
 
@@ -334,7 +337,7 @@ class TestSizes:
         office.write(*(NewRecord(None, None, [("big", bytes(200_000))]) for _ in range(4)))
         reject_all(office, 4)
         queue = office.core.topics.require(QUEUE, 0)
-        assert len(list(queue.log.batches())) == 2
+        assert len(list(queue.log.reader.batches())) == 2
 
     def test_a_topic_that_takes_only_small_batches_gets_small_ones(self) -> None:
         office = Office(copies=True)
@@ -364,7 +367,7 @@ class TestSourcesThatCannotBeRead:
         office.produce(office.orders, 5)
         member = Member(office, "a")
         member.take(office.orders)
-        office.orders.partitions[0].log.delete_records(3)
+        delete_records(office.orders.partitions[0].log, 3)
         assert member.settle(office.orders, (0, 4, REJECT)) == 0
         assert [letter.value for letter in office.letters()] == [None, None, None, b"v3", b"v4"]
         assert office.offsets() == [0, 1, 2, 3, 4]

@@ -9,7 +9,7 @@ from headrace.broker.call import Call
 from headrace.broker.later import Later
 from headrace.broker.topics import Topic
 from headrace.log.memory_disk import MemoryDisk
-from headrace.log.partition_log import PartitionLog
+from headrace.log.reading import LogReader
 from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequest,
@@ -33,6 +33,7 @@ from tests.unit.broker.share.bench import (
     partition,
     values,
 )
+from tests.unit.log.logs import delete_records
 from tests.unit.work import operations
 
 
@@ -202,7 +203,7 @@ def test_a_parked_fetch_that_fails_is_answered(bench: Bench, monkeypatch: pytest
     def broken(*_: object, **__: object) -> None:
         raise OSError("input/output error")
 
-    monkeypatch.setattr(PartitionLog, "read", broken)
+    monkeypatch.setattr(LogReader, "read", broken)
     bench.produce(topic, 1)
     assert [str(error) for error in failures] == ["input/output error"]
     assert len(bench.core.parked) == 0
@@ -239,7 +240,7 @@ def test_deleted_records_are_passed_over(bench: Bench) -> None:
     bench.produce(topic, 10)
     member = Member(bench, "a")
     assert member.take(topic, records_max=5) == [(0, 4, 1)]
-    topic.partitions[0].log.delete_records(7)
+    delete_records(topic.partitions[0].log, 7)
     assert member.take(topic) == []
     assert member.take(topic) == [(7, 9, 1)]
     assert member.settle(topic, (0, 4, ACCEPT)) == 0
@@ -376,7 +377,9 @@ def test_a_rejected_record_goes_to_the_dead_letters_before_it_is_archived() -> N
     assert letters is not None
     from headrace.wire.records import read_records
 
-    (record,) = [record for batch in letters.partitions[0].log.batches() for record in read_records(batch)]
+    (record,) = [
+        record for batch in letters.partitions[0].log.reader.batches() for record in read_records(batch)
+    ]
     headers = dict(record.headers)
     assert record.value == b"v2"
     assert headers["__dlq.errors.offset"] == b"2"

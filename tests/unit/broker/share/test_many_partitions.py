@@ -20,6 +20,7 @@ from headrace.wire.messages.share_acknowledge_request import (
 from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeartbeatRequest
 from headrace.wire.share_state import ShareKey
 from tests.unit.broker.share.bench import ACCEPT, GROUP, Bench, Member, acquired
+from tests.unit.log.logs import delete_records
 from tests.unit.work import operations
 
 PARTITIONS = 4 * PARTITIONS_PER_STEP
@@ -245,7 +246,7 @@ def join(bench: Bench, topic: Topic) -> None:
 def state_offsets(bench: Bench) -> list[tuple[int, int]]:
     """Records and batches in the state topic."""
     logs = [partition.log for partition in bench.core.topics.internal("__share_group_state").partitions]
-    return [(log.end_offset, len(list(log.batches()))) for log in logs]
+    return [(log.end_offset, len(list(log.reader.batches()))) for log in logs]
 
 
 def test_a_group_that_joins_many_partitions_writes_their_states_in_few_batches(tmp_path: Path) -> None:
@@ -296,7 +297,7 @@ def test_state_that_was_written_in_one_batch_and_pruned_in_part_is_read_at_the_n
     for key in renewed:
         bench.core.share_state.renew(key)
     for partition in bench.core.topics.internal("__share_group_state").partitions:
-        partition.log.delete_records(3)
+        delete_records(partition.log, 3)
     bench.restart(clean=False)
     assert bench.core.journals.is_sound("__share_group_state")
     assert all(bench.core.share_state.get(key) is not None for key in keys)

@@ -6,7 +6,8 @@ import pytest
 
 from headrace.broker.share.reading import Slice, read_slice
 from headrace.log.memory_disk import MemoryDisk
-from headrace.log.partition_log import PartitionLog, Read
+from headrace.log.partition_log import PartitionLog
+from headrace.log.reading import Read
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.broker.share.bench import ACCEPT, Bench, Member
 from tests.unit.log.logs import NOW, batch, open_log
@@ -20,6 +21,7 @@ class Counted:
 
     def __init__(self, log: PartitionLog) -> None:
         self.log = log
+        self.reader = self
         self.reads = 0
 
     def __getattr__(self, name: str) -> Any:
@@ -28,7 +30,7 @@ class Counted:
     def read(self, offset: int, **options: Any) -> Read:
         self.reads += 1
         assert self.reads < 100, f"read {self.reads} times, at last from offset {offset}"
-        return self.log.read(offset, **options)
+        return self.log.reader.read(offset, **options)
 
 
 def slice_of(

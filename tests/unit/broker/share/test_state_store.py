@@ -109,7 +109,7 @@ class Desk(Bench):
 def _entries(topic: Topic) -> Iterator[Entry]:
     for partition in topic.partitions:
         log = partition.log
-        for batch in log.batches():
+        for batch in log.reader.batches():
             for record in read_records(batch):
                 if record.offset >= log.start_offset:
                     decoded = decode(record.key or b"", record.value)

@@ -84,6 +84,11 @@ class FakeLog:
     damage: str | None = None
 
     @property
+    def producer_states(self) -> "FakeLog":
+        """What is asked of them, it knows itself."""
+        return self
+
+    @property
     def end_offset(self) -> int:
         return len(self.entries)
 
@@ -97,13 +102,13 @@ class FakeLog:
         return max(first, self.start_offset)
 
     def _open(self) -> list[FakeProducer]:
-        return [each for each in self.producers() if each.transaction_start_offset >= 0]
+        return [each for each in self.views() if each.transaction_start_offset >= 0]
 
     def append_marker(
         self, *, producer_id: int, producer_epoch: int, commit: bool, coordinator_epoch: int, now_ms: int
     ) -> None:
         self.core.may_append()
-        known = {each.producer_id: each.producer_epoch for each in self.producers()}
+        known = {each.producer_id: each.producer_epoch for each in self.views()}
         if producer_epoch < known.get(producer_id, -1):
             raise KafkaError(ErrorCode.INVALID_PRODUCER_EPOCH)
         self.entries.append(Marker(producer_id, producer_epoch, commit, coordinator_epoch))
@@ -111,7 +116,7 @@ class FakeLog:
     def batches(self) -> Iterator[bytes]:
         return iter([entry for entry in self.entries if isinstance(entry, bytes)])
 
-    def producers(self) -> list[FakeProducer]:
+    def views(self) -> list[FakeProducer]:
         found: dict[int, FakeProducer] = {}
         for offset, entry in enumerate(self.entries):
             if isinstance(entry, tuple):
