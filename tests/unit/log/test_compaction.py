@@ -430,6 +430,30 @@ def test_what_is_compacted_is_remembered_across_restarts() -> None:
     assert len(content(log)) == 3
 
 
+def test_a_swap_that_an_older_version_had_begun_is_finished() -> None:
+    """It set the first source aside, and removed the others before the new segment got its name."""
+    disk = MemoryDisk()
+    manager, log = compacted_log(disk)
+    for number in range(12):
+        put(log, (f"key {number % 5}", f"value {number}"))
+    close_segment(log)
+    manager.run_background_work(NOW)
+    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    compaction.run()
+    assert [name for name in disk.list("orders-0") if name.endswith(".swap")]
+    for name in disk.list("orders-0"):
+        if name.endswith(".merged"):
+            disk.remove(f"orders-0/{name}")
+    first, second = log.segments[:2]
+    disk.rename(first.path, f"{first.path}.deleted")
+    disk.remove(second.path)
+    disk.restart()
+    assert {key: value for _, key, value in content(compacted_log(disk)[1])} == {
+        f"key {number % 5}": f"value {number}" for number in range(12)
+    }
+    assert not [name for name in disk.list("orders-0") if name.endswith((*LEFT_OVERS, ".deleted"))]
+
+
 @pytest.mark.parametrize("operation", range(1, 9))
 def test_power_that_is_lost_while_a_compaction_is_given_up_takes_nothing(operation: int) -> None:
     """Whatever the power cut has undone, what is left on the disk is no compaction that was carried out."""
