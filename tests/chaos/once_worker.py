@@ -22,7 +22,7 @@ from typing import Any
 import psycopg
 
 from headrace.worker import Backoff, Database, PostgresDatabase, Queue, SqliteDatabase
-from headrace.worker.runner import TaskRunner
+from headrace.worker.held import HeldRecords
 from headrace.worker.task import Task
 from headrace.worker.transactions.copies import OnceCopies
 from headrace.worker.transactions.database import run_steps
@@ -95,8 +95,8 @@ def watch_steps(fate: Fate) -> None:
     group_facts.facts_of = lambda *given: replace(original_facts(*given), delivery_limit=LAST_DELIVERY)
     database.claim = claim_and_maybe  # type: ignore[assignment]
     after(Task, "invoke", "committed", fate)
-    after(TaskRunner, "_settle", "accepted", fate)
-    after(TaskRunner, "_commit", "acknowledged", fate)
+    after(HeldRecords, "settle", "accepted", fate)
+    after(HeldRecords, "_commit", "acknowledged", fate)
     after(OnceCopies, "_replace", "copied", fate)
     after(OutboxRelay, "_send_one", "sent", fate)
     after(OutboxRelay, "_send", "deleted", fate)

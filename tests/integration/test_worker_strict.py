@@ -299,7 +299,7 @@ class Worker:
         return self.queue.metrics()[self.task.name]
 
     def partitions(self) -> int:
-        return len(self.queue.crew.runners[0].partitions)
+        return len(self.queue.crew.runners[0].strict.partitions)
 
     def stop(self, *, now: bool = False) -> None:
         self.queue.stop(now=now)
@@ -483,7 +483,9 @@ def test_a_group_that_starts_at_the_latest_offset_stays_there():
         queue.send("numbers", 0, key="k")
         thread = working()
         wait_for(
-            lambda: queue.crew and queue.crew.runners and queue.crew.runners[0].open_records([(0, 1)]) == 0
+            lambda: (
+                queue.crew and queue.crew.runners and queue.crew.runners[0].strict.open_records([(0, 1)]) == 0
+            )
         )
         queue.stop()
         thread.join()

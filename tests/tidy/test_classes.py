@@ -44,7 +44,6 @@ WIDE = {
     "ShareLeader": (29, TO_CUT),
     "ShareStateStore": (33, TO_CUT),
     "StrictConsumer": (38, TO_CUT),
-    "TaskRunner": (53, TO_CUT),
     "Topics": (35, TO_CUT),
     "TransactionCoordinator": (29, TO_CUT),
 }

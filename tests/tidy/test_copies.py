@@ -16,8 +16,7 @@ ALLOWED = {
     "client/cluster.py:Node": "from generated messages of several APIs",
     "share/partition.py:StateBatch": "of ranges that change later",
     "web/sampler.py:DiskRow": "without the size of each partition",
-    "worker/runner.py:DeliveryFacts": "the part of a delivery that another process can get",
-    "worker/runner.py:Job": "the part of a delivery that the pure scheduler needs",
+    "worker/delivery_facts.py:DeliveryFacts": "the part of a delivery that another process can get",
     "worker/transactions/once.py:RecordPlace": "where the record of a run is, as a key",
 }
 """Copies that stay, and why. The list may only shrink."""

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from headrace.worker.backoff import Backoff
     from headrace.worker.batch import Batch, BatchResultError
     from headrace.worker.circuit import Breaker
+    from headrace.worker.delivery_facts import DeliveryFacts
     from headrace.worker.errors import QueueError, SendError, SomeTasksNotSentError
     from headrace.worker.hooks import Middleware, OutgoingTask, TaskLogFilter, TaskRun, current_run
     from headrace.worker.metrics import TaskMetrics
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from headrace.worker.outcomes import Reject, Retry
     from headrace.worker.periodic import Firing
     from headrace.worker.queue import Queue
-    from headrace.worker.runner import DeliveryFacts
     from headrace.worker.schedule import Scheduled
     from headrace.worker.task import BatchTask, Task
     from headrace.worker.transactions.database import Database, TaskTransactionError
@@ -35,7 +35,7 @@ _PLACES = {
     "BatchTask": "task",
     "Breaker": "circuit",
     "Database": "transactions.database",
-    "DeliveryFacts": "runner",
+    "DeliveryFacts": "delivery_facts",
     "Firing": "periodic",
     "Middleware": "hooks",
     "OutgoingTask": "hooks",

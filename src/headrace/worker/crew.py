@@ -13,12 +13,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.client.settings import ClientSettings
+from headrace.worker.calls import RunningRecord
 from headrace.worker.errors import QueueError, SendError
 from headrace.worker.forwarder import Forwarder, Periodic
 from headrace.worker.group_facts import GroupFacts, prepare_group
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
-from headrace.worker.runner import RunningRecord, TaskRunner
+from headrace.worker.runner import TaskRunner
 from headrace.worker.schedule import Schedule
 from headrace.worker.task import Task
 from headrace.worker.threads import LoopWatch
@@ -74,13 +75,13 @@ class Crew:
 
     def runs(self) -> dict[str, list[RunningRecord]]:
         """What each task is working on, by its name."""
-        return {runner.task.name: runner.runs() for runner in self.runners}
+        return {runner.task.name: runner.calls.running() for runner in self.runners}
 
     def _completed(self, database: Database) -> Mapping[str, Mapping[int, int]]:
         found: dict[str, Mapping[int, int]] = {}
         for runner in self.runners:
-            if runner.task.options.once is database:
-                found.update(runner.completed)
+            if runner.strict is not None and runner.task.options.once is database:
+                found.update(runner.strict.completed)
         return found
 
     def stop(self, now: bool = False) -> None:

@@ -1,10 +1,8 @@
 """The copy of a record that a worker gives up: its key, value and headers, and in more headers where it was and why."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
-
-from headrace.wire.dead_letter import Header, kafka_headers, our_headers, own_headers
+from headrace.wire.dead_letter import kafka_headers, our_headers, own_headers
 from headrace.wire.records import NewRecord
+from headrace.worker.held_job import HeldJob
 from headrace.worker.outcomes import TaskOutcome
 from headrace.worker.scheduler import GiveUpCause
 
@@ -12,51 +10,38 @@ TRACEBACK_BYTES_MAX = 4_096
 """Of the header with the traceback."""
 
 
-@dataclass(frozen=True, slots=True)
-class RecordOrigin:
-    """Where a record was, and who gave it up."""
+class DeadLetterBuilder:
+    """Of one task. `topic` is where its dead letters go."""
 
-    topic: str
-    partition: int
-    offset: int
-    timestamp_ms: int
-    group_id: str
-    delivery_count: int
-    attempts: int
-    task: str
-    worker: str
+    def __init__(self, topic: str, group_id: str, worker: str) -> None:
+        self.topic = topic
+        self._group_id = group_id
+        self._worker = worker
 
-
-def build_dead_letter(
-    origin: RecordOrigin,
-    *,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Iterable[Header],
-    cause: GiveUpCause,
-    outcome: TaskOutcome | None,
-) -> NewRecord:
-    facts: dict[str, object] = {
-        "cause": cause.value,
-        "attempts": origin.attempts,
-        "task": origin.task,
-        "worker": origin.worker,
-        "timestamp": origin.timestamp_ms,
-    }
-    if outcome is not None and outcome.exception:
-        facts["exception"] = f"{outcome.exception}: {outcome.message}"
-        facts["traceback.hash"] = outcome.traceback_hash
-        if outcome.trace:
-            facts["traceback"] = bounded_end(outcome.trace, TRACEBACK_BYTES_MAX)
-    of_kafka = kafka_headers(
-        origin.topic,
-        origin.partition,
-        origin.offset,
-        origin.group_id,
-        origin.delivery_count,
-        describe(cause, outcome),
-    )
-    return NewRecord(key, value, [*own_headers(headers), *of_kafka, *our_headers(facts)])
+    def build(self, held: HeldJob, cause: GiveUpCause, outcome: TaskOutcome | None) -> NewRecord:
+        delivery = held.delivery
+        facts: dict[str, object] = {
+            "cause": cause.value,
+            "attempts": held.attempts,
+            "task": held.task,
+            "worker": self._worker,
+            "timestamp": delivery.timestamp,
+        }
+        if outcome is not None and outcome.exception:
+            facts["exception"] = f"{outcome.exception}: {outcome.message}"
+            facts["traceback.hash"] = outcome.traceback_hash
+            if outcome.trace:
+                facts["traceback"] = bounded_end(outcome.trace, TRACEBACK_BYTES_MAX)
+        of_kafka = kafka_headers(
+            delivery.topic,
+            held.partition,
+            held.offset,
+            self._group_id,
+            held.delivery_count,
+            describe(cause, outcome),
+        )
+        headers = [*own_headers(delivery.headers), *of_kafka, *our_headers(facts)]
+        return NewRecord(delivery.key, delivery.value, headers)
 
 
 def bounded_end(text: str, bytes_max: int) -> str:

@@ -23,7 +23,7 @@ class GroupLimits:
         task: Task[Any, Any, Any],
         given: Mapping[str, Any],
         group_id: str,
-        scheduler: Scheduler,
+        scheduler: Scheduler[Any],
         *,
         changed: Callable[[], None],
         lost: Callable[[], None],

@@ -54,6 +54,9 @@ class TaskMetrics:
     run_seconds_counts: list[int] = field(default_factory=lambda: [0] * (len(RUN_SECONDS_BOUNDS) + 1))
     """Runs by how long they took: one count for each of RUN_SECONDS_BOUNDS, and one for longer ones."""
 
+    def count(self, counter: str) -> None:
+        setattr(self, counter, getattr(self, counter) + 1)
+
     def note_run(self, seconds: float) -> None:
         self.runs += 1
         self.run_seconds += seconds

@@ -40,6 +40,7 @@ from collections import deque
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Generic, TypeVar
 
 from headrace.worker.backoff import Backoff
 from headrace.worker.batch import Batch
@@ -132,6 +133,10 @@ class Job:
         return self.carried + self.tries + self.delivery_count - 1
 
 
+J = TypeVar("J", bound=Job)
+"""A job with what the shell knows of it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Rules:
     """What decides about another try."""
@@ -184,12 +189,12 @@ class Rules:
 
 
 @dataclass(slots=True)
-class _JobLane:
-    jobs: list[Job] = field(default_factory=list)
-    busy: Job | None = None
+class _JobLane(Generic[J]):
+    jobs: list[J] = field(default_factory=list)
+    busy: J | None = None
 
 
-class Scheduler:
+class Scheduler(Generic[J]):
     def __init__(
         self,
         rules: Rules,
@@ -209,9 +214,9 @@ class Scheduler:
         self._batch_max = batch.max if batch is not None else 1
         self._held_max = concurrency * self._batch_max + waiting_max
         self._key_order = key_order
-        self._lanes: dict[Hashable, _JobLane] = {}
-        self._ready: deque[Job] = deque()
-        self._due: list[tuple[int, int, Job]] = []
+        self._lanes: dict[Hashable, _JobLane[J]] = {}
+        self._ready: deque[J] = deque()
+        self._due: list[tuple[int, int, J]] = []
         self._entered = 0
         self._slots_taken = 0
         self._queued = 0
@@ -239,7 +244,7 @@ class Scheduler:
         """How many runs at a time are left to this worker, of those of its group."""
         self._slots_max = min(self._concurrency, runs)
 
-    def unrunnable(self) -> list[Job]:
+    def unrunnable(self) -> list[J]:
         """The records that wait for a run, if no run may start until others give this worker a part: release them."""
         if self._slots_max and not any(bucket.is_closed for bucket in self.buckets):
             return []
@@ -260,7 +265,7 @@ class Scheduler:
         startable = self._startable() * self._batch_max - self._queued
         return max(0, min(startable, self._held_max - self.held))
 
-    def admit(self, job: Job) -> Decision:
+    def admit(self, job: J) -> Decision:
         """Takes a record in. Anything but NOTHING is to be done with it before it ever runs."""
         job.is_alone = job.delivery_count >= ALONE_DELIVERIES
         self.counts[Stage.READY] += 1
@@ -275,7 +280,7 @@ class Scheduler:
         self._offer(lane)
         return Decision(Verdict.NOTHING)
 
-    def start(self, now_ms: int) -> list[Job]:
+    def start(self, now_ms: int) -> list[J]:
         """The records to run now; those of one batch have the same `slot`. The end of each is told by `finished`."""
         self._wake(now_ms)
         self.circuit.tick(now_ms)
@@ -283,7 +288,7 @@ class Scheduler:
             bucket.fill(now_ms)
         if self._batch is not None:
             self._stamp(now_ms)
-        started: list[Job] = []
+        started: list[J] = []
         while self._startable() and self.circuit.may_start:
             jobs = self._take_batch(self._batch, now_ms) if self._batch is not None else self._take_one()
             if not jobs:
@@ -302,7 +307,7 @@ class Scheduler:
         free = max(0, self._slots_max - self._slots_taken)
         return min(free, *(bucket.runs for bucket in self.buckets)) if self.buckets else free
 
-    def _run(self, job: Job, slot: CallSlot) -> None:
+    def _run(self, job: J, slot: CallSlot) -> None:
         self._unqueue(job)
         self._lanes[self._lane_of(job)].busy = job
         job.slot = slot
@@ -310,14 +315,14 @@ class Scheduler:
         self._move(job, Stage.RUNNING)
         self.circuit.started(job)
 
-    def _take_one(self) -> list[Job]:
+    def _take_one(self) -> list[J]:
         while self._ready:
             job = self._take_ready()
             if job.is_queued:
                 return [job]  # else it has left, or another of its lane came before it
         return []
 
-    def _take_batch(self, batch: Batch, now_ms: int) -> list[Job]:
+    def _take_batch(self, batch: Batch, now_ms: int) -> list[J]:
         """The records of the next call; none while those that are here may wait for more."""
         if self.circuit.is_open:
             return self._take_one()
@@ -328,7 +333,7 @@ class Scheduler:
         gathered_ms = self._gathered_ms()
         if not self._queued or (gathered_ms is not None and now_ms < gathered_ms):
             return []
-        jobs: list[Job] = []
+        jobs: list[J] = []
         while self._ready and len(jobs) < batch.max:
             job = self._ready.popleft()
             if job.is_queued and job not in jobs:
@@ -351,7 +356,7 @@ class Scheduler:
             return None
         return (first.ready_ms or 0) + round(self._batch.wait * 1000)
 
-    def _take_ready(self) -> Job:
+    def _take_ready(self) -> J:
         """The next one; for a probe a new one, because those that have failed may do so for ever."""
         new = self._new_record() if self.circuit.is_open else None
         if new is None:
@@ -359,7 +364,7 @@ class Scheduler:
         self._ready.remove(new)
         return new
 
-    def _new_record(self) -> Job | None:
+    def _new_record(self) -> J | None:
         """The first in the queue that has not been run in this delivery."""
         return next((job for job in self._ready if job.is_queued and not job.tries), None)
 
@@ -377,7 +382,7 @@ class Scheduler:
         return min(moments, default=None)
 
     def finished(
-        self, job: Job, outcome: TaskOutcome, *, now_ms: int, chance: float, frees_slot: bool = True
+        self, job: J, outcome: TaskOutcome, *, now_ms: int, chance: float, frees_slot: bool = True
     ) -> Decision:
         """A run has ended: what to do with its record. Records to retry and to give up stay held.
 
@@ -407,7 +412,7 @@ class Scheduler:
             self._free_lane(job)
         return decision
 
-    def _tell_circuit(self, job: Job, slot: CallSlot, outcome: TaskOutcome, now_ms: int) -> None:
+    def _tell_circuit(self, job: J, slot: CallSlot, outcome: TaskOutcome, now_ms: int) -> None:
         """A batch that failed as a whole is one failure. Failures beside a success of the same batch do not count."""
         if outcome.result is TaskResult.DONE:
             slot.has_success = True
@@ -416,19 +421,19 @@ class Scheduler:
         record = slot.first if outcome.is_shared else _place(job)
         self.circuit.ended(job, record, outcome, now_ms)
 
-    def hold(self, job: Job, due_ms: int) -> None:
+    def hold(self, job: J, due_ms: int) -> None:
         """A record that was to be scheduled could not be: it waits here."""
         if job.stage is Stage.GIVING_UP:
             self._wait(job, due_ms)
 
-    def _wait(self, job: Job, due_ms: int) -> None:
+    def _wait(self, job: J, due_ms: int) -> None:
         self._move(job, Stage.WAITING)
         job.due_ms = due_ms
         self._entered += 1
         heapq.heappush(self._due, (due_ms, self._entered, job))
         self._free_lane(job)
 
-    def free_slot(self, job: Job, slot: CallSlot) -> None:
+    def free_slot(self, job: J, slot: CallSlot) -> None:
         """A run that was given up before it ended (`frees_slot=False`) has ended after all."""
         self._free(slot)
         if job.keeps_lane:
@@ -441,13 +446,13 @@ class Scheduler:
         if not slot.left:
             self._slots_taken -= 1
 
-    def settled(self, job: Job) -> None:
+    def settled(self, job: J) -> None:
         """A record that was given up, or is released by the shell, has been dealt with."""
         if job.stage is not Stage.GONE:
             self._leave(job)
         self._free_lane(job)
 
-    def lost(self, job: Job) -> bool:
+    def lost(self, job: J) -> bool:
         """The lock has ended. True when its function is still running; its lane stays busy until that has ended."""
         if job.stage is Stage.GONE:
             return False
@@ -457,12 +462,12 @@ class Scheduler:
             self._free_lane(job)
         return was_running
 
-    def drain(self) -> list[Job]:
+    def drain(self) -> list[J]:
         """From now on nothing starts. Returns the records that no function has in hand: release them."""
         self._draining = True
         return self._give_back((Stage.READY, Stage.WAITING))
 
-    def close_partition(self, partition: int) -> list[Job]:
+    def close_partition(self, partition: int) -> list[J]:
         """The same for one partition, until `open_partition`."""
         self._closed.add(partition)
         return self._give_back((Stage.READY, Stage.WAITING), partition)
@@ -470,10 +475,10 @@ class Scheduler:
     def open_partition(self, partition: int) -> None:
         self._closed.discard(partition)
 
-    def _is_ending(self, job: Job) -> bool:
+    def _is_ending(self, job: J) -> bool:
         return self._draining or job.partition in self._closed
 
-    def _give_back(self, stages: Sequence[Stage], partition: int | None = None) -> list[Job]:
+    def _give_back(self, stages: Sequence[Stage], partition: int | None = None) -> list[J]:
         idle = [
             job
             for lane in self._lanes.values()
@@ -484,10 +489,10 @@ class Scheduler:
             self._leave(job)
         return idle
 
-    def _lane_of(self, job: Job) -> Hashable:
+    def _lane_of(self, job: J) -> Hashable:
         return job.key if self._key_order and job.key is not None else (job.partition, job.offset)
 
-    def _offer(self, lane: _JobLane) -> None:
+    def _offer(self, lane: _JobLane[J]) -> None:
         """Puts the lane's first record in the queue if it may run, and takes one out that it comes before."""
         for job in lane.jobs[:2]:
             if job.is_queued and job is not lane.jobs[0]:
@@ -499,7 +504,7 @@ class Scheduler:
             self._queued += 1
             self._ready.append(first)
 
-    def _unqueue(self, job: Job) -> None:
+    def _unqueue(self, job: J) -> None:
         job.is_queued = False
         self._queued -= 1
 
@@ -510,12 +515,12 @@ class Scheduler:
                 self._move(job, Stage.READY)
                 self._offer(self._lanes[self._lane_of(job)])
 
-    def _move(self, job: Job, stage: Stage) -> None:
+    def _move(self, job: J, stage: Stage) -> None:
         self.counts[job.stage] -= 1
         self.counts[stage] += 1
         job.stage = stage
 
-    def _leave(self, job: Job) -> None:
+    def _leave(self, job: J) -> None:
         if job.is_queued:
             self._unqueue(job)
         self._move(job, Stage.GONE)
@@ -525,14 +530,14 @@ class Scheduler:
         if lane.busy is not job:
             self._tidy(name, lane)
 
-    def _free_lane(self, job: Job) -> None:
+    def _free_lane(self, job: J) -> None:
         name = self._lane_of(job)
         lane = self._lanes.get(name)
         if lane is not None and lane.busy is job and not job.keeps_lane:
             lane.busy = None
             self._tidy(name, lane)
 
-    def _tidy(self, name: Hashable, lane: _JobLane) -> None:
+    def _tidy(self, name: Hashable, lane: _JobLane[J]) -> None:
         if lane.jobs:
             self._offer(lane)
         elif lane.busy is None:

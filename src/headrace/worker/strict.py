@@ -172,7 +172,7 @@ class StrictConsumer:
         self._committer: asyncio.Task[None] | None = None
         self.has_worked = False
 
-    async def start(self) -> None:
+    async def open(self) -> None:
         """Joins; raises what makes it impossible."""
         async with AsyncAdmin(self._settings) as admin:
             session_ms = await session_timeout_ms(admin, self._group_id)

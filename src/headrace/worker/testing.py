@@ -223,7 +223,7 @@ class QueueTest:
         return crew is None or any(
             runner.scheduler.held
             or runner.scheduler.calls
-            or runner.unconfirmed
+            or runner.records.unconfirmed
             or self._open_of(runner, open_records[runner.task.topic])
             for runner in crew.runners
         )
@@ -365,7 +365,10 @@ class QueueTest:
 
     def _open_of(self, runner: TaskRunner, known: int | list[tuple[int, int]]) -> int:
         """The number, or with strict order what the worker makes of the logs' starts and ends."""
-        return known if isinstance(known, int) else runner.open_records(known)
+        if isinstance(known, int):
+            return known
+        assert runner.strict is not None
+        return runner.strict.open_records(known)
 
     def _open_in(self, name: str) -> int:
         """Records of a topic that the group has still to do with."""
@@ -409,7 +412,9 @@ class QueueTest:
     def _least_known_lock_s(self) -> float:
         crew = self.queue.crew
         ends = [
-            end for runner in (crew.runners if crew is not None else ()) for end in runner.lock_deadlines()
+            end
+            for runner in (crew.runners if crew is not None else ())
+            for end in runner.records.lock_deadlines()
         ]
         return min(ends, default=math.inf) - time.time() - self._worker_loop.ahead_s
 
@@ -489,8 +494,8 @@ def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
     deadline_ms = scheduler.deadline_ms()
     if scheduler.has_ready or (deadline_ms is not None and deadline_ms <= now_s * 1000):
         return f"{name} has records to start"
-    if runner.unconfirmed:
-        return f"{name} waits for {runner.unconfirmed} acknowledgements"
+    if runner.records.unconfirmed:
+        return f"{name} waits for {runner.records.unconfirmed} acknowledgements"
     if open_records != scheduler.held and scheduler.room():
         return f"{name} has {open_records} records to settle, of which it holds {scheduler.held}"
     return None

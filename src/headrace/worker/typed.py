@@ -14,11 +14,12 @@ without a `type` gets every record that no other task of the topic is for. Witho
 counts as unreadable.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.worker.bodies import Header
+from headrace.worker.delivery_facts import facts_of_delivery
 from headrace.worker.errors import QueueError
 from headrace.worker.outcomes import BodyError
 from headrace.worker.pools import CallPool, TaskCall
@@ -88,10 +89,9 @@ class _TypedBodies:
 class TypedPool:
     """Runs each record in the pool of its task."""
 
-    def __init__(self, pools: "Mapping[str, CallPool]", facts_of: Callable[[Any], Any]) -> None:
+    def __init__(self, pools: "Mapping[str, CallPool]") -> None:
         self._pools = pools
         """By the names of tasks."""
-        self._facts_of = facts_of
 
     def start(self, arguments: tuple[Any, ...]) -> TaskCall:
         run, (task, body), delivery = arguments
@@ -100,7 +100,7 @@ class TypedPool:
         if not task.takes_delivery:
             return pool.start((run, body))
         is_process = task.options.pool is Pool.PROCESS
-        return pool.start((run, body, self._facts_of(delivery) if is_process else delivery))
+        return pool.start((run, body, facts_of_delivery(delivery) if is_process else delivery))
 
     def close(self) -> None:
         for pool in self._pools.values():

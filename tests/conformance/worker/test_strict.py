@@ -37,7 +37,7 @@ def test_every_record_runs_once_in_order_while_workers_come_and_go(queue, work, 
     wait_for(lambda: len(events) > 50)
     work(queues[1])
     send(queue, unique, 30, 60)
-    wait_for(lambda: queues[1].crew.runners[0].partitions)
+    wait_for(lambda: queues[1].crew.runners[0].strict.partitions)
     first.stop()
     work(queues[2])
     send(queue, unique, 60, 90)

@@ -183,7 +183,7 @@ class OnceWorker(Worker, QueueProgram):
             schedule=schedule,
             hold_max=rng.choice((0, 60)),
             copies=OnceCopies(
-                at_work, group_id=self.group_id, task=task.name, sender=outbox, schedule=schedule,
+                at_work, group_id=self.group_id, sender=outbox, schedule=schedule,
                 now_ms=self.wall_ms,
             ),
         )  # fmt: skip
@@ -217,7 +217,7 @@ class OnceWorker(Worker, QueueProgram):
     def watch_runner(self, runner: TaskRunner) -> None:
         """What it accepts and rejects is checked with the database (`model.py`): often no function has returned."""
         super().watch_runner(runner)
-        consumer: Any = runner._consumer
+        consumer: Any = runner._source
         poll = consumer.poll
 
         async def polled(timeout: float, *, max_records: int | None = None) -> list[Delivery]:  # noqa: ASYNC109

@@ -573,7 +573,7 @@ class Worker(Application):
         return outcomes
 
     def watch_runner(self, runner: TaskRunner) -> None:
-        consumer = runner._consumer
+        consumer: Any = runner._source
         self.watch(consumer)
         poll = consumer.poll
 
@@ -595,7 +595,7 @@ class Worker(Application):
                 one.is_given_up = is_last or (has_letters and delivery.value is None)
             return deliveries
 
-        consumer.poll = polled  # type: ignore[method-assign,assignment]
+        consumer.poll = polled
 
 
 DELAYS_S = (0.05, 0.4, 1.5, 8.0)

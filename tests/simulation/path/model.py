@@ -34,10 +34,10 @@ from headrace.share.changes import Acquisition as EngineAcquisition
 from headrace.share.changes import AnyChange, Change
 from headrace.share.partition import SharePartition
 from headrace.share.states import Cause
+from headrace.wire.dead_letter import ATTEMPTS
 from headrace.wire.errors import ErrorCode
 from headrace.wire.records import read_records
 from headrace.wire.share_state import ShareKey
-from headrace.worker.requeue import ATTEMPTS
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import Entry, LogModel, Logs
 from tests.simulation.models.share import Share

@@ -18,8 +18,8 @@ from headrace.web.processes import (
 )
 from headrace.web.spark_metrics import spark_families
 from headrace.web.worker_metrics import MetricsServer, worker_families
+from headrace.worker.calls import RunningRecord
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS, TaskMetrics
-from headrace.worker.runner import RunningRecord
 
 PROGRESS = {
     "name": "orders",

@@ -1,34 +1,23 @@
 """Dead letters: KIP-1191's headers first, ours after them, the record's own before them."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
-from headrace.worker.dead_letters import RecordOrigin, build_dead_letter, describe
+from headrace.client.delivery import Delivery, Grant
+from headrace.worker.dead_letters import DeadLetterBuilder, describe
+from headrace.worker.held_job import HeldJob
 from headrace.worker.outcomes import Reject, outcome_of
 from headrace.worker.scheduler import GiveUpCause
 
-ORIGIN = RecordOrigin(
-    topic="emails",
-    partition=2,
-    offset=41,
-    timestamp_ms=1_700_000_000_000,
-    group_id="mailers",
-    delivery_count=3,
-    attempts=5,
-    task="mail.send",
-    worker="host-1",
-)
 FAILED = outcome_of(ValueError("no such mailbox"))
 
 
-def build(**changes):
-    given = {
-        "key": b"k",
-        "value": b"v",
-        "headers": [("trace", b"1")],
-        "cause": GiveUpCause.EXHAUSTED,
-        "outcome": FAILED,
-    }
-    return build_dead_letter(ORIGIN, **{**given, **changes})
+def build(headers=(("trace", b"1"),), cause=GiveUpCause.EXHAUSTED, outcome=FAILED):
+    place = SimpleNamespace(topic="emails", partition=2, delivery_count=3)
+    delivery = Delivery(b"k", b"v", 41, 1_700_000_000_000, headers, 0, Grant(place, None))
+    held = HeldJob.of(delivery, "mail.send")
+    held.tries = 3
+    return DeadLetterBuilder("emails.dead", "mailers", "host-1").build(held, cause, outcome)
 
 
 def test_key_value_and_headers_of_the_record_are_copied():

@@ -58,7 +58,6 @@ class WorkerDatabases:
         return OnceCopies(
             self._databases[task.options.once],
             group_id=self._group_id,
-            task=task.name,
             sender=self._sender,
             schedule=self._schedule,
             now_ms=self._schedule.now_ms,

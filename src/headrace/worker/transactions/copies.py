@@ -4,22 +4,18 @@ One transaction finishes the record and writes its copy into the outbox, so that
 never copied twice. The relay of the worker sends the copy.
 """
 
-import asyncio
-import logging
-import random
 import secrets
-from collections.abc import Awaitable, Callable, Iterable
-from enum import Enum
+from collections.abc import Callable, Iterable
 
 from headrace.client.delivery import Delivery
-from headrace.worker.backoff import Backoff
 from headrace.worker.bodies import Header
-from headrace.worker.dead_letter_writer import DeadLetterWriter
+from headrace.worker.copying import CopyResult, until_written
+from headrace.worker.dead_letters import DeadLetterBuilder
+from headrace.worker.held_job import HeldJob
 from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import TaskOutcome
-from headrace.worker.requeue import headers_of_copy
 from headrace.worker.schedule import Schedule
-from headrace.worker.scheduler import GiveUpCause, Job, Stage
+from headrace.worker.scheduler import GiveUpCause
 from headrace.worker.transactions.database import WorkerDatabase
 from headrace.worker.transactions.statements import (
     OutboxRecord,
@@ -28,18 +24,6 @@ from headrace.worker.transactions.statements import (
     replace_by_copy,
     with_message_id,
 )
-
-logger = logging.getLogger("headrace.worker")
-
-RETRIES = Backoff(first=0.5, factor=2.0, most=30.0)
-
-
-class CopyResult(Enum):
-    WRITTEN = "written"
-    DONE_BEFORE = "done before"
-    """The record was finished by an earlier run. There is no copy: accept it."""
-    LOST = "lost"
-    """The record is not ours any more."""
 
 
 def new_message_id() -> str:
@@ -54,48 +38,38 @@ class OnceCopies:
         database: WorkerDatabase,
         *,
         group_id: str,
-        task: str,
         sender: Outbox,
         schedule: Schedule | None,
         now_ms: Callable[[], int],
     ) -> None:
         self._database = database
         self._group_id = group_id
-        self._task = task
         self._sender = sender
         self._schedule = schedule
         self._now_ms = now_ms
 
     async def write_dead_letter(
-        self,
-        letters: DeadLetterWriter,
-        job: Job,
-        delivery: Delivery,
-        task: str,
-        cause: GiveUpCause,
-        outcome: TaskOutcome | None,
+        self, letters: DeadLetterBuilder, held: HeldJob, cause: GiveUpCause, outcome: TaskOutcome | None
     ) -> CopyResult:
-        letter = letters.letter_of(job, delivery, task, cause, outcome)
+        letter = letters.build(held, cause, outcome)
         copy = self._copy(letters.topic, letter.headers, letter.key, letter.value)
 
         async def write() -> bool:
             count = await self._sender.partitions(letters.topic)
-            return await self._replace(delivery, copy(delivery.partition % count))
+            return await self._replace(held.delivery, copy(held.partition % count))
 
-        return await self._until_written(job, delivery, write)
+        return await until_written(held, "dead letter", write)
 
-    async def requeue(self, job: Job, delivery: Delivery) -> CopyResult:
-        """To the record's own topic."""
-        headers = headers_of_copy(delivery.headers, job.attempts)
-        copy = self._copy(delivery.topic, headers, delivery.key, delivery.value)
-        return await self._until_written(job, delivery, lambda: self._replace(delivery, copy(None)))
+    async def requeue(self, held: HeldJob) -> CopyResult:
+        delivery = held.delivery
+        copy = self._copy(delivery.topic, held.headers_of_copy(), delivery.key, delivery.value)
+        return await until_written(held, "copy", lambda: self._replace(delivery, copy(None)))
 
-    async def defer(self, job: Job, delivery: Delivery, delay_ms: int) -> CopyResult:
-        """To the record's own topic, after that time. Raises whatever keeps it from being written."""
+    async def defer(self, held: HeldJob, delay_ms: int) -> CopyResult:
         assert self._schedule is not None
+        delivery = held.delivery
         await self._schedule.prepare_async()
-        headers = headers_of_copy(delivery.headers, job.attempts)
-        place = self._schedule.place(delivery.topic, headers, delay_ms / 1000)
+        place = self._schedule.place(delivery.topic, held.headers_of_copy(), delay_ms / 1000)
         copy = self._copy(place.topic, place.headers, delivery.key, delivery.value)
         is_written = await self._replace(delivery, copy(place.partition))
         return CopyResult.WRITTEN if is_written else CopyResult.DONE_BEFORE
@@ -116,20 +90,3 @@ class OnceCopies:
             message_id_of(delivery.headers),
         )
         return await self._database.transact(lambda: replace_by_copy(place, self._now_ms(), copy))
-
-    async def _until_written(
-        self, job: Job, delivery: Delivery, write: Callable[[], Awaitable[bool]]
-    ) -> CopyResult:
-        tries = 0
-        while job.stage is Stage.GIVING_UP:
-            try:
-                return CopyResult.WRITTEN if await write() else CopyResult.DONE_BEFORE
-            except Exception as error:  # whatever it is: without a copy the record must not go
-                tries += 1
-                delay_s = RETRIES.delay_ms(tries, random.random()) / 1000
-                logger.error(
-                    "%s: the copy of %s-%d@%d cannot be written; the record stays locked; retrying in %.1f s: %s",
-                    self._task, delivery.topic, delivery.partition, delivery.offset, delay_s, error,
-                )  # fmt: skip
-                await asyncio.sleep(delay_s)
-        return CopyResult.LOST
