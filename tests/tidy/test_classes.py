@@ -39,7 +39,6 @@ WIDE = {
     "ProducerDriver": (31, TO_CUT),
     "Rebalance": (32, "one state machine, with a method for each transition"),
     "Sampler": (29, TO_CUT),
-    "Scheduler": (40, TO_CUT),
     "Segment": (41, TO_CUT),
     "ShareLeader": (29, TO_CUT),
     "ShareStateStore": (33, TO_CUT),

@@ -17,10 +17,10 @@ from headrace.worker.changes import Changes
 from headrace.worker.delivery_facts import facts_of_delivery
 from headrace.worker.held_job import HeldJob
 from headrace.worker.hooks import TaskRun
+from headrace.worker.jobs import CallSlot, Stage
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outcomes import BodyError, TaskOutcome, TaskResult, outcome_of, timed_out
 from headrace.worker.pools import CallPool, LoopPool, ProcessPool, TaskCall, ThreadPool, run
-from headrace.worker.scheduler import CallSlot, Stage
 from headrace.worker.task import Pool, Task
 from headrace.worker.threads import OtherLoopPool
 from headrace.worker.typed import TypedPool, TypedTasks

@@ -10,9 +10,11 @@ from headrace.worker.copying import CopyResult, RecordCopies
 from headrace.worker.dead_letters import DeadLetterBuilder, describe
 from headrace.worker.held import HeldRecords
 from headrace.worker.held_job import HeldJob
+from headrace.worker.jobs import Stage
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outcomes import TaskOutcome
-from headrace.worker.scheduler import GiveUpCause, Scheduler, Stage
+from headrace.worker.rules import GiveUpCause
+from headrace.worker.scheduler import Scheduler
 
 logger = logging.getLogger("headrace.worker")
 
@@ -99,7 +101,7 @@ class Copier:
             self._metrics.count(counter)
         if result is CopyResult.NONE or held.stage is not Stage.GIVING_UP:
             return
-        self._scheduler.settled(held)
+        self._scheduler.leave(held)
         if result is CopyResult.WRITTEN:
             self._records.settle(held, answer, reason=reason)
         else:

@@ -15,10 +15,11 @@ from headrace.wire.dead_letter import without_value
 from headrace.worker.backoff import Backoff
 from headrace.worker.dead_letters import DeadLetterBuilder
 from headrace.worker.held_job import HeldJob
+from headrace.worker.jobs import Stage
 from headrace.worker.outbox import Outbox, TooLargeError
 from headrace.worker.outcomes import TaskOutcome
+from headrace.worker.rules import GiveUpCause
 from headrace.worker.schedule import Schedule
-from headrace.worker.scheduler import GiveUpCause, Stage
 
 logger = logging.getLogger("headrace.worker")
 

@@ -4,7 +4,7 @@ from headrace.wire.dead_letter import kafka_headers, our_headers, own_headers
 from headrace.wire.records import NewRecord
 from headrace.worker.held_job import HeldJob
 from headrace.worker.outcomes import TaskOutcome
-from headrace.worker.scheduler import GiveUpCause
+from headrace.worker.rules import GiveUpCause
 
 TRACEBACK_BYTES_MAX = 4_096
 """Of the header with the traceback."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from headrace.client.delivery import Delivery
 from headrace.wire.dead_letter import ATTEMPTS
 from headrace.worker.bodies import Header
-from headrace.worker.scheduler import Job
+from headrace.worker.jobs import Job
 
 DIGITS_MAX = 9
 """Anybody may write the header; Python refuses to read numbers of some thousand digits."""

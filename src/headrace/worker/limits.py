@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.worker.permits import Permits
 from headrace.worker.rate import RateBucket
-from headrace.worker.scheduler import Scheduler
+from headrace.worker.slots import RunSlots
 from headrace.worker.task import Task
 
 RATE_PARTS = 12
@@ -23,28 +23,28 @@ class GroupLimits:
         task: Task[Any, Any, Any],
         given: Mapping[str, Any],
         group_id: str,
-        scheduler: Scheduler[Any],
+        slots: RunSlots,
         *,
         changed: Callable[[], None],
         lost: Callable[[], None],
         now_ms: Callable[[], int],
     ) -> None:
-        self._scheduler = scheduler
+        self._slots = slots
         self._wake = changed
         self._now_ms = now_ms
         self._permits: list[Permits] = []
         options, name = task.options, f"{group_id}.{task.topic}"
         if options.limit is not None:
-            scheduler.set_capacity(0)
+            slots.set_capacity(0)
             self._permits.append(
                 Permits(
                     given, f"{name}.limit", options.limit,
-                    in_use=lambda: scheduler.calls, changed=self._set_capacity, lost=lost,
+                    in_use=lambda: slots.taken, changed=self._set_capacity, lost=lost,
                 )
             )  # fmt: skip
         if options.group_rate is not None:
             self._bucket = RateBucket(options.group_rate, share=0.0)
-            scheduler.buckets = [*scheduler.buckets, self._bucket]
+            slots.add(self._bucket)
             self._permits.append(
                 Permits(
                     given, f"{name}.rate", RATE_PARTS,
@@ -65,7 +65,7 @@ class GroupLimits:
             await permits.close()
 
     def _set_capacity(self, permits: int) -> None:
-        self._scheduler.set_capacity(permits)
+        self._slots.set_capacity(permits)
         self._wake()
 
     def _set_share(self, permits: int) -> None:

@@ -7,7 +7,7 @@ from headrace.worker.circuit import Circuit
 from headrace.worker.dead_letters import describe
 from headrace.worker.held_job import HeldJob
 from headrace.worker.outcomes import TaskOutcome
-from headrace.worker.scheduler import Decision, GiveUpCause, Rules
+from headrace.worker.rules import Decision, GiveUpCause, Rules
 from headrace.worker.task import Task
 
 logger = logging.getLogger("headrace.worker")

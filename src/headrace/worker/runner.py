@@ -32,14 +32,16 @@ from headrace.worker.dead_letters import DeadLetterBuilder, describe
 from headrace.worker.group_facts import GroupFacts
 from headrace.worker.held import HeldRecords
 from headrace.worker.held_job import HeldJob
+from headrace.worker.jobs import Stage
 from headrace.worker.limits import GroupLimits
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import TaskOutcome, TaskResult
 from headrace.worker.rate import RateBucket
+from headrace.worker.rules import Decision, GiveUpCause, Rules, Verdict
 from headrace.worker.run_logs import log_circuit, log_given_up, log_retry
 from headrace.worker.schedule import Schedule
-from headrace.worker.scheduler import Decision, GiveUpCause, Rules, Scheduler, Stage, Verdict
+from headrace.worker.scheduler import Scheduler
 from headrace.worker.sources import RecordSource, ShareSource, source_settings
 from headrace.worker.strict import StrictConsumer
 from headrace.worker.task import Task, TaskOptions
@@ -107,7 +109,7 @@ class TaskRunner:
             self.scheduler, self.records, self._metrics, ended=self._pump_soon,
         )  # fmt: skip
         self._limits = GroupLimits(
-            task, settings, group_id, self.scheduler,
+            task, settings, group_id, self.scheduler.slots,
             changed=self._pump_soon, lost=self.calls.cut, now_ms=self._now_ms,
         )  # fmt: skip
 
@@ -127,15 +129,15 @@ class TaskRunner:
         )
 
     def metrics(self) -> TaskMetrics:
-        counts, circuit = self.scheduler.counts, self.scheduler.circuit
+        lanes, circuit = self.scheduler.lanes, self.scheduler.circuit
         return replace(
             self._metrics,
             paused=int(circuit.is_open),
             pauses=circuit.opened,
             stuck=sum(held.is_stuck for held in self.records.held),
-            running=counts[Stage.RUNNING],
-            waiting=counts[Stage.WAITING],
-            held=self.scheduler.held,
+            running=lanes.counts[Stage.RUNNING],
+            waiting=lanes.counts[Stage.WAITING],
+            held=lanes.held,
             run_seconds_counts=list(self._metrics.run_seconds_counts),
         )
 
@@ -279,14 +281,14 @@ class TaskRunner:
             self._metrics.unreadable += 1
         log_given_up(held, cause, outcome)
         if not self._copier.give_up(held, cause, outcome):
-            self.scheduler.settled(held)
+            self.scheduler.leave(held)
             counter = "dead_lettered" if self._facts.broker_dead_letters else "discarded"
             self.records.settle(held, AcknowledgeType.REJECT, counter, describe(cause, outcome))
 
     def _lost(self, deliveries: Sequence[Delivery], error: Exception) -> None:
         for delivery in deliveries:
             if (held := self.records.lost(delivery)) is not None:
-                self.scheduler.lost(held)
+                self.scheduler.leave(held)
                 note = self.calls.lost(held)
                 logger.warning("%s: the lock of %s was lost%s: %s", held.task, held, note, error)
         self._pump_soon()
@@ -327,7 +329,7 @@ class TaskRunner:
         """A record whose function was not waited for: it never failed, so it goes to another worker."""
         if self.calls.leave(held):
             logger.warning("%s: %s is released while its function still runs", held.task, held)
-        self.scheduler.lost(held)
+        self.scheduler.leave(held)
         self.records.release(held)
         self._pump_soon()
 

@@ -42,11 +42,11 @@ from headrace.worker import forwarder
 from headrace.worker.crew import Crew
 from headrace.worker.errors import QueueError
 from headrace.worker.group_facts import RESET
+from headrace.worker.jobs import Stage
 from headrace.worker.later import later_topic
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.queue import Queue, Sent
 from headrace.worker.runner import TaskRunner
-from headrace.worker.scheduler import Stage
 from headrace.worker.task import Pool
 
 T = TypeVar("T")
@@ -221,8 +221,8 @@ class QueueTest:
     def _has_work(self, open_records: _OpenRecords) -> bool:
         crew = self.queue.crew
         return crew is None or any(
-            runner.scheduler.held
-            or runner.scheduler.calls
+            runner.scheduler.lanes.held
+            or runner.scheduler.slots.taken
             or runner.records.unconfirmed
             or self._open_of(runner, open_records[runner.task.topic])
             for runner in crew.runners
@@ -484,11 +484,11 @@ def _nothing() -> None:
 
 def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
     scheduler = runner.scheduler
-    name, counts = runner.task.name, scheduler.counts
+    name, counts, calls = runner.task.name, scheduler.lanes.counts, scheduler.slots.taken
     if counts[Stage.RUNNING]:
         return f"{name} runs {counts[Stage.RUNNING]} records"
-    if scheduler.calls and runner.task.options.pool is not Pool.THREAD:  # a thread cannot be stopped
-        return f"{name} still runs {scheduler.calls} calls for records whose locks have ended"
+    if calls and runner.task.options.pool is not Pool.THREAD:  # a thread cannot be stopped
+        return f"{name} still runs {calls} calls for records whose locks have ended"
     if counts[Stage.GIVING_UP]:
         return f"{name} writes {counts[Stage.GIVING_UP]} dead letters"
     deadline_ms = scheduler.deadline_ms()
@@ -496,6 +496,6 @@ def _note(runner: TaskRunner, open_records: int, now_s: float) -> str | None:
         return f"{name} has records to start"
     if runner.records.unconfirmed:
         return f"{name} waits for {runner.records.unconfirmed} acknowledgements"
-    if open_records != scheduler.held and scheduler.room():
-        return f"{name} has {open_records} records to settle, of which it holds {scheduler.held}"
+    if open_records != scheduler.lanes.held and scheduler.room():
+        return f"{name} has {open_records} records to settle, of which it holds {scheduler.lanes.held}"
     return None

@@ -7,7 +7,7 @@ from headrace.client.delivery import Delivery, Grant
 from headrace.worker.dead_letters import DeadLetterBuilder, describe
 from headrace.worker.held_job import HeldJob
 from headrace.worker.outcomes import Reject, outcome_of
-from headrace.worker.scheduler import GiveUpCause
+from headrace.worker.rules import GiveUpCause
 
 FAILED = outcome_of(ValueError("no such mailbox"))
 

@@ -6,8 +6,10 @@ from hypothesis import strategies as st
 
 from headrace.worker.backoff import Backoff
 from headrace.worker.circuit import Breaker
+from headrace.worker.jobs import Job, Stage
 from headrace.worker.outcomes import DONE, BodyError, Reject, Retry, TaskOutcome, TaskResult, outcome_of
-from headrace.worker.scheduler import Decision, GiveUpCause, Job, Rules, Scheduler, Stage, Verdict
+from headrace.worker.rules import Decision, GiveUpCause, Rules, Verdict
+from headrace.worker.scheduler import Scheduler
 
 FAILED = outcome_of(ValueError("no"))
 NOTHING = Decision(Verdict.NOTHING)
@@ -67,7 +69,7 @@ class TestRoom:
             scheduler.start(0)
             end(scheduler, each, FAILED)
 
-        assert scheduler.held == scheduler.held_max == 2
+        assert scheduler.lanes.held == scheduler.held_max == 2
         assert scheduler.room() == 0
 
     def test_is_less_by_a_thread_that_cannot_be_stopped(self):
@@ -166,10 +168,10 @@ class TestLastDelivery:
 
         assert scheduler.admit(last) == Decision(Verdict.GIVE_UP, GiveUpCause.LAST_DELIVERY)
         assert scheduler.start(0) == []
-        assert scheduler.held == 1
+        assert scheduler.lanes.held == 1
 
-        scheduler.settled(last)
-        assert scheduler.held == 0
+        scheduler.leave(last)
+        assert scheduler.lanes.held == 0
 
     def test_is_run_where_the_broker_writes_them(self):
         scheduler = make(saves=False, delivery_limit=5)
@@ -208,7 +210,7 @@ class TestLanes:
         end(scheduler, first, outcome_of(Reject("no")))
         assert scheduler.start(0) == []
 
-        scheduler.settled(first)
+        scheduler.leave(first)
         assert scheduler.start(0) == [second]
 
     def test_a_redelivered_record_comes_before_later_ones_that_wait(self):
@@ -248,7 +250,7 @@ class TestLanes:
         scheduler.start(0)
         decision = scheduler.finished(first, outcome, now_ms=0, chance=0.5, frees_slot=False)
         if decision.verdict is Verdict.GIVE_UP:
-            scheduler.settled(first)
+            scheduler.leave(first)
         assert scheduler.start(60_000) == []
 
         scheduler.free_slot(first, first.slot)
@@ -279,9 +281,9 @@ class TestLoss:
         scheduler.start(0)
         end(scheduler, first, FAILED)
 
-        assert scheduler.lost(first) is False
+        scheduler.leave(first)
         assert scheduler.start(100_000) == []
-        assert scheduler.held == 0
+        assert scheduler.lanes.held == 0
 
     def test_the_end_of_a_lost_run_settles_nothing(self):
         scheduler = make(concurrency=1)
@@ -289,7 +291,7 @@ class TestLoss:
         admit(scheduler, first)
         scheduler.start(0)
 
-        assert scheduler.lost(first) is True
+        scheduler.leave(first)
         assert end(scheduler, first) == NOTHING
         assert scheduler.room() == 1
 
@@ -298,7 +300,7 @@ class TestLoss:
         first, again = job(0), job(0, deliveries=2)
         admit(scheduler, first)
         scheduler.start(0)
-        scheduler.lost(first)
+        scheduler.leave(first)
         admit(scheduler, again)
         assert scheduler.start(0) == []
 
@@ -309,7 +311,7 @@ class TestLoss:
         scheduler = make(key_order=True)
         first, second = job(0, b"a"), job(1, b"a")
         admit(scheduler, first, second)
-        scheduler.lost(first)
+        scheduler.leave(first)
 
         assert scheduler.start(0) == [second]
 
@@ -361,7 +363,7 @@ class TestDrain:
         scheduler.start(0)
 
         assert set(scheduler.drain()) == {waiting, blocked}
-        assert scheduler.counts[Stage.RUNNING] == scheduler.held == 1
+        assert scheduler.lanes.counts[Stage.RUNNING] == scheduler.lanes.held == 1
 
     def test_a_failure_while_draining_releases_and_a_success_accepts(self):
         scheduler = make()
@@ -372,14 +374,14 @@ class TestDrain:
 
         assert end(scheduler, first, FAILED) == Decision(Verdict.RELEASE)
         assert end(scheduler, second) == Decision(Verdict.ACCEPT)
-        assert scheduler.held == 0
+        assert scheduler.lanes.held == 0
 
     def test_a_record_that_arrives_late_is_released(self):
         scheduler = make()
         scheduler.drain()
 
         assert scheduler.admit(job(0)) == Decision(Verdict.RELEASE)
-        assert scheduler.held == 0
+        assert scheduler.lanes.held == 0
 
 
 OUTCOMES = [DONE, FAILED, TaskOutcome(TaskResult.RETRY_ASKED, retry_after_s=0.5), outcome_of(Reject("no"))]
@@ -428,18 +430,18 @@ def test_whatever_happens_bounds_and_lanes_hold_and_every_record_leaves(steps, k
         elif kind == "end" and running:
             finish(running[number % len(running)], OUTCOMES[more])
         elif kind == "settle" and giving_up:
-            scheduler.settled(giving_up.pop(number % len(giving_up)))
+            scheduler.leave(giving_up.pop(number % len(giving_up)))
         elif kind == "lose" and every:
             each = every[number % len(every)]
-            scheduler.lost(each)
+            scheduler.leave(each)
             if each in giving_up:
                 giving_up.remove(each)
         elif kind == "wait":
             now_ms += number
         start()
-        assert scheduler.held <= scheduler.held_max
-        assert scheduler.held == sum(each.stage is not Stage.GONE for each in every)
-        assert scheduler.counts[Stage.WAITING] == 0 or scheduler.deadline_ms() is not None
+        assert scheduler.lanes.held <= scheduler.held_max
+        assert scheduler.lanes.held == sum(each.stage is not Stage.GONE for each in every)
+        assert scheduler.lanes.counts[Stage.WAITING] == 0 or scheduler.deadline_ms() is not None
 
     if drains:
         for each in scheduler.drain():
@@ -447,14 +449,14 @@ def test_whatever_happens_bounds_and_lanes_hold_and_every_record_leaves(steps, k
     for _ in range(10_000):
         for each in list(giving_up):
             giving_up.remove(each)
-            scheduler.settled(each)
+            scheduler.leave(each)
         for each in list(running):
             finish(each, DONE)
         if (deadline_ms := scheduler.deadline_ms()) is not None:
             now_ms = max(now_ms, deadline_ms)
         start()
-        if not (running or giving_up or scheduler.held):
+        if not (running or giving_up or scheduler.lanes.held):
             break
-    assert scheduler.held == 0
+    assert scheduler.lanes.held == 0
     assert all(each.stage is Stage.GONE for each in every)
     assert scheduler.room() == (0 if drains else 2)

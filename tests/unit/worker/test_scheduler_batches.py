@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from headrace.worker.batch import Batch, spread
 from headrace.worker.circuit import Breaker
+from headrace.worker.jobs import Job, Stage
 from headrace.worker.outcomes import DONE, Reject, TaskOutcome, outcome_of
-from headrace.worker.scheduler import Job, Rules, Scheduler, Stage, Verdict
+from headrace.worker.rules import Rules, Verdict
+from headrace.worker.scheduler import Scheduler
 from tests.unit.worker.test_scheduler import FAILED, STEADY, STEPS, admit, end, job
 
 SHARED = spread(FAILED, 2)[0]
@@ -221,28 +223,28 @@ def test_whatever_happens_calls_are_bounded_and_every_record_leaves(steps, key_o
         elif kind == "end" and running:
             finish(running[number % len(running)], OUTCOMES[more])
         elif kind == "settle" and giving_up:
-            scheduler.settled(giving_up.pop(number % len(giving_up)))
+            scheduler.leave(giving_up.pop(number % len(giving_up)))
         elif kind == "lose" and every:
             each = every[number % len(every)]
-            scheduler.lost(each)
+            scheduler.leave(each)
             if each in giving_up:
                 giving_up.remove(each)
         elif kind == "wait":
             now_ms += number
         start()
-        assert scheduler.held <= scheduler.held_max == 2 * max + 2
-        assert scheduler.held == sum(each.stage is not Stage.GONE for each in every)
+        assert scheduler.lanes.held <= scheduler.held_max == 2 * max + 2
+        assert scheduler.lanes.held == sum(each.stage is not Stage.GONE for each in every)
 
     for _ in range(1_000):
         for each in list(giving_up):
             giving_up.remove(each)
-            scheduler.settled(each)
+            scheduler.leave(each)
         for each in list(running):
             finish(each, DONE)
         start()
         if (deadline_ms := scheduler.deadline_ms()) is not None:
             now_ms = deadline_ms if deadline_ms > now_ms else now_ms
-        if not (running or giving_up or scheduler.held):
+        if not (running or giving_up or scheduler.lanes.held):
             break
     assert all(each.stage is Stage.GONE for each in every)
     assert scheduler.room() == 2 * max

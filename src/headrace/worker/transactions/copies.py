@@ -14,8 +14,8 @@ from headrace.worker.dead_letters import DeadLetterBuilder
 from headrace.worker.held_job import HeldJob
 from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import TaskOutcome
+from headrace.worker.rules import GiveUpCause
 from headrace.worker.schedule import Schedule
-from headrace.worker.scheduler import GiveUpCause
 from headrace.worker.transactions.database import WorkerDatabase
 from headrace.worker.transactions.statements import (
     OutboxRecord,
