@@ -42,7 +42,6 @@ WIDE = {
     "Segment": (41, TO_CUT),
     "ShareLeader": (29, TO_CUT),
     "ShareStateStore": (33, TO_CUT),
-    "StrictConsumer": (38, TO_CUT),
     "Topics": (35, TO_CUT),
     "TransactionCoordinator": (29, TO_CUT),
 }

@@ -35,7 +35,7 @@ class Keeper(Protocol):
 
 
 class Granted(Protocol):
-    """Where a delivery is from: an `AcquiredRange`, or a partition of a consumer group (`worker/strict.py`)."""
+    """Where a delivery is from: an `AcquiredRange`, or a partition of a consumer group (`worker/owned.py`)."""
 
     @property
     def topic(self) -> str: ...

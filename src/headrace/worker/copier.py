@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
+from typing import Any
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.worker.copying import CopyResult, RecordCopies
+from headrace.worker.copying import CopyResult, PlainCopies
 from headrace.worker.dead_letters import DeadLetterBuilder, describe
 from headrace.worker.held import HeldRecords
 from headrace.worker.held_job import HeldJob
@@ -15,6 +16,7 @@ from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outcomes import TaskOutcome
 from headrace.worker.rules import GiveUpCause
 from headrace.worker.scheduler import Scheduler
+from headrace.worker.transactions.copies import OnceCopies
 
 logger = logging.getLogger("headrace.worker")
 
@@ -24,7 +26,7 @@ class Copier:
 
     def __init__(
         self,
-        copies: RecordCopies,
+        copies: PlainCopies | OnceCopies,
         letters: DeadLetterBuilder | None,
         scheduler: Scheduler[HeldJob],
         records: HeldRecords,
@@ -46,19 +48,20 @@ class Copier:
         reject = AcknowledgeType.REJECT
         if self._letters is not None:
             write = partial(self._copies.write_dead_letter, self._letters, held, cause, outcome)
-            self._begin(held, write, "dead_lettered", reject, describe(cause, outcome))
+            self._begin(held, self._replace(held, write, "dead_lettered", reject, describe(cause, outcome)))
         elif (
             self._scheduler.rules.holds and cause is GiveUpCause.LAST_DELIVERY
         ):  # else the broker archives it
             write = partial(self._copies.requeue, held)
-            self._begin(held, write, "requeued", reject, "A copy was sent to its topic.")
+            self._begin(held, self._replace(held, write, "requeued", reject, "A copy was sent to its topic."))
         else:
             return False
         return True
 
     def defer(self, held: HeldJob, delay_ms: int) -> None:
         """A copy is scheduled, with the attempts so far. The record waits here if that fails."""
-        self._begin(held, partial(self._schedule, held, delay_ms), "scheduled", AcknowledgeType.ACCEPT)
+        schedule = partial(self._schedule, held, delay_ms)
+        self._begin(held, self._replace(held, schedule, "scheduled", AcknowledgeType.ACCEPT))
 
     def cancel(self, partition: int | None = None) -> list[HeldJob]:
         """All, or those of a partition. Returns their records."""
@@ -69,16 +72,8 @@ class Copier:
                 canceled.append(held)
         return canceled
 
-    def _begin(
-        self,
-        held: HeldJob,
-        write: Callable[[], Awaitable[CopyResult]],
-        counter: str,
-        answer: AcknowledgeType,
-        reason: str | None = None,
-    ) -> None:
-        """`counter` is the one of the metrics that grows with the copy; the record gets `answer`."""
-        task = self._loop.create_task(self._replace(held, write, counter, answer, reason))
+    def _begin(self, held: HeldJob, replacing: Coroutine[Any, Any, None]) -> None:
+        task = self._loop.create_task(replacing)
         self._under_way[task] = held
         task.add_done_callback(self._done)
 
@@ -94,8 +89,9 @@ class Copier:
         write: Callable[[], Awaitable[CopyResult]],
         counter: str,
         answer: AcknowledgeType,
-        reason: str | None,
+        reason: str | None = None,
     ) -> None:
+        """`counter` is the one of the metrics that grows with the copy; the record then gets `answer`."""
         result = await write()
         if result is CopyResult.WRITTEN:
             self._metrics.count(counter)

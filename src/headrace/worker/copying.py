@@ -9,7 +9,6 @@ import logging
 import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
-from typing import Protocol
 
 from headrace.wire.dead_letter import without_value
 from headrace.worker.backoff import Backoff
@@ -32,18 +31,6 @@ class CopyResult(Enum):
     """The record was finished by an earlier run. There is no copy: accept it."""
     NONE = "none"
     """The record is not ours any more, or it stays as it is."""
-
-
-class RecordCopies(Protocol):
-    async def write_dead_letter(
-        self, letters: DeadLetterBuilder, held: HeldJob, cause: GiveUpCause, outcome: TaskOutcome | None
-    ) -> CopyResult: ...
-
-    async def requeue(self, held: HeldJob) -> CopyResult:
-        """To the record's own topic."""
-
-    async def defer(self, held: HeldJob, delay_ms: int) -> CopyResult:
-        """To the record's own topic, after that time. Raises whatever keeps it from being written."""
 
 
 class PlainCopies:
@@ -77,6 +64,7 @@ class PlainCopies:
         return await until_written(held, "dead letter", send)
 
     async def requeue(self, held: HeldJob) -> CopyResult:
+        """To the record's own topic."""
         delivery, headers = held.delivery, held.headers_of_copy()
 
         async def send() -> bool:
@@ -86,6 +74,7 @@ class PlainCopies:
         return await until_written(held, "copy", send)
 
     async def defer(self, held: HeldJob, delay_ms: int) -> CopyResult:
+        """To the record's own topic, after that time. Raises whatever keeps it from being written."""
         assert self._schedule is not None
         delivery = held.delivery
         await self._schedule.prepare_async()

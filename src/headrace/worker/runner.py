@@ -27,7 +27,7 @@ from headrace.client.errors import AuthorizationError, CorruptRecordError, Wakeu
 from headrace.worker.calls import STOPPED, RunningCall, RunningCalls
 from headrace.worker.changes import Changes
 from headrace.worker.copier import Copier
-from headrace.worker.copying import PlainCopies, RecordCopies
+from headrace.worker.copying import PlainCopies
 from headrace.worker.dead_letters import DeadLetterBuilder, describe
 from headrace.worker.group_facts import GroupFacts
 from headrace.worker.held import HeldRecords
@@ -45,6 +45,7 @@ from headrace.worker.scheduler import Scheduler
 from headrace.worker.sources import RecordSource, ShareSource, source_settings
 from headrace.worker.strict import StrictConsumer
 from headrace.worker.task import Task, TaskOptions
+from headrace.worker.transactions.copies import OnceCopies
 
 logger = logging.getLogger("headrace.worker")
 
@@ -70,7 +71,7 @@ class TaskRunner:
         user_loop: asyncio.AbstractEventLoop | None = None,
         schedule: Schedule | None = None,
         hold_max: float = 60.0,
-        copies: RecordCopies | None = None,
+        copies: OnceCopies | None = None,
         start_from: str | None = "earliest",
     ) -> None:
         """Without a `schedule`, records that wait for a retry keep their locks, however long."""

@@ -6,7 +6,8 @@ from typing import Any
 from headrace.client.aio import AsyncShareConsumer
 from headrace.client.delivery import Delivery
 from headrace.client.identity import process_name
-from headrace.worker.strict import Offsets, StrictConsumer
+from headrace.worker.owned import Offsets
+from headrace.worker.strict import StrictConsumer
 from headrace.worker.task import Task
 
 
