@@ -332,7 +332,7 @@ class TestTrouble:
             assert "is not a scheduled record and is skipped" in caplog.text
 
     def test_what_was_canceled_long_ago_is_not_sent_by_a_late_forwarder(self, queue, sent, monkeypatch):
-        monkeypatch.setattr("headrace.worker.forwarder.MOVES_MAX", 1)
+        monkeypatch.setattr("headrace.worker.forward_plan.MOVES_MAX", 1)
         with QueueTest(queue):
             for name in ("ada", "bob", "canceled"):
                 last = queue.schedule("emails", Email(name), delay=600)

@@ -27,7 +27,6 @@ WIDE = {
     "ConsumerGroup": (30, TO_CUT),
     "Consumption": (43, TO_CUT),
     "Driver": (32, TO_CUT),
-    "Forwarder": (27, TO_CUT),
     "Holdings": (70, TO_CUT),
     "Link": (27, TO_CUT),
     "LogManager": (54, TO_CUT),

@@ -15,10 +15,11 @@ from typing import Any
 from headrace.client.settings import ClientSettings
 from headrace.worker.calls import RunningRecord
 from headrace.worker.errors import QueueError, SendError
-from headrace.worker.forwarder import Forwarder, Periodic
+from headrace.worker.forwarder import Forwarder
 from headrace.worker.group_facts import GroupFacts, prepare_group
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
+from headrace.worker.periodic import Periodic
 from headrace.worker.runner import TaskRunner
 from headrace.worker.schedule import Schedule
 from headrace.worker.task import Task

@@ -38,12 +38,11 @@ from headrace.worker.bodies import ContentType, Header, parse_content_type, writ
 from headrace.worker.circuit import Breaker
 from headrace.worker.crew import Crew, Orders
 from headrace.worker.errors import QueueError
-from headrace.worker.forwarder import Periodic
 from headrace.worker.hooks import ErrorHook, Lifespan, Middleware, OutgoingTask, TaskRun, lifespan_of, sending
 from headrace.worker.later import later_topic
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox, Sent, settings_for
-from headrace.worker.periodic import Firing, periodic_of, schedule_of
+from headrace.worker.periodic import Firing, Periodic, periodic_of, schedule_of
 from headrace.worker.schedule import Schedule, Scheduled
 from headrace.worker.task import BatchTask, Task, TaskSettings, build_options
 from headrace.worker.threads import run_on_thread

@@ -15,11 +15,12 @@ from headrace.worker.backoff import Backoff
 from headrace.worker.bodies import ContentType
 from headrace.worker.cron import Interval
 from headrace.worker.errors import QueueError
-from headrace.worker.forwarder import Forwarder, Periodic
+from headrace.worker.forwarder import Forwarder
 from headrace.worker.group_facts import prepare_group
 from headrace.worker.later import time_in
 from headrace.worker.outbox import settings_for
 from headrace.worker.outcomes import Reject, Retry
+from headrace.worker.periodic import Periodic
 from headrace.worker.runner import TaskRunner
 from headrace.worker.schedule import Schedule
 from headrace.worker.task import Task, build_options

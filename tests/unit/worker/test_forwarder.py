@@ -2,16 +2,17 @@
 
 from headrace.wire.message import ZERO_UUID
 from headrace.worker.cron import Interval
-from headrace.worker.forwarder import CLOCK_BACK_MS, Forwarder, Periodic, _Round
+from headrace.worker.forward_plan import ForwardPlan
 from headrace.worker.later import STEPS
+from headrace.worker.periodic import CLOCK_BACK_MS, Periodic
 
 NOW_MS = 1_800_000_030_000
 
 
-def plan_for(last_ms: int, name: str = "mail.tick") -> _Round:
+def plan_for(last_ms: int, name: str = "mail.tick") -> ForwardPlan:
     periodic = Periodic(name, "ticks", Interval(60), lambda moment_ms: (None, ()))
-    plan = _Round(NOW_MS, ZERO_UUID, [0] * STEPS)
-    Forwarder({}, "mailers", [periodic], lambda: NOW_MS)._plan_firings({"ticks": last_ms}, plan)
+    plan = ForwardPlan(NOW_MS, ZERO_UUID, [0] * STEPS)
+    plan.fire([periodic], {"ticks": last_ms})
     return plan
 
 
