@@ -1,9 +1,11 @@
 """A worker's membership in a consumer group (KIP-848): heartbeats, what is assigned, and until when that is sure.
 
+Permits (`permits.py`) and tasks with strict order (`strict.py`) rest on it.
+
 Theory of operation. The coordinator gives a partition to another member when its owner has confirmed that it gave it
 up, or has been silent for the session timeout. A member takes everything for lost before that: when no heartbeat has
-succeeded for two thirds of the session timeout, counted from when it was sent. It then stops its runs, and joins again
-when they have ended, or when the session has timed out in any case.
+succeeded for two thirds of the session timeout, counted from when it was sent. It then stops its runs, and joins again.
+With `quiet` it does so when they have ended, or when the session has timed out in any case.
 """
 
 import asyncio
@@ -32,10 +34,8 @@ CLOSE_S = 5.0
 
 
 class WorkerMembership:
-    """`owned` says what this member has; `assigned` gets what it may have; `lost` gets why everything is lost.
-
-    `quiet` returns when nothing runs any more.
-    """
+    """`report` returns what the next heartbeat says that this member has, and `size` how much that is now; `assigned`
+    gets what it may have; `lost` gets why everything is lost; `quiet` returns when nothing runs any more."""
 
     def __init__(
         self,
@@ -43,15 +43,17 @@ class WorkerMembership:
         group_id: str,
         topic: str,
         *,
-        owned: Callable[[], Places],
+        report: Callable[[], Places],
+        size: Callable[[], int],
         assigned: Callable[[frozenset[tuple[bytes, int]]], None],
         lost: Callable[[str], None],
-        quiet: Callable[[], Awaitable[None]],
+        quiet: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         self.epoch = JOIN_EPOCH
         self._cluster = cluster
         self._group_id = group_id
-        self._owned, self._assigned, self._lost, self._quiet = owned, assigned, lost, quiet
+        self._report, self._size, self._assigned, self._lost = report, size, assigned, lost
+        self._quiet = quiet
         self._heartbeats = Heartbeats(cluster, group_id, topic)
         self._session_s = self._lease_s = 0.0
         self._sent_s = float("-inf")
@@ -117,24 +119,24 @@ class WorkerMembership:
                 async with asyncio.timeout(wait_s):
                     await self._soon.wait()
             self._soon.clear()
-            had = len(self._owned())
+            had = self._size()
             try:
-                if self.epoch == JOIN_EPOCH:
-                    await self._wait_for_runs()
+                if self.epoch == JOIN_EPOCH and self._quiet is not None:
+                    await self._wait_for_runs(self._quiet)
                 await self._beat()
                 trouble = ""
-                wait_s = FIRST_S if len(self._owned()) != had else min(self._interval_s, wait_s * 2)
+                wait_s = FIRST_S if self._size() != had else min(self._interval_s, wait_s * 2)
             except Exception as error:  # whatever it is: without heartbeats everything is lost
                 wait_s = min(AGAIN_S, self._lease_s / 5)
                 if str(error) != trouble:
                     trouble = str(error)
                     logger.warning("group %s: heartbeat failed, retrying: %s", self._group_id, error)
 
-    async def _wait_for_runs(self) -> None:
+    async def _wait_for_runs(self, quiet: Callable[[], Awaitable[None]]) -> None:
         """What was stopped may take a moment to end. Others have its partitions at once then."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._sent_s + self._session_s):
-                await self._quiet()
+                await quiet()
                 await self._heartbeats.send(
                     LEAVE_EPOCH, ()
                 )  # else the coordinator would refuse to let it join
@@ -142,7 +144,7 @@ class WorkerMembership:
     async def _beat(self) -> None:
         sent_s, life = self._loop.time(), self._lives
         timeout_ms = max(1.0, self._lease_s * 1000 / 3) if self.epoch > JOIN_EPOCH else None
-        response = await self._heartbeats.send(self.epoch, self._owned(), timeout_ms=timeout_ms)
+        response = await self._heartbeats.send(self.epoch, self._report(), timeout_ms=timeout_ms)
         if life != self._lives:
             return  # it has lost everything meanwhile
         if response.error_code in FENCED and self.epoch > JOIN_EPOCH:

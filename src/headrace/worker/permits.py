@@ -6,38 +6,23 @@ gets a new owner when the old one has said that it has given it up, or has been 
 worker coordinates others, and nothing is written.
 
 A worker that is to give up permits keeps as many of them as it has runs; it starts none until it is within what is left
-to it. It takes its permits for lost before the coordinator does: when no heartbeat has succeeded for two thirds of the
-session timeout. Killed, its functions end with it, and its permits are free when the session has timed out.
+to it. It takes its permits for lost before the coordinator does (`membership.py`). Killed, its functions end with it,
+and its permits are free when the session has timed out.
 """
 
-import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
-from headrace.client.errors import TopicExistsError, error_for
+from headrace.client.errors import TopicExistsError
 from headrace.client.settings import ClientSettings
-from headrace.wire.error_groups import COORDINATOR_MOVED
-from headrace.wire.errors import KafkaError
-from headrace.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
-from headrace.worker.heartbeats import (
-    FENCED,
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    SESSION_MS,
-    Heartbeats,
-    assigned_places,
-    session_timeout_ms,
-)
+from headrace.worker.heartbeats import Places, session_timeout_ms
+from headrace.worker.membership import WorkerMembership
 
 logger = logging.getLogger("headrace.worker")
-
-FIRST_S, INTERVAL_S = 0.05, 5.0
-AGAIN_S = 1.0
-CLOSE_S = 5.0
 
 
 class PermitLedger:
@@ -46,7 +31,6 @@ class PermitLedger:
     def __init__(self, total: int) -> None:
         self._total = total
         """A topic may have more partitions than there are permits now: it cannot shrink."""
-        self.epoch = JOIN_EPOCH
         self.granted: frozenset[int] = frozenset()
         """What the coordinator leaves to this worker."""
         self.owned: frozenset[int] = frozenset()
@@ -56,25 +40,25 @@ class PermitLedger:
     def capacity(self) -> int:
         return sum(permit < self._total for permit in self.granted)
 
-    @property
-    def gives_up(self) -> bool:
-        return self.owned != self.granted
+    def frees(self, in_use: int) -> bool:
+        """The next heartbeat gives something up."""
+        return self._kept(in_use) != self.owned
 
     def report(self, in_use: int) -> frozenset[int]:
         """What the next heartbeat says this worker has."""
-        spare = sorted(permit for permit in self.owned - self.granted if permit < self._total)
-        self.owned = self.granted | frozenset(spare[: max(0, in_use - self.capacity)])
+        self.owned = self._kept(in_use)
         return self.owned
 
-    def answered(self, epoch: int, assigned: Collection[int] | None) -> None:
-        self.epoch = epoch
-        if assigned is not None:
-            self.granted = frozenset(assigned)
-            self.owned |= self.granted
+    def _kept(self, in_use: int) -> frozenset[int]:
+        spare = sorted(permit for permit in self.owned - self.granted if permit < self._total)
+        return self.granted | frozenset(spare[: max(0, in_use - self.capacity)])
+
+    def assigned(self, permits: Iterable[int]) -> None:
+        self.granted = frozenset(permits)
+        self.owned |= self.granted
 
     def lost(self) -> None:
         """The coordinator may have given them to others."""
-        self.epoch = JOIN_EPOCH
         self.granted = self.owned = frozenset()
 
 
@@ -93,118 +77,57 @@ class Permits:
     ) -> None:
         self.ledger = PermitLedger(total)
         self._settings = ClientSettings.parse(given)
-        self._topic = self._group_id = f"{name}.permits"
+        self._topic = f"{name}.permits"
         self._total = total
         self._in_use, self._changed, self._lost = in_use, changed, lost
         self._cluster = Cluster(self._settings)
-        self._heartbeats = Heartbeats(self._cluster, self._group_id, self._topic)
         self._topic_id = b""
-        self._lease_s = SESSION_MS / 1500
-        self._interval_s = INTERVAL_S
-        self._loop = asyncio.get_running_loop()
-        self._expiry: asyncio.TimerHandle | None = None
-        self._soon = asyncio.Event()
-        self._beating: asyncio.Task[None] | None = None
+        self._member = WorkerMembership(
+            self._cluster, self._topic, self._topic,
+            report=self._report, size=lambda: self.ledger.capacity, assigned=self._assigned, lost=self._expired,
+        )  # fmt: skip
 
     async def start(self) -> None:
         """Joins; raises what makes it impossible."""
-        await self._prepare()
-        await self._cluster.start([self._topic])
-        topic = self._cluster.topic(self._topic)
-        assert topic is not None
-        self._topic_id = topic.topic_id
-        await self._beat()
-        self._beating = self._loop.create_task(self._keep())
-
-    def note_end(self) -> None:
-        """A run has ended: a permit that is to be given up may be free."""
-        if self.ledger.gives_up:
-            self._soon.set()
-
-    async def close(self) -> None:
-        """Leaves, so that others have the permits at once."""
-        if self._beating is not None:
-            self._beating.cancel()
-            await asyncio.wait((self._beating,))
-        if self._expiry is not None:
-            self._expiry.cancel()
-        if self.ledger.epoch > JOIN_EPOCH:
-            with contextlib.suppress(KafkaError, OSError, TimeoutError):
-                async with asyncio.timeout(CLOSE_S):
-                    await self._send(LEAVE_EPOCH, frozenset())
-        await self._cluster.close()
-
-    async def _prepare(self) -> None:
         async with AsyncAdmin(self._settings) as admin:
             with contextlib.suppress(TopicExistsError):
                 await admin.create_topic(self._topic, self._total)
             described = await admin.describe_topics([self._topic])
             if len(described[self._topic].partitions) < self._total:
                 await admin.create_partitions(self._topic, self._total)
-            self._lease_s = await session_timeout_ms(admin, self._group_id) / 1500
+            session_ms = await session_timeout_ms(admin, self._topic)
+        await self._cluster.start([self._topic])
+        topic = self._cluster.topic(self._topic)
+        assert topic is not None
+        self._topic_id = topic.topic_id
+        await self._member.start(session_ms)
 
-    async def _keep(self) -> None:
-        wait_s, trouble = FIRST_S, ""
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(wait_s):
-                    await self._soon.wait()
-            self._soon.clear()
-            had = self.ledger.capacity
-            try:
-                await self._beat()
-                trouble = ""
-                is_settled = self.ledger.capacity or had == self.ledger.capacity
-                wait_s = min(self._interval_s, wait_s * 2 if is_settled else FIRST_S)
-            except Exception as error:  # whatever it is: without heartbeats all permits are lost
-                wait_s = min(AGAIN_S, self._lease_s / 5)
-                if str(error) != trouble:
-                    trouble = str(error)
-                    logger.warning("%s: permits cannot be renewed, retrying: %s", self._topic, error)
+    def note_end(self) -> None:
+        """A run has ended: a permit that is to be given up may be free."""
+        if self.ledger.frees(self._in_use()):
+            self._member.beat_soon()
 
-    async def _beat(self) -> None:
-        ledger, sent_s = self.ledger, self._loop.time()
-        response = await self._send(ledger.epoch, ledger.report(self._in_use()))
-        if response.error_code in FENCED and ledger.epoch > JOIN_EPOCH:
-            self._expire()
-            self._soon.set()
-            return
-        if response.error_code in COORDINATOR_MOVED:
-            self._cluster.forget_coordinator(self._group_id)
-        if response.error_code:
-            raise error_for(response.error_code, response.error_message, about=f"group {self._group_id!r}")
-        if self._loop.time() >= sent_s + self._lease_s:
-            return  # it took so long that others may have the permits by now
-        self._interval_s = response.heartbeat_interval_ms / 1000
-        self._renew(sent_s)
-        before = ledger.capacity
-        ledger.answered(response.member_epoch, self._assigned(response))
-        if ledger.capacity != before:
-            self._changed(ledger.capacity)
-        if ledger.gives_up:
-            self._soon.set()
+    async def close(self) -> None:
+        """Leaves, so that others have the permits at once."""
+        await self._member.close(leaves=True)
+        await self._cluster.close()
 
-    async def _send(self, epoch: int, owned: Collection[int]) -> ConsumerGroupHeartbeatResponse:
-        """A response that does not come is given up early enough to try again before the permits are lost."""
-        places = {(self._topic_id, permit) for permit in owned}
-        timeout_ms = max(1.0, self._lease_s * 1000 / 3) if epoch > JOIN_EPOCH else None
-        return await self._heartbeats.send(epoch, places, timeout_ms=timeout_ms)
+    def _report(self) -> Places:
+        return {(self._topic_id, permit) for permit in self.ledger.report(self._in_use())}
 
-    def _assigned(self, response: ConsumerGroupHeartbeatResponse) -> list[int] | None:
-        places = assigned_places(response)
-        if places is None:
-            return None
-        return [permit for topic_id, permit in places if topic_id == self._topic_id]
+    def _assigned(self, places: Places) -> None:
+        before = self.ledger.capacity
+        self.ledger.assigned(permit for topic_id, permit in places if topic_id == self._topic_id)
+        if self.ledger.capacity != before:
+            self._changed(self.ledger.capacity)
+        self.note_end()
 
-    def _renew(self, sent_s: float) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self._expiry = self._loop.call_at(sent_s + self._lease_s, self._expire)
-
-    def _expire(self) -> None:
+    def _expired(self, why: str) -> None:
         had = self.ledger.capacity
         self.ledger.lost()
         if had:
-            logger.warning("%s: %d permits were lost; runs that need them are stopped", self._topic, had)
+            logger.warning(
+                "%s: %d permits were lost; runs that need them are stopped: %s", self._topic, had, why
+            )
             self._changed(0)
             self._lost()

@@ -79,7 +79,8 @@ class StrictConsumer:
         """What is being done to them: loading, finding a position, giving up."""
         self._member = WorkerMembership(
             self._cluster, self._group_id, topic,
-            owned=lambda: self._owned.keys(), assigned=self._assigned, lost=self._lost, quiet=quiet,
+            report=lambda: self._owned.keys(), size=lambda: len(self._owned),
+            assigned=self._assigned, lost=self._lost, quiet=quiet,
         )  # fmt: skip
         self._offsets = StrictOffsets(
             self._cluster, self._member, self._group_id, topic,

@@ -20,41 +20,36 @@ from tests.virtual_time import run_in_virtual_time
 
 def test_what_is_granted_may_be_used():
     ledger = PermitLedger(3)
-    ledger.answered(1, [0, 2])
+    ledger.assigned([0, 2])
     assert (ledger.capacity, ledger.report(0)) == (2, {0, 2})
 
 
 def test_what_is_taken_away_is_kept_while_it_is_in_use():
     ledger = PermitLedger(3)
-    ledger.answered(1, [0, 1, 2])
-    ledger.answered(1, [1])
+    ledger.assigned([0, 1, 2])
+    ledger.assigned([1])
     assert ledger.capacity == 1
     assert ledger.report(3) == {0, 1, 2}
+    assert not ledger.frees(3)
+    assert ledger.frees(2)
     assert ledger.report(2) == {0, 1}
-    assert ledger.gives_up
+    assert not ledger.frees(2)
     assert ledger.report(1) == {1}
-    assert not ledger.gives_up
+    assert not ledger.frees(0)
     assert ledger.report(3) == {1}, "what was given up does not come back"
-
-
-def test_an_answer_without_an_assignment_changes_nothing():
-    ledger = PermitLedger(3)
-    ledger.answered(1, [0])
-    ledger.answered(2, None)
-    assert (ledger.epoch, ledger.granted) == (2, {0})
 
 
 def test_a_partition_beyond_the_limit_is_no_permit():
     ledger = PermitLedger(2)
-    ledger.answered(1, [1, 2, 3])
+    ledger.assigned([1, 2, 3])
     assert (ledger.capacity, ledger.report(0)) == (1, {1, 2, 3})
 
 
 def test_what_is_lost_is_not_used():
     ledger = PermitLedger(2)
-    ledger.answered(4, [0, 1])
+    ledger.assigned([0, 1])
     ledger.lost()
-    assert (ledger.epoch, ledger.capacity, ledger.report(2)) == (0, 0, frozenset())
+    assert (ledger.capacity, ledger.report(2)) == (0, frozenset())
 
 
 class Worker:
@@ -85,7 +80,7 @@ class Coordinator:
             if target is worker and self.owners.get(permit, worker) is worker:
                 self.owners[permit] = worker
                 granted.append(permit)
-        worker.ledger.answered(worker.ledger.epoch + 1, granted)
+        worker.ledger.assigned(granted)
 
     def kill(self, worker: Worker) -> None:
         worker.running = 0
@@ -135,6 +130,9 @@ class HeartbeatAnswers:
         self.sent: list[float] = []
         self.fail: Callable[[int], int] = lambda number: 0
         self.hangs: set[int] = set()
+        self.says_nothing: set[int] = set()
+        """Without an assignment: it is as before."""
+        self.grants: Callable[[int], list[int]] = lambda number: [0, 1]
 
     async def send(
         self, epoch: int, owned: Any, *, timeout_ms: float | None = None
@@ -145,28 +143,31 @@ class HeartbeatAnswers:
             await asyncio.sleep(30 if timeout_ms is None else timeout_ms / 1000)
             raise error_for(ErrorCode.REQUEST_TIMED_OUT)
         code = self.fail(number)
-        granted = [TopicPartitions(topic_id=b"", partitions=[0, 1])]
+        granted = [TopicPartitions(topic_id=b"", partitions=self.grants(number))]
+        await asyncio.sleep(0.001)
         return ConsumerGroupHeartbeatResponse(
             error_code=code,
             member_epoch=epoch + 1 if epoch == 0 else epoch,
             heartbeat_interval_ms=5_000,
-            assignment=None if code else Assignment(topic_partitions=granted),
+            assignment=None if code or number in self.says_nothing else Assignment(topic_partitions=granted),
         )
 
 
-def capacities(coordinator: HeartbeatAnswers, seconds: float) -> list[int]:
+def capacities(coordinator: HeartbeatAnswers, seconds: float, in_use: int = 0) -> list[int]:
     """What a worker's capacity was in turn."""
 
     async def story() -> list[int]:
         seen: list[int] = []
         permits = Permits(
             {"bootstrap.servers": "localhost:1"}, "g.t.limit", 2,
-            in_use=lambda: 0, changed=seen.append, lost=lambda: None,
+            in_use=lambda: in_use, changed=seen.append, lost=lambda: None,
         )  # fmt: skip
-        permits._heartbeats = coordinator  # type: ignore[assignment]
-        permits._beating = asyncio.create_task(permits._keep())
+        member = permits._member
+        member._heartbeats = coordinator  # type: ignore[assignment]
+        member._session_s, member._lease_s = 45, 30
+        beating = asyncio.create_task(member._keep())
         await asyncio.sleep(seconds)
-        permits._beating.cancel()
+        beating.cancel()
         return seen
 
     return run_in_virtual_time(story())
@@ -176,6 +177,19 @@ def test_a_heartbeat_without_an_answer_costs_no_permits():
     coordinator = HeartbeatAnswers()
     coordinator.hangs = {10}
     assert capacities(coordinator, 120) == [2]
+
+
+def test_an_answer_without_an_assignment_changes_nothing():
+    coordinator = HeartbeatAnswers()
+    coordinator.says_nothing = {5, 6}
+    assert capacities(coordinator, 120) == [2]
+
+
+def test_a_permit_that_is_to_be_given_up_and_is_in_use_costs_no_more_heartbeats():
+    coordinator = HeartbeatAnswers()
+    coordinator.grants = lambda number: [0, 1] if number < 10 else [0]
+    assert capacities(coordinator, 120, in_use=2) == [2, 1]
+    assert len(coordinator.sent) < 60, "one in five seconds, and a few more after each change"
 
 
 def test_who_joins_has_nothing_to_lose_and_waits_as_long_as_any_request():
