@@ -10,12 +10,11 @@ import random
 from collections.abc import Awaitable, Callable
 from enum import Enum
 
-from headrace.wire.dead_letter import without_value
 from headrace.worker.backoff import Backoff
 from headrace.worker.dead_letters import DeadLetterBuilder
 from headrace.worker.held_job import HeldJob
 from headrace.worker.jobs import Stage
-from headrace.worker.outbox import Outbox, TooLargeError
+from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import TaskOutcome
 from headrace.worker.rules import GiveUpCause
 from headrace.worker.schedule import Schedule
@@ -44,22 +43,11 @@ class PlainCopies:
         letter = letters.build(held, cause, outcome)
 
         async def send() -> bool:
-            nonlocal letter
-            while True:
-                try:
-                    await self._outbox.send_dead_letter(
-                        letters.topic,
-                        letter.value,
-                        key=letter.key,
-                        headers=tuple(letter.headers),
-                        partition=held.partition,
-                    )
-                    return True
-                except TooLargeError:
-                    smaller = without_value(letter)
-                    if smaller is None:
-                        raise
-                    letter = smaller
+            count = await self._outbox.partitions(letters.topic)
+            await self._outbox.send_letter(
+                letters.topic, letter, held.partition % count
+            )  # as KIP-1191 has it
+            return True
 
         return await until_written(held, "dead letter", send)
 

@@ -14,7 +14,9 @@ from headrace.client.forks import ForkSafeLock
 from headrace.client.producing.record import ProducerRecord, RecordMetadata
 from headrace.client.producing.sync import Producer
 from headrace.client.settings import ProducerSettings
+from headrace.wire.dead_letter import without_value
 from headrace.wire.errors import KafkaError
+from headrace.wire.records import NewRecord
 from headrace.worker.bodies import Header
 from headrace.worker.errors import QueueError, SendError, SomeTasksNotSentError
 
@@ -81,18 +83,18 @@ class Outbox:
                 raise
         return sent
 
-    async def send_dead_letter(
-        self,
-        topic: str,
-        value: bytes | None,
-        *,
-        key: bytes | None,
-        headers: tuple[Header, ...],
-        partition: int,
-    ) -> Sent:
-        """To the partition that KIP-1191 gives the dead letters of a source partition."""
-        count = await self.partitions(topic)
-        return await self.send_async(topic, value, key=key, headers=headers, partition=partition % count)
+    async def send_letter(self, topic: str, letter: NewRecord, partition: int | None) -> Sent:
+        """A dead letter. If the topic does not take so much, it is sent without the value, then without the key."""
+        while True:
+            try:
+                return await self.send_async(
+                    topic, letter.value, key=letter.key, headers=tuple(letter.headers), partition=partition
+                )
+            except TooLargeError:
+                smaller = without_value(letter)
+                if smaller is None:
+                    raise
+                letter = smaller
 
     async def partitions(self, topic: str) -> int:
         """How many the topic has. It is created by this where the broker creates topics by themselves."""

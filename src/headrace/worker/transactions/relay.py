@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from headrace.base.backoff import backoff
-from headrace.wire.dead_letter import read_facts, without_value
+from headrace.wire.dead_letter import read_facts
 from headrace.wire.records import NewRecord
 from headrace.worker.later import later_topic, step_of, waiting_of
-from headrace.worker.outbox import Outbox, TooLargeError
+from headrace.worker.outbox import Outbox
 from headrace.worker.transactions.database import WorkerDatabase
 from headrace.worker.transactions.statements import (
     OutboxRecord,
@@ -203,22 +203,14 @@ class OutboxRelay:
         )  # fmt: skip
 
     async def _send_one(self, record: OutboxRecord) -> None:
-        letter = NewRecord(record.key, record.value, list(record.headers))
-        while True:
-            try:
-                await self._sender.send_async(
-                    record.topic,
-                    letter.value,
-                    key=letter.key,
-                    headers=tuple(letter.headers),
-                    partition=self._partition_of(record),
-                )
-                return
-            except TooLargeError:
-                smaller = without_value(letter) if is_dead_letter(record) else None
-                if smaller is None:
-                    raise
-                letter = smaller
+        partition = self._partition_of(record)
+        if is_dead_letter(record):
+            letter = NewRecord(record.key, record.value, list(record.headers))
+            await self._sender.send_letter(record.topic, letter, partition)
+        else:
+            await self._sender.send_async(
+                record.topic, record.value, key=record.key, headers=tuple(record.headers), partition=partition
+            )
 
     def _partition_of(self, record: OutboxRecord) -> int | None:
         """A scheduled record may have been in the outbox for long: it goes to the step for what is left of its wait."""
