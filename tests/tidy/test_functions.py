@@ -65,7 +65,7 @@ ALLOWED = {
     "spark/parsing.py": "names of columns that are new",
     "worker/copying.py": "jitter of retries",
     "worker/forwarder.py": "jitter of takeovers",
-    "worker/heartbeats.py": "ids of members",
+    "worker/membership.py": "ids of members",
     "worker/later.py": "ids of delayed tasks",
     "worker/queue.py": "when a delayed task is due",
     "worker/runner.py": "jitter of retries",

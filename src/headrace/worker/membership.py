@@ -11,26 +11,33 @@ With `quiet` it does so when they have ended, or when the session has timed out 
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Collection
 
+from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
 from headrace.client.errors import error_for
 from headrace.wire.error_groups import COORDINATOR_MOVED
-from headrace.wire.errors import KafkaError
-from headrace.worker.heartbeats import (
-    FENCED,
-    JOIN_EPOCH,
-    LEAVE_EPOCH,
-    Heartbeats,
-    Places,
-    assigned_places,
+from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.messages.consumer_group_heartbeat_request import (
+    ConsumerGroupHeartbeatRequest,
+    TopicPartitions,
 )
+from headrace.wire.messages.consumer_group_heartbeat_response import ConsumerGroupHeartbeatResponse
 
 logger = logging.getLogger("headrace.worker")
 
 FIRST_S, INTERVAL_S = 0.05, 5.0
 AGAIN_S = 1.0
 CLOSE_S = 5.0
+SESSION = "consumer.session.timeout.ms"
+SESSION_MS = 45_000
+REBALANCE_MS = 2**31 - 1
+"""A run may take as long as it likes: nobody else gets its partition meanwhile."""
+JOIN_EPOCH, LEAVE_EPOCH = 0, -1
+FENCED = (ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.UNKNOWN_MEMBER_ID)
+Places = Collection[tuple[bytes, int]]
+"""Partitions by the id of their topic."""
 
 
 class WorkerMembership:
@@ -49,12 +56,13 @@ class WorkerMembership:
         lost: Callable[[str], None],
         quiet: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
+        self.member_id = str(uuid.uuid4())
         self.epoch = JOIN_EPOCH
         self._cluster = cluster
         self._group_id = group_id
+        self._topic = topic
         self._report, self._size, self._assigned, self._lost = report, size, assigned, lost
         self._quiet = quiet
-        self._heartbeats = Heartbeats(cluster, group_id, topic)
         self._session_s = self._lease_s = 0.0
         self._sent_s = float("-inf")
         """When the last heartbeat that succeeded was sent."""
@@ -65,10 +73,6 @@ class WorkerMembership:
         self._lives = 0
         """How often it has lost everything: what was asked in an earlier life does not count."""
         self._beating: asyncio.Task[None] | None = None
-
-    @property
-    def member_id(self) -> str:
-        return self._heartbeats.member_id
 
     async def start(self, session_ms: int) -> None:
         """Joins; raises what makes it impossible."""
@@ -110,7 +114,7 @@ class WorkerMembership:
         if leaves and self.epoch > JOIN_EPOCH:
             with contextlib.suppress(KafkaError, OSError, TimeoutError):
                 async with asyncio.timeout(CLOSE_S):
-                    await self._heartbeats.send(LEAVE_EPOCH, ())
+                    await self._send(LEAVE_EPOCH, ())
 
     async def _keep(self) -> None:
         wait_s, trouble = FIRST_S, ""
@@ -137,14 +141,12 @@ class WorkerMembership:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout_at(self._sent_s + self._session_s):
                 await quiet()
-                await self._heartbeats.send(
-                    LEAVE_EPOCH, ()
-                )  # else the coordinator would refuse to let it join
+                await self._send(LEAVE_EPOCH, ())  # else the coordinator would refuse to let it join
 
     async def _beat(self) -> None:
         sent_s, life = self._loop.time(), self._lives
         timeout_ms = max(1.0, self._lease_s * 1000 / 3) if self.epoch > JOIN_EPOCH else None
-        response = await self._heartbeats.send(self.epoch, self._report(), timeout_ms=timeout_ms)
+        response = await self._send(self.epoch, self._report(), timeout_ms=timeout_ms)
         if life != self._lives:
             return  # it has lost everything meanwhile
         if response.error_code in FENCED and self.epoch > JOIN_EPOCH:
@@ -162,6 +164,46 @@ class WorkerMembership:
         if self._expiry is not None:
             self._expiry.cancel()
         self._expiry = self._loop.call_at(sent_s + self._lease_s, self._run_out)
-        places = assigned_places(response)
+        places = _assigned_places(response)
         if places is not None:
             self._assigned(places)
+
+    async def _send(
+        self, epoch: int, owned: Places, *, timeout_ms: float | None = None
+    ) -> ConsumerGroupHeartbeatResponse:
+        """Every heartbeat says everything, so every response has the whole assignment."""
+        by_topic: dict[bytes, list[int]] = {}
+        for topic_id, partition in sorted(owned):
+            by_topic.setdefault(topic_id, []).append(partition)
+        request = ConsumerGroupHeartbeatRequest(
+            group_id=self._group_id,
+            member_id=self.member_id,
+            member_epoch=epoch,
+            rebalance_timeout_ms=REBALANCE_MS,
+            subscribed_topic_names=[self._topic],
+            topic_partitions=[
+                TopicPartitions(topic_id=topic_id, partitions=each) for topic_id, each in by_topic.items()
+            ],
+        )
+        node_id = await self._cluster.coordinator(self._group_id)
+        try:
+            response: ConsumerGroupHeartbeatResponse = await self._cluster.send(
+                node_id, request, timeout_ms=timeout_ms
+            )
+        except (KafkaError, OSError):
+            self._cluster.forget_coordinator(self._group_id)
+            raise
+        return response
+
+
+def _assigned_places(response: ConsumerGroupHeartbeatResponse) -> frozenset[tuple[bytes, int]] | None:
+    if response.assignment is None:
+        return None
+    each_topic = response.assignment.topic_partitions
+    return frozenset((topic.topic_id, each) for topic in each_topic for each in topic.partitions)
+
+
+async def session_timeout_ms(admin: AsyncAdmin, group_id: str) -> int:
+    """After how long without a heartbeat the coordinator gives a member's partitions to others."""
+    entry = (await admin.group_config(group_id)).get(SESSION)
+    return int(entry.value) if entry is not None and entry.value else SESSION_MS

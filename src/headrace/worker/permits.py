@@ -19,8 +19,7 @@ from headrace.client.admin.aio import AsyncAdmin
 from headrace.client.cluster import Cluster
 from headrace.client.errors import TopicExistsError
 from headrace.client.settings import ClientSettings
-from headrace.worker.heartbeats import Places, session_timeout_ms
-from headrace.worker.membership import WorkerMembership
+from headrace.worker.membership import Places, WorkerMembership, session_timeout_ms
 
 logger = logging.getLogger("headrace.worker")
 

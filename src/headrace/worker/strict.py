@@ -30,8 +30,7 @@ from headrace.client.settings import ShareSettings
 from headrace.client.tailing import Tail
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import uuid_text
-from headrace.worker.heartbeats import session_timeout_ms
-from headrace.worker.membership import WorkerMembership
+from headrace.worker.membership import WorkerMembership, session_timeout_ms
 from headrace.worker.owned import Offsets, OwnedPartition
 from headrace.worker.strict_offsets import AGAIN_S, StrictOffsets
 

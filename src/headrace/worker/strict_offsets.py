@@ -30,8 +30,7 @@ from headrace.wire.messages.offset_fetch_request import (
 )
 from headrace.wire.messages.offset_fetch_response import OffsetFetchResponse, OffsetFetchResponsePartitions
 from headrace.worker.completed import METADATA_CHARS, CompletedOffsets, decode
-from headrace.worker.heartbeats import FENCED
-from headrace.worker.membership import WorkerMembership
+from headrace.worker.membership import FENCED, WorkerMembership
 from headrace.worker.owned import OwnedPartition, SentCommit
 
 logger = logging.getLogger("headrace.worker")

@@ -163,7 +163,7 @@ def capacities(coordinator: HeartbeatAnswers, seconds: float, in_use: int = 0) -
             in_use=lambda: in_use, changed=seen.append, lost=lambda: None,
         )  # fmt: skip
         member = permits._member
-        member._heartbeats = coordinator  # type: ignore[assignment]
+        member._send = coordinator.send  # type: ignore[method-assign]
         member._session_s, member._lease_s = 45, 30
         beating = asyncio.create_task(member._keep())
         await asyncio.sleep(seconds)
