@@ -28,7 +28,6 @@ WIDE = {
     "Consumption": (43, TO_CUT),
     "Driver": (32, TO_CUT),
     "Holdings": (70, TO_CUT),
-    "Link": (27, TO_CUT),
     "LogManager": (54, TO_CUT),
     "AsyncShareMember": (55, TO_CUT),
     "MemberCore": (64, TO_CUT),

@@ -234,7 +234,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if is_bound:
             return
         if self._is_listening(queue, name):
-            self.link.run(self.link.create_broadcast_topic(self._broadcast_topic(name)))
+            self.link.run(self.link.topics.create_broadcast(self._broadcast_topic(name)))
             self._listen_from_now(queue, name)
         else:
             self._new_queue(queue)
@@ -261,23 +261,25 @@ class Channel(virtual.Channel):  # type: ignore[misc]
     ) -> None:
         if self._has_topic_of_its_own(queue) and self._has_queue(queue):
             link, topic = self.link, self._topic(queue)
-            if (if_empty and self._size(queue)) or (if_unused and link.run(link.is_consumed(topic))):
+            if (if_empty and self._size(queue)) or (if_unused and link.run(link.topics.is_consumed(topic))):
                 return
-            link.run(link.delete_topic(topic))
+            link.run(link.topics.delete(topic))
         self._declared.forget(queue)
 
     def _new_queue(self, queue: str, **options: Any) -> None:
-        self.link.run(self.link.create_topic(self._topic(queue)))
+        self.link.run(self.link.topics.create(self._topic(queue)))
 
     def _has_queue(self, queue: str, **options: Any) -> bool:
-        is_there = self.link.run(self.link.has_topic(self._topic(queue)))
+        is_there = self.link.run(self.link.topics.has(self._topic(queue)))
         return is_there or not self._has_topic_of_its_own(queue)
 
     def _size(self, queue: str) -> int:
-        return self.link.run(self.link.size(self._topic(queue))) if self._has_topic_of_its_own(queue) else 0
+        link = self.link
+        return link.run(link.topics.size(self._topic(queue))) if self._has_topic_of_its_own(queue) else 0
 
     def _purge(self, queue: str) -> int:
-        return self.link.run(self.link.purge(self._topic(queue))) if self._has_topic_of_its_own(queue) else 0
+        link = self.link
+        return link.run(link.topics.purge(self._topic(queue))) if self._has_topic_of_its_own(queue) else 0
 
     def _topic(self, queue: str) -> str:
         return self.link.options.topic(queue)
@@ -294,7 +296,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
 
     def _listen_from_now(self, queue: str, exchange: str) -> None:
         topic = self._broadcast_topic(exchange)
-        end = self.link.run(self.link.end_of(topic))
+        end = self.link.run(self.link.topics.end_of(topic))
         with self._declared.lock:
             self._declared.positions.setdefault(queue, {}).setdefault(topic, end)
 
@@ -501,7 +503,7 @@ class Channel(virtual.Channel):  # type: ignore[misc]
         if not self._has_topic_of_its_own(queue):
             return None
         link, topic = self.link, self._topic(queue)
-        if not link.run(link.size(topic)):
+        if not link.run(link.topics.size(topic)):
             return None
         if queue not in self._getters:
             self._getters[queue] = ShareReader(link, self.connection.inbox, self, lambda _: 0)
@@ -635,7 +637,7 @@ class Transport(virtual.Transport):  # type: ignore[misc]
     def _connect(self, timeout_s: float) -> Link:
         link = Link(self.options)
         try:
-            link.run(link.connect(), timeout_s)
+            link.run(link.topics.connect(), timeout_s)
         except BaseException as error:
             link.close()
             if isinstance(error, KombuConnectionError):

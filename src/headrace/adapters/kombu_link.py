@@ -8,25 +8,17 @@ import asyncio
 import concurrent.futures
 import contextlib
 import logging
-from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any, TypeVar
 
 from headrace.adapters.kombu_options import KombuOptions
 from headrace.adapters.kombu_records import RecordHeader
-from headrace.client.admin.aio import AsyncAdmin
+from headrace.adapters.kombu_topics import KombuTopics
 from headrace.client.background import BackgroundLoop
-from headrace.client.errors import (
-    AuthorizationError,
-    GroupIdNotFoundError,
-    IllegalStateError,
-    TopicExistsError,
-    UnknownTopicOrPartitionError,
-    is_retriable,
-)
+from headrace.client.errors import IllegalStateError, UnknownTopicOrPartitionError, is_retriable
 from headrace.client.producing.aio import AsyncProducer
 from headrace.client.settings import ClientSettings, ProducerSettings
-from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import KafkaError
 from headrace.worker.errors import QueueError
 from headrace.worker.forwarder import Forwarder
@@ -39,8 +31,6 @@ T = TypeVar("T")
 CLOSE_S = 5.0
 ANSWER_S = 90.0
 """The longest that a call waits. The clients give up before that, by default.api.timeout.ms."""
-BROADCAST_CONFIGS = {"cleanup.policy": "delete", "retention.ms": "600000", "segment.ms": "600000"}
-"""Who listens to an exchange reads at once. What is older is of no use."""
 
 
 class KombuConnectionError(ConnectionError):
@@ -71,10 +61,8 @@ class Link:
         self._settings = ClientSettings.parse(options.given)
         self._background = BackgroundLoop("headrace-kombu")
         self._producer: AsyncProducer | None = None
-        self._admin: AsyncAdmin | None = None
+        self.topics = KombuTopics(options, self._settings)
         self._schedule = Schedule(options.given, options.group_id)
-        self._known: set[str] = set()
-        """Topics that exist."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._forwarding: asyncio.Task[None] | None = None
         self._is_closed = False
@@ -127,106 +115,16 @@ class Link:
             await asyncio.wait(tasks, timeout=CLOSE_S)
         if self._producer is not None:
             await self._producer.close(CLOSE_S)
-        if self._admin is not None:
-            await self._admin.close()
+        await self.topics.close()
 
     # On the loop's thread
-
-    async def connect(self) -> None:
-        """Tries each address once. When to try again, and which URL, is up to kombu."""
-        await self._open_admin(timeout_s=0)
-
-    async def _open_admin(self, timeout_s: float | None = None) -> AsyncAdmin:
-        if self._admin is None:
-            admin = AsyncAdmin(self._settings)
-            await admin.start(timeout_s=timeout_s)
-            self._admin = admin
-        return self._admin
-
-    async def has_topic(self, topic: str) -> bool:
-        if topic in self._known:
-            return True
-        admin = await self._open_admin()
-        try:
-            await admin.describe_topics([topic])
-        except UnknownTopicOrPartitionError:
-            return False
-        self._known.add(topic)
-        return True
-
-    async def create_topic(self, topic: str) -> None:
-        """Unless it exists."""
-        options = self.options
-        await self._create(topic, options.partitions, options.topic_config)
-
-    async def create_broadcast_topic(self, topic: str) -> None:
-        await self._create(topic, 1, BROADCAST_CONFIGS)
-
-    async def _create(self, topic: str, partitions: int, configs: Mapping[str, Any]) -> None:
-        if await self.has_topic(topic):
-            return
-        admin = await self._open_admin()
-        with contextlib.suppress(TopicExistsError):
-            await admin.create_topic(
-                topic, partitions, replication_factor=self.options.replication_factor, configs=configs
-            )
-        self._known.add(topic)
-
-    async def delete_topic(self, topic: str) -> None:
-        admin = await self._open_admin()
-        self._known.discard(topic)
-        with contextlib.suppress(UnknownTopicOrPartitionError):
-            await admin.delete_topics([topic])
-
-    async def end_of(self, topic: str) -> int:
-        """Where the next record of a broadcast topic will be; 0 if there is no such topic."""
-        if not await self.has_topic(topic):
-            return 0
-        admin = await self._open_admin()
-        found = await admin.list_offsets({(topic, 0): OffsetSpec.LATEST})
-        return found[topic, 0].offset or 0
-
-    async def size(self, topic: str) -> int:
-        """The records that are neither done nor rejected, those that a worker has now included."""
-        admin = await self._open_admin()
-        try:
-            found = await admin.share_group_offsets(self.options.group_id, [topic])
-            if all(each.lag is not None for each in found.values()):
-                return sum(each.lag or 0 for each in found.values())
-        except (GroupIdNotFoundError, AuthorizationError):
-            pass  # no worker has ever run, or this program may not know
-        except UnknownTopicOrPartitionError:
-            return 0
-        try:
-            topics = await admin.describe_topics([topic], offsets=True)
-        except (UnknownTopicOrPartitionError, AuthorizationError):
-            return 0
-        return sum((each.end_offset or 0) - (each.start_offset or 0) for each in topics[topic].partitions)
-
-    async def purge(self, topic: str) -> int:
-        admin = await self._open_admin()
-        count = await self.size(topic)
-        try:
-            found = (await admin.describe_topics([topic]))[topic]
-        except UnknownTopicOrPartitionError:
-            return 0
-        await admin.delete_records({(topic, each.partition): OffsetSpec.LATEST for each in found.partitions})
-        return count
-
-    async def is_consumed(self, topic: str) -> bool:
-        admin = await self._open_admin()
-        try:
-            group = await admin.describe_share_group(self.options.group_id)
-        except GroupIdNotFoundError:
-            return False
-        return any(topic in member.subscribed for member in group.members)
 
     async def send(self, topic: str, value: bytes | None, headers: Sequence[RecordHeader]) -> None:
         """Returns when the brokers have stored the record."""
         try:
             await self._open_producer().send(topic, value, headers=headers)
         except UnknownTopicOrPartitionError:
-            self._known.discard(topic)
+            self.topics.forget(topic)
             raise
 
     async def send_later(
@@ -241,7 +139,7 @@ class Link:
         self, topic: str, value: bytes, headers: Sequence[RecordHeader], *, waits: bool = True
     ) -> None:
         """Returns when the brokers have stored the record; or does not wait for that, and logs errors."""
-        await self.create_broadcast_topic(topic)
+        await self.topics.create_broadcast(topic)
         sent = await self._open_producer().send_soon(topic, value, headers=headers)
         if waits:
             await sent

@@ -320,7 +320,7 @@ class BroadcastListener:
         self._task: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        await self._link.create_broadcast_topic(self._topic)
+        await self._link.topics.create_broadcast(self._topic)
         self._task = self._link.spawn(self._run())
 
     async def stop(self) -> None:
