@@ -9,7 +9,8 @@ import weakref
 
 
 class ForkSafeLock:
-    """A reentrant lock, since a signal handler may come again; in the child of a fork nobody holds it."""
+    """A reentrant lock, since a signal handler may come again. In the child of a fork only the thread that forked can
+    still hold it, and releases it."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
@@ -17,7 +18,8 @@ class ForkSafeLock:
 
     def renew(self) -> None:
         """In the child, before anything else runs there."""
-        self._lock = threading.RLock()
+        if not self._lock._is_owned():  # type: ignore[attr-defined]
+            self._lock = threading.RLock()
 
     def __enter__(self) -> None:
         self._lock.acquire()
