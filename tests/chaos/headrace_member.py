@@ -241,7 +241,7 @@ class HeadraceMember(threading.Thread):
                 f"placement {vars(core.placement)}\n",
                 *(f"session {vars(session)}\n" for session in core.sessions.values()),
                 f"core {vars(core)}\n",
-                f"holdings {vars(core.holdings)}\n",
+                f"holdings {vars(core._holdings)}\nhands {vars(core.hands)}\n",
             ]
         return f"{self.name}, confirmed {self.book.confirmed}:\n{''.join(lines)}"
 

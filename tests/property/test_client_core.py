@@ -25,6 +25,7 @@ from hypothesis.stateful import (
 )
 
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit
+from headrace.client.core.hands import Hands
 from headrace.client.core.holdings import Holdings
 from headrace.client.core.member import Commands, MemberCore, _fetch_codes
 from headrace.client.core.membership import MembershipState
@@ -105,7 +106,7 @@ class ClientMachine(RuleBasedStateMachine):
     def pump(self) -> None:
         self.pumped_ms = self.now_ms
         commands = self.commands()
-        for node, request in commands.sends:
+        for node, request, _ in commands.sends:
             assert node not in self.flights, "two requests in flight to one broker"
             self.flights[node] = request
             self.note_sent(node)
@@ -124,7 +125,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.core.responded(node, response, now_ms=self.now_ms)
 
     def note_sent(self, node: int) -> None:
-        for ack in self.core.holdings.in_flight(node):
+        for ack in self.core._holdings.in_flight(node):
             if ack.type in TERMINAL and not ack.is_own:
                 for offset in range(ack.first, ack.last + 1):
                     key = self.ids[id(ack.acquired)], offset
@@ -176,7 +177,7 @@ class ClientMachine(RuleBasedStateMachine):
     def handle(self, node: int) -> None:
         """The broker handles the request in flight; its response is on the way."""
         request = self.flights[node]
-        meant = list(self.core.holdings.in_flight(node))
+        meant = list(self.core._holdings.in_flight(node))
         response = self.cluster.handle(node, request, meant, self.ids)
         acquisitions = {
             (one.partition_index, each.first_offset): self.cluster.acquisition_of(
@@ -198,7 +199,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.cluster.disconnect(node)
             self.core.failed(node, NETWORK, now_ms=self.now_ms)
         else:
-            self.note_refused(list(self.core.holdings.in_flight(node)), response)
+            self.note_refused(list(self.core._holdings.in_flight(node)), response)
             before = set(map(id, self.arrived()))
             self.take_in(node, response)
             for acquired in self.arrived():
@@ -220,8 +221,8 @@ class ClientMachine(RuleBasedStateMachine):
                     self.refused[key] = self.refused.get(key, 0) + 1
 
     def arrived(self) -> list[AcquiredRange]:
-        found = {id(one): one for node in self.core.sessions for one in self.core.holdings.held(node)}
-        found |= {id(one): one for arrival in self.core.holdings._buffer for one in arrival.acquired}
+        found = {id(one): one for node in self.core.sessions for one in self.core._holdings.held(node)}
+        found |= {id(one): one for arrival in self.core.hands._buffer for one in arrival.acquired}
         return list(found.values())
 
     # Users
@@ -232,11 +233,11 @@ class ClientMachine(RuleBasedStateMachine):
         for arrival in self.core.take(POLL, now_ms=self.now_ms):
             for acquired in arrival.acquired:
                 self.hand_out(acquired)
-        self.core.holdings.decoded()
+        self.core.hands.decoded()
         self.pump()
 
     def hand_out(self, acquired: AcquiredRange) -> None:
-        self.core.holdings.hand_out(acquired)
+        self.core.hands.hand_out(acquired)
         assert acquired not in self.taken, f"{acquired} is handed out twice"
         for span in acquired.spans(of=HANDED):
             for offset in range(span.first, span.last + 1):
@@ -277,7 +278,7 @@ class ClientMachine(RuleBasedStateMachine):
     def release_later(self, data: st.DataObject, after_ms: int) -> None:
         acquired = data.draw(st.sampled_from(self.taken[-6:]))
         offset = data.draw(st.integers(acquired.first, acquired.last))
-        if self.core.holdings.release_later(acquired, offset, self.now_ms + after_ms):
+        if self.core.hands.release_later(acquired, offset, self.now_ms + after_ms):
             self.chosen[self.ids[id(acquired)], offset] = RELEASE
             self.delayed[acquired, offset] = self.now_ms + after_ms
         self.pump()
@@ -324,7 +325,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.deliver(node)
 
     def decide(self, acquired: AcquiredRange, first: int, last: int, kind: int) -> None:
-        if self.core.holdings.answer_all(acquired, first, last, kind):
+        if self.core.hands.answer_all(acquired, first, last, kind):
             for offset in range(first, last + 1):
                 self.chosen[self.ids[id(acquired)], offset] = kind
 
@@ -434,10 +435,10 @@ class ClientMachine(RuleBasedStateMachine):
     @invariant()
     def buffers_are_bounded(self) -> None:
         if hasattr(self, "core"):
-            assert self.core.holdings.buffered <= BUFFERED_MAX
-            assert self.core.holdings.outstanding >= 0
+            assert self.core.hands.buffered <= BUFFERED_MAX
+            assert self.core._holdings.outstanding >= 0
             if self.capacity:
-                assert self.core.holdings.outstanding <= self.capacity
+                assert self.core._holdings.outstanding <= self.capacity
 
     @invariant()
     def nothing_is_kept_past_its_time(self) -> None:
@@ -450,7 +451,7 @@ class ClientMachine(RuleBasedStateMachine):
     def what_is_held_is_counted(self) -> None:
         if hasattr(self, "core"):
             held = sum(acquired.count_of(UNSETTLED) for acquired in self.known)
-            assert self.core.holdings.outstanding == held
+            assert self.core._holdings.outstanding == held
 
     @invariant()
     def what_was_confirmed_was_done(self) -> None:
@@ -485,7 +486,7 @@ class ClientMachine(RuleBasedStateMachine):
         assert not self.chosen, f"never settled: {self.chosen}"
         assert all(commit.is_done for commit in self.commits)
         self.everything_taken_has_an_end()
-        self.core.close()
+        self.core.close(self.now_ms + 10_000, now_ms=self.now_ms)
         self.pump()
         self.drain(lambda: self.core.is_closed)
         assert self.core.membership.state is MembershipState.OUT
@@ -501,7 +502,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.send()
 
     def has_acks(self) -> bool:
-        holdings = self.core.holdings
+        holdings = self.core._holdings
         return any(holdings.waiting(node) or holdings.in_flight(node) for node in self.core.sessions)
 
     def is_delaying(self) -> bool:
@@ -549,36 +550,36 @@ def _records_first(core: MemberCore, session: Any, response: Any, now_ms: int) -
         core._settle_acks(session, sent, codes, now_ms)
 
 
-def _counted_from_receipt(holdings: Holdings, *arguments: Any, now_ms: int, **keywords: Any) -> int:
+def _counted_from_receipt(holdings: Holdings, *arguments: Any, now_ms: int, **keywords: Any) -> Any:
     """D2: a lock starts when its response arrives."""
     return _arrive(holdings, *arguments, **{**keywords, "now_ms": now_ms, "sent_ms": now_ms})
 
 
-def _seen_too_early(holdings: Holdings, records_max: int, *, now_ms: int) -> Any:
+def _seen_too_early(hands: Hands, records_max: int, *, now_ms: int) -> Any:
     """D3: what a poll takes counts as handed out, though the poll is interrupted."""
-    taken = _take(holdings, records_max, now_ms=now_ms)
+    taken = _take(hands, records_max, now_ms=now_ms)
     for arrival in taken:
         for acquired in arrival.acquired:
             acquired.apply(RangeCause.HAND_OUT)
-    holdings.decoded()
+    hands.decoded()
     return taken
 
 
-def _accepted_when_interrupted(holdings: Holdings) -> None:
+def _accepted_when_interrupted(hands: Hands) -> None:
     """D3: the next poll accepts what an interrupted one has taken."""
-    for arrival in holdings._taken:
+    for arrival in hands._taken:
         for acquired in arrival.acquired:
             acquired.apply(RangeCause.HAND_OUT)
-            holdings.answer_all(acquired, acquired.first, acquired.last, ACCEPT)
-    holdings.decoded()
+            hands.answer_all(acquired, acquired.first, acquired.last, ACCEPT)
+    hands.decoded()
 
 
-_arrive, _take = Holdings.arrive, Holdings.take
+_arrive, _take = Holdings.arrive, Hands.take
 PLANTED: dict[str, tuple[Any, str, Any]] = {
     "D1": (MemberCore, "_accepted", _records_first),
     "D2": (Holdings, "arrive", _counted_from_receipt),
-    "D3-lost": (Holdings, "take", _seen_too_early),
-    "D3-accepted": (Holdings, "put_back", _accepted_when_interrupted),
+    "D3-lost": (Hands, "take", _seen_too_early),
+    "D3-accepted": (Hands, "put_back", _accepted_when_interrupted),
 }
 
 

@@ -11,8 +11,8 @@ from tests.tidy.tree import REPOSITORY, modules, name_of, parsed
 CORE = REPOSITORY / "src" / "headrace" / "client" / "core"
 BROKER = REPOSITORY / "src" / "headrace" / "broker"
 """It has a core of its own, and never sees the client's."""
-NAMES = {"core", "_core", "holdings", "_holdings", "acquired", "_acquired"}
-"""What its users call the core, the owner of the acquired ranges inside it, and one of these ranges."""
+NAMES = {"core", "_core", "hands", "_hands", "holdings", "_holdings", "acquired", "_acquired"}
+"""What its users call the core, its two halves with the acquired ranges, and one of these ranges."""
 
 Scope = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
@@ -110,7 +110,7 @@ def _reaches(target: ast.expr, names: set[str]) -> bool:
 
 
 def life_of_a_range(tree: ast.Module) -> Iterator[str]:
-    """Where acquired ranges are made, or something is applied to one: that is for `Holdings` alone."""
+    """Where acquired ranges are made, or something is applied to one: that is for the core alone."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Name(id="AcquiredRange") | ast.Attribute(attr="AcquiredRange")):

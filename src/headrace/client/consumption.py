@@ -46,7 +46,8 @@ from headrace.client.batches import (
     without_lost,
 )
 from headrace.client.core.acknowledgements import Lost, Settled
-from headrace.client.core.holdings import HANDED, Arrival
+from headrace.client.core.hands import HANDED
+from headrace.client.core.holdings import Arrival
 from headrace.client.core.member import MemberCore
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.decoding import Damaged, Gap, Opened, Readable, Rows, decode
@@ -132,8 +133,8 @@ class Consumption:
         self._is_forked = False
         """This is a copy, in a child process; the original is in the parent."""
         self._core = core
-        self._holdings = core.holdings
-        self._answer = core.holdings.answer
+        self._hands = core.hands
+        self._answer = core.hands.answer
         self._lock = lock
         self._settings = settings
         self._is_implicit = settings.share_acknowledgement_mode is AcknowledgementMode.IMPLICIT
@@ -193,7 +194,7 @@ class Consumption:
         if self._failed:
             with self._lock:
                 for one in self._failed:
-                    self._holdings.answer_handed(one.acquired, one.first, one.last, one.type)
+                    self._hands.answer_handed(one.acquired, one.first, one.last, one.type)
             self._failed = ()
 
     def accept_seen(self) -> None:
@@ -208,10 +209,10 @@ class Consumption:
         with self._lock:
             for acquired, lists in self._deliveries.items():
                 if not unseen and acquired not in failed:
-                    self._holdings.answer_handed(acquired, acquired.first, acquired.last, ACCEPT)
+                    self._hands.answer_handed(acquired, acquired.first, acquired.last, ACCEPT)
                     continue
                 for delivery in (one for each in lists for one in each if id(one) not in unseen):
-                    self._holdings.answer_handed(acquired, delivery.offset, delivery.offset, ACCEPT)
+                    self._hands.answer_handed(acquired, delivery.offset, delivery.offset, ACCEPT)
                 left = [[one for one in each if id(one) in unseen] for each in lists]
                 if any(left):
                     kept[acquired] = left
@@ -239,7 +240,7 @@ class Consumption:
         """Whether `take` may have something."""
         if self._renewed or self._rest:
             return True
-        return self._holdings.has_arrivals and (self._is_held_over or not self._holdings.is_renewing)
+        return self._hands.has_arrivals and (self._is_held_over or not self._hands.is_renewing)
 
     def take_unseen(self, *, now_ms: int) -> list[Delivery]:
         """What the last poll should have returned, as far as it is not lost."""
@@ -278,7 +279,7 @@ class Consumption:
             taken, gaps = take_rows(arrivals, self.answer_rows, check_crcs=self._settings.check_crcs)
             with self._lock:
                 for gap in gaps:
-                    self._holdings.miss(*gap)
+                    self._hands.miss(*gap)
                 self._batch = taken
         return self._hand_out_batch(self._batch, now_ms)
 
@@ -295,12 +296,12 @@ class Consumption:
         batch, has_lost = taken.batch, False
         with self._lock:
             for acquired, offsets in batch._rows:
-                self._holdings.lose_ended(acquired, now_ms=now_ms)
-                self._holdings.hand_out(acquired, offsets[0], offsets[-1])
+                self._hands.lose_ended(acquired, now_ms=now_ms)
+                self._hands.hand_out(acquired, offsets[0], offsets[-1])
                 has_lost = has_lost or acquired.has(RangeState.LOST)
-            if self._holdings.has_taken:
+            if self._hands.has_taken:
                 self._rest = taken.damaged
-                self._holdings.decoded()
+                self._hands.decoded()
         if has_lost:
             batch = without_lost(batch)
             self._batch = Taken(batch, ())
@@ -325,7 +326,7 @@ class Consumption:
         if self._batch is not None:
             with self._lock:
                 for acquired, _ in self._batch.batch._rows:
-                    self._holdings.give_back(acquired)
+                    self._hands.give_back(acquired)
             self._batch = None
 
     def answer_rows(
@@ -335,20 +336,20 @@ class Consumption:
         if self._is_barred:
             self._require_allowed(type)
         after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
-        holdings = self._holdings
+        hands = self._hands
         with self._lock:
-            is_first = not holdings.has_answers
+            is_first = not hands.has_answers
             if mask is None and not after_s:
                 is_legal = True
                 for acquired, offsets in rows:
-                    holdings.answer_handed(acquired, offsets[0], offsets[-1], type)
+                    hands.answer_handed(acquired, offsets[0], offsets[-1], type)
             else:
                 parts = parts_of(rows, unanswered(rows) if mask is None else mask)
                 if after_s:
                     due_ms = math.ceil((time.monotonic() + after_s) * 1000)
-                    is_legal = holdings.release_some_later(parts, due_ms)
+                    is_legal = hands.release_some_later(parts, due_ms)
                 else:
-                    is_legal = holdings.answer_some(parts, type)
+                    is_legal = hands.answer_some(parts, type)
         if not is_legal:
             raise IllegalStateError(ROWS_NOT_IN_FLIGHT)
         if after_s and self._look is not None:
@@ -377,7 +378,7 @@ class Consumption:
             self._require_allowed(type)
         acquired = delivery._grant.acquired
         with self._lock:
-            is_first = not self._holdings.has_answers
+            is_first = not self._hands.has_answers
             self._give_answer(acquired, delivery.offset, type)
         if is_first and self._wake is not None:
             self._wake()
@@ -389,7 +390,7 @@ class Consumption:
         after_s = delay_seconds(after, self._settings.auto_renew_max_ms / 1000)
         due_ms = math.ceil((time.monotonic() + after_s) * 1000)
         with self._lock:
-            is_legal = self._holdings.release_later(delivery._grant.acquired, delivery.offset, due_ms)
+            is_legal = self._hands.release_later(delivery._grant.acquired, delivery.offset, due_ms)
         if not is_legal:
             raise IllegalStateError(NOT_IN_FLIGHT)
         if self._look is not None:
@@ -398,7 +399,7 @@ class Consumption:
     def _give_answer(self, acquired: AcquiredRange, offset: int, type: int) -> None:
         if type == RENEW:
             self._require_renew(acquired)
-            is_legal = self._holdings.renew(acquired, offset)
+            is_legal = self._hands.renew(acquired, offset)
         else:
             is_legal = self._answer(acquired, offset, type)
         if not is_legal:
@@ -545,12 +546,12 @@ class Consumption:
 
     def _take_renewed(self, now_ms: int) -> list[Delivery] | None:
         """None: there is nothing to do with renewals, and other records may come."""
-        if not self._renewed and not self._holdings.is_renewing:
+        if not self._renewed and not self._hands.is_renewing:
             return None
         with self._lock:
             self._lose_ended(self._renewed, now_ms)
             renewed = self._open_renewed()
-            if not renewed and not self._holdings.is_renewing:
+            if not renewed and not self._hands.is_renewing:
                 self._renewed = []
                 return None
             self._last, self._last_pieces, self.seen, self._renewed = renewed, (), 0, []
@@ -560,7 +561,7 @@ class Consumption:
         """What is handed out only now may have been kept for longer than its lock, which nobody has noticed yet."""
         with self._lock:
             for acquired in dict.fromkeys(one._grant.acquired for one in deliveries):
-                self._holdings.lose_ended(acquired, now_ms=now_ms)
+                self._hands.lose_ended(acquired, now_ms=now_ms)
 
     def _require_renew(self, acquired: AcquiredRange) -> None:
         if self._core.sessions[acquired.node_id].is_old:
@@ -585,16 +586,16 @@ class Consumption:
             gaps += decoded.gaps
         with self._lock:
             for gap in gaps:
-                self._holdings.miss(*gap)
+                self._hands.miss(*gap)
             self._rest = pieces
-            self._holdings.decoded()
+            self._hands.decoded()
         self._opened.done()
 
     def _hand_out(self, now_ms: int) -> list[Delivery]:
         """Deliveries up to the next one that fails; raises for that one when it is the first."""
-        if self._holdings.has_taken:  # the poll that decoded these was broken off in the moment after that
+        if self._hands.has_taken:  # the poll that decoded these was broken off in the moment after that
             with self._lock:
-                self._holdings.decoded()
+                self._hands.decoded()
         pieces: list[_Piece] = []
         index = 0
         while index < len(self._rest):
@@ -628,8 +629,8 @@ class Consumption:
         with self._lock:
             for piece in self._last_pieces:
                 acquired, records = piece.acquired, piece.records
-                self._holdings.lose_ended(acquired, now_ms=now_ms)
-                self._holdings.hand_out(acquired, records[0].offset, records[-1].offset)
+                self._hands.lose_ended(acquired, now_ms=now_ms)
+                self._hands.hand_out(acquired, records[0].offset, records[-1].offset)
                 lists = self._deliveries.get(acquired)
                 if lists is None:
                     self._deliveries[acquired] = [records]
@@ -685,7 +686,7 @@ class Consumption:
         failed = self._rest[index]
         assert isinstance(failed, Damaged)
         with self._lock:
-            self._holdings.hand_out(failed.acquired, failed.first, failed.last)
+            self._hands.hand_out(failed.acquired, failed.first, failed.last)
         rest, all_failed = self._rest[index + 1 :], [*self._failed, failed]
         self._rest, self._failed = rest, all_failed
         raise failed.error

@@ -262,7 +262,7 @@ class AsyncShareMember:
         self._is_closed = True
         until_ms = now_ms() + int(1000 * min(timeout_s, self.settings.request_timeout_ms / 1000))
         with self.lock:
-            self.core.close()
+            self.core.close(until_ms, now_ms=now_ms())
         try:
             self.pump()
             await self._until_closed(until_ms)
@@ -505,8 +505,8 @@ class AsyncShareMember:
 
     def _send(self, send: Send) -> None:
         """Over the connection of the session at once; a task is only needed when there is something to wait for."""
-        node_id, request = send
-        connection = self._connections.get(node_id)
+        node_id, request, is_apart = send
+        connection = None if is_apart else self._connections.get(node_id)
         try:
             if connection is not None and connection.post(
                 request, partial(self._done, node_id, request, time.monotonic()), is_short=True
@@ -515,22 +515,27 @@ class AsyncShareMember:
         except KafkaError as error:
             self._no_answer(node_id, error)
             return
-        self.run_soon(self._exchange(node_id, request))
+        self.run_soon(self._exchange(send))
 
-    async def _exchange(self, node_id: int, request: Any) -> None:
+    async def _exchange(self, send: Send) -> None:
+        node_id, request, is_apart = send
         started = time.monotonic()
+        response, error = None, None
         try:
-            connection = await self._connection(node_id, request.share_session_epoch)
-            response = await connection.send(request)
-        except KafkaError as error:
-            self._no_answer(node_id, error)
-        else:
-            self._answered(node_id, request, started, response)
+            if is_apart:
+                response = await self._cluster.send(node_id, request)
+            else:
+                connection = await self._connection(node_id, request.share_session_epoch)
+                response = await connection.send(request)
+        except KafkaError as failure:
+            error = failure
+        self._done(node_id, request, started, response, error)
 
     def _done(
         self, node_id: int, request: Any, started: float, response: Any, error: KafkaError | None
     ) -> None:
-        if self._is_over:
+        awaited = self.core.sessions[node_id].in_flight
+        if self._is_over or awaited is None or awaited.request is not request:  # it was left behind
             return
         if error is None:
             self._answered(node_id, request, started, response)

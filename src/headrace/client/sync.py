@@ -294,7 +294,7 @@ class ShareConsumer:
 
     def acquisition_lock_timeout_ms(self) -> int | None:
         """The lock duration of the group, from the last response; None before the first one."""
-        return self._member.core.holdings.lock_ms
+        return self._member.core.hands.lock_ms
 
     def metrics(self) -> dict[str, float]:
         """The metrics of Java's share consumer, by `group:name`."""

@@ -11,7 +11,8 @@ from headrace.client.aio import AsyncShareConsumer
 from headrace.client.delivery import Delivery, TopicPartition
 from headrace.client.errors import IllegalStateError, WakeupError
 from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.share_client import fill, new_queue
+from tests.conformance.share.share_client import describe_share_group, fill, new_queue
+from tests.conformance.steps import wait_for
 from tests.conformance.wire_client import WireClient
 
 Open = Callable[..., Any]
@@ -75,6 +76,38 @@ def test_a_canceled_poll_loses_nothing(wire: WireClient, opened: Open, unique: s
                 assert [each.offset for each in found] == [number]
 
     asyncio.run(run())
+
+
+def is_held_back(consumer: AsyncShareConsumer) -> bool:
+    """A fetch is on its way that the broker may answer later than `close` returns."""
+    sessions = list(consumer._member.core.sessions.values())
+    return any(one.in_flight is not None and one.in_flight.wait_ms > 10_000 for one in sessions)
+
+
+@pytest.mark.parametrize("count", [0, 1])
+def test_a_consumer_closes_although_its_broker_holds_back_a_fetch_for_long(
+    wire: WireClient, opened: Open, unique: str, count: int
+) -> None:
+    """Also its first one, which opens the session."""
+    new_queue(wire, unique, *[1] * count)
+    told = []
+
+    async def run() -> None:
+        settings = {"share_acknowledgement_mode": "explicit", "max_unacknowledged": 10}
+        async with opened(**settings, fetch_max_wait_ms=25_000) as consumer:
+            consumer.set_acknowledgement_commit_callback(lambda *result: told.append(result))
+            found = await first(consumer) if count else []
+            polling = asyncio.create_task(consumer.poll(600))
+            await asyncio.to_thread(wait_for, lambda: is_held_back(consumer))
+            polling.cancel()
+            await asyncio.wait([polling])
+            for delivery in found:
+                delivery.accept()
+            await consumer.close(8)
+
+    asyncio.run(run())
+    assert told == [({TopicPartition(unique, 0): {0}}, None)] * count
+    assert describe_share_group(wire, unique).members == []
 
 
 def test_an_iteration_ends_with_wakeup(wire: WireClient, opened: Open, unique: str) -> None:

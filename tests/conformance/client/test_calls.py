@@ -183,7 +183,7 @@ def test_wakeup_from_elsewhere_ends_a_poll_on_a_loop_that_sleeps(by_signal: bool
         with pytest.raises(WakeupError):
             await consumer.poll(None)
         timer.join()
-        await consumer.close(timeout=0)  # not for as long as the fetch under way
+        await consumer.close()
 
     with (
         Broker(settings=NOTHING_HAPPENS) as broker,

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 from confluent_kafka import Consumer
 
+from headrace.client.delivery import TopicPartition
 from headrace.client.errors import (
     ConcurrentModificationError,
     GroupIdNotFoundError,
@@ -15,6 +16,7 @@ from headrace.client.errors import (
     WakeupError,
 )
 from headrace.client.sync import ShareConsumer
+from headrace.wire.errors import KafkaError
 from tests.conformance.client.conftest import NewConsumer
 from tests.conformance.client.steps import NEVER_S, one_poll, places, take
 from tests.conformance.conftest import BrokerUnderTest
@@ -38,6 +40,33 @@ def test_a_closed_consumer_has_left_its_group(wire: WireClient, consumer: NewCon
     mine.close()
     with pytest.raises(IllegalStateError, match="closed"):
         mine.poll(0)
+
+
+def test_a_consumer_closes_although_its_broker_holds_back_a_fetch_for_long(
+    wire: WireClient, consumer: NewConsumer, unique: str
+) -> None:
+    """What it has acknowledged meanwhile is confirmed, and it leaves its group: not only once the fetch returns."""
+    new_queue(wire, unique, 1)
+    told: list[tuple[dict[TopicPartition, set[int]], KafkaError | None]] = []
+    mine = consumer(share_acknowledgement_mode="explicit", max_unacknowledged=10, fetch_max_wait_ms=25_000)
+    mine.set_acknowledgement_commit_callback(lambda offsets, error: told.append((offsets, error)))
+    (delivery,) = one_poll(mine)
+    waking = threading.Thread(target=wake_when_fetching, args=(mine,))
+    waking.start()
+    with pytest.raises(WakeupError):
+        mine.poll(NEVER_S)
+    waking.join()
+    delivery.accept()
+    mine.close(8)
+    assert told == [({TopicPartition(unique, 0): {0}}, None)]
+    assert members(wire, unique) == []
+
+
+def wake_when_fetching(consumer: ShareConsumer) -> None:
+    """Once a fetch is on its way that may be held back for longer than `close` takes."""
+    (session,) = consumer._member.core.sessions.values()
+    wait_for(lambda: (sent := session.in_flight) is not None and sent.wait_ms > 10_000)
+    consumer.wakeup()
 
 
 def test_a_member_id_can_be_taken_back(wire: WireClient, consumer: NewConsumer, unique: str) -> None:

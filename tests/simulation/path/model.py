@@ -306,7 +306,7 @@ class Path(Model):
         known.remove(answered)
         lock_ms = response.acquisition_lock_timeout_ms
         self._renewed(answered, lock_ms)
-        for acquired in core.holdings.held(node_id):
+        for acquired in core._holdings.held(node_id):
             if id(acquired) in self.ranges:
                 continue
             ones = []
@@ -383,7 +383,7 @@ class Path(Model):
         """A poll has waited from then on, and got nothing. The last fetch was sent at `asked_ms`."""
         if node.now_ms() - started_ms < WAITED_MS or asked_ms >= started_ms or core.is_closing:
             return
-        if core.is_paused or (core.settings.max_unacknowledged and core.holdings.outstanding):
+        if core.is_paused or (core.settings.max_unacknowledged and core._holdings.outstanding):
             return
         for node_id in core.placement.wanted:
             session = core.sessions.get(node_id)
@@ -434,7 +434,7 @@ class Path(Model):
 
     def before_close(self, core: MemberCore, ones: Sequence[Acquisition]) -> None:
         """What a member knows to be lost it has told."""
-        if core.holdings.has_news:
+        if core._holdings.has_news:
             return
         for one in ones:
             is_lost = one.acquired is not None and one.acquired.state_of(one.offset) is RangeState.LOST

@@ -72,8 +72,8 @@ class App:
 
     def sweep(self) -> list[tuple[int, int, int]]:
         """What goes to the broker now."""
-        self.core.holdings.send_answers()
-        return [(ack.first, ack.last, ack.state) for ack in self.core.holdings.waiting(1)]
+        self.core._holdings.send_answers()
+        return [(ack.first, ack.last, ack.state) for ack in self.core._holdings.waiting(1)]
 
     def answer(self, code: int = 0) -> None:
         """Sends what waits, and answers it."""
@@ -699,7 +699,7 @@ def test_a_renewed_record_is_not_handed_out_again_after_its_lock() -> None:
     app.fill("a")
     (only,) = app.take()
     only.renew()
-    app.core.holdings.send_answers()
+    app.core._holdings.send_answers()
     app.answer()
     assert app.consumption.take(now_ms=LOCK_MS) == []
     assert only.is_lost

@@ -6,15 +6,17 @@ Theory of operation. Something drives a `MemberCore`: it passes on what the appl
 when to call it again at the latest. There is no lock and no clock in here: whoever uses several threads takes a lock
 around every call, and times are milliseconds of any clock that does not go back.
 
-Four parts work below it: `Membership` (the group's coordinator), one `BrokerSession` for each broker (epochs, the
-request in flight), `Placement` (who leads what) and `Holdings` (what is acquired, and what becomes of it).
+Five parts work below it: `Membership` (the group's coordinator), one `BrokerSession` for each broker (epochs, the
+request in flight), `Placement` (who leads what), `Holdings` (what is acquired, and what becomes of it) and `Hands`
+(what the application does with it).
 What this file adds is policy:
 
 - When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
   itself. An application that polls quickly gets the next records fetched while it works on the last ones, but only
   from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
   record_limit mode one broker is asked at a time, in turn, and never ahead.
-- Acknowledgements ride on the next fetch, or go by themselves when there is none to send.
+- Acknowledgements ride on the next fetch, or go by themselves when there is none to send, or when that would wait for
+  long: the broker responds to both at once.
 - A response's acknowledgements are settled before its records arrive: a refused one that is to be sent again must give
   way to a new delivery of its record.
 - The usual responses (`core/usual.py`) go a shorter way to the same state: see `_responded_usually`.
@@ -27,11 +29,12 @@ from typing import Any, NamedTuple
 
 from headrace.base.backoff import Jitter, RetryBackoff
 from headrace.client.core.acknowledgements import Ack, Commit, Key, Lost, Settled, by_partition
+from headrace.client.core.hands import Hands
 from headrace.client.core.holdings import Arrival, Holdings
 from headrace.client.core.membership import Membership, MembershipState
 from headrace.client.core.placement import Placement, TopicView
 from headrace.client.core.ranges import AcquiredRange
-from headrace.client.core.session import BrokerSession, FetchLimits, Sent, ShareRequest
+from headrace.client.core.session import LAST_WAIT_MS, BrokerSession, FetchLimits, Sent, ShareRequest
 from headrace.client.core.usual import UsualAcknowledge, UsualFetch
 from headrace.client.errors import error_for
 from headrace.client.settings import ShareSettings
@@ -95,6 +98,8 @@ class Send(NamedTuple):
 
     node_id: int
     request: ShareRequest
+    is_apart: bool
+    """It must not go over the connection of the session, where a fetch is held back."""
 
 
 class Heartbeat(NamedTuple):
@@ -161,6 +166,7 @@ class MemberCore:
         self._placement = Placement(settings, jitter)
         self._sessions: dict[int, BrokerSession] = {}
         self._holdings = Holdings(settings, self._sessions, is_ahead=is_ahead)
+        self._hands = Hands(self._holdings)
         self._hints: list[LeaderHint] = []
         self._errors: list[KafkaError] = []
         self._records_wanted: int | None = None
@@ -198,8 +204,9 @@ class MemberCore:
         return self._membership
 
     @property
-    def holdings(self) -> Holdings:
-        return self._holdings
+    def hands(self) -> Hands:
+        """What the application does with records."""
+        return self._hands
 
     @property
     def placement(self) -> Placement:
@@ -227,7 +234,7 @@ class MemberCore:
     @property
     def is_paused(self) -> bool:
         """Nothing is fetched. Where renewed records come back with a poll they come first, as in Java."""
-        return self._is_paused or (not self._settings.max_unacknowledged and self._holdings.is_renewing)
+        return self._is_paused or (not self._settings.max_unacknowledged and self._hands.is_renewing)
 
     @property
     def is_asked(self) -> bool:
@@ -278,8 +285,8 @@ class MemberCore:
             self._check_topics_ms = now_ms + CHECK_TOPICS_MS
         self._membership.subscribe(topics, now_ms=now_ms)
         self._place(now_ms)
-        self._holdings.put_back()
-        self._holdings.release_buffer(but=self._membership.topics)
+        self._hands.put_back()
+        self._hands.release_buffer(but=self._membership.topics)
 
     def poll_began(self, *, now_ms: int, records_wanted: int | None = None) -> None:
         """The application is alive and wants more; what it has answered so far is sent."""
@@ -307,10 +314,9 @@ class MemberCore:
 
     def take(self, records_max: int, *, now_ms: int) -> list[Arrival]:
         """Arrivals of so many records or a few more, in order; at least one if there is one. `decoded` must follow."""
-        holdings = self._holdings
-        if not holdings.has_arrivals:
+        if not self._hands.has_arrivals:
             return []
-        taken = holdings.take(records_max, now_ms=now_ms)
+        taken = self._hands.take(records_max, now_ms=now_ms)
         self._taken_ms = now_ms
         self._is_awaited = False
         if taken:
@@ -323,13 +329,13 @@ class MemberCore:
         taken = self.take(records_max, now_ms=now_ms)
         for arrival in taken:
             for acquired in arrival.acquired:
-                self._holdings.hand_out(acquired)
-        self._holdings.decoded()
+                self._hands.hand_out(acquired)
+        self._hands.decoded()
         return taken
 
     def answer_all(self, acquired: AcquiredRange, first: int, last: int, type: int) -> bool:
         """The answer for a range of offsets, which goes with the next commands; False when there was one before."""
-        is_new = self._holdings.answer_all(acquired, first, last, type)
+        is_new = self._hands.answer_all(acquired, first, last, type)
         self.send_answers()
         return is_new
 
@@ -351,14 +357,18 @@ class MemberCore:
             self._membership.failure_was_told(now_ms=now_ms)
         return failure
 
-    def close(self) -> None:
-        """No more fetches; each session gets its last acknowledgements and ends, then the member leaves."""
+    def close(self, until_ms: int, *, now_ms: int) -> None:
+        """No more fetches; each session gets its last acknowledgements and ends, then the member leaves.
+
+        Whoever calls this waits for it until `until_ms`.
+        """
         self._is_closing = True
         self._is_calm = False
         self._asked_until_ms = None
         self._holdings.release_delayed()
         self._holdings.send_answers()
         for node_id, session in self._sessions.items():
+            session.leave_behind(until_ms, now_ms=now_ms)
             self._holdings.fail_renewals(node_id, _closed())
             # The end of a session releases what is held in its partitions, but not in those it has forgotten.
             self._holdings.release_unlisted(node_id, session.listed)
@@ -373,14 +383,14 @@ class MemberCore:
         holdings = self._holdings
         if self._sends_answers:
             self._sends_answers = False
-            if holdings.has_answers:
+            if holdings.answered:
                 holdings.send_answers()
         sends: list[Send] = []
         for session in self._sessions.values():
             if session.in_flight is None and (self._is_closing or now_ms >= session.not_before_ms):
                 sent = self._next_request(session, now_ms)
                 if sent is not None:
-                    sends.append(Send(session.node_id, sent.request))
+                    sends.append(Send(session.node_id, sent.request, session.has_left_behind))
         heartbeat = refresh = None
         hints: Sequence[LeaderHint] = ()
         doubtful = NO_TOPICS
@@ -402,7 +412,7 @@ class MemberCore:
 
     def _tick(self, now_ms: int) -> None:
         if self._membership.tick(now_ms=now_ms):
-            self._holdings.release_buffer()
+            self._hands.release_buffer()
             self._place(now_ms)
         self._holdings.check_locks(
             is_out=self._membership.state is MembershipState.OUT,
@@ -443,7 +453,7 @@ class MemberCore:
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
         wait_ms = self._fetch_wait_ms(session, now_ms)
         limits = None if wait_ms is None else self._fetch_limits(session, wait_ms, now_ms)
-        if limits is not None:
+        if limits is not None and not (is_waiting and session.is_open and limits.wait_ms > LAST_WAIT_MS):
             self._turn = node_id
             acks = holdings.send(node_id) if session.is_open else ()
             return session.fetch(self._placement.wanted[node_id], limits, acks, now_ms=now_ms)
@@ -494,11 +504,11 @@ class MemberCore:
             if not limit_ms and now_ms < session.rest_until_ms:
                 return None
             return min(limit_ms, HELD_WAIT_MS) if holdings.outstanding else limit_ms
-        if self._asked_until_ms is not None and not holdings.has_arrivals:
+        if self._asked_until_ms is not None and not self._hands.has_arrivals:
             return max(0, min(self._settings.fetch_max_wait_ms, self._asked_until_ms - now_ms))
         if not self._is_quick or not session.was_full or not session.is_open or self._is_record_limited:
             return None
-        if not self._is_awaited and holdings.is_buffered(session.node_id):
+        if not self._is_awaited and self._hands.is_buffered(session.node_id):
             return None
         self._is_awaited = False
         return 0
@@ -640,24 +650,27 @@ class MemberCore:
     ) -> None:
         """`_accepted` for what has no errors: only locks and acknowledgements change, so what is calm stays so."""
         sent = session.accepted(now_ms=now_ms)
-        session.went_well()
         holdings, lock_ms, key = self._holdings, response.lock_ms, (response.topic_id, response.partition)
         holdings.note_lock_ms(lock_ms)
         if sent.has_acks:
             self._settle_acks(session, sent, {key: FINE}, now_ms)
         if isinstance(response, UsualAcknowledge):
             return
-        if self._asked_until_ms is not None and not holdings.has_arrivals:
+        if self._asked_until_ms is not None and not self._hands.has_arrivals:
             self._is_awaited = True
-        count = holdings.arrive_one(
+        arrival = holdings.arrive_one(
             session.node_id,
             response,
             topic=self._placement.name_of(response.topic_id) or "",
             sent_ms=sent.sent_ms,
             now_ms=now_ms,
         )
+        count = 0
+        if arrival is not None:
+            count = arrival.count
+            self._hands.put(arrival)
         if not self._membership.topics:
-            holdings.release_buffer()
+            self._hands.release_buffer()
         if sent.records_max:
             session.fetched(sent, count, has_errors=False, now_ms=now_ms)
             if not count:
@@ -684,7 +697,6 @@ class MemberCore:
             self._holdings.end_session(session.node_id)
         else:
             sent = session.accepted(now_ms=now_ms)
-        session.went_well()
         self._holdings.note_lock_ms(response.acquisition_lock_timeout_ms)
         if isinstance(response, ShareFetchResponse):
             if sent.has_acks:
@@ -758,15 +770,17 @@ class MemberCore:
     def _arrive(
         self, session: BrokerSession, key: Key, data: PartitionData, lock_ms: int, sent_ms: int, now_ms: int
     ) -> int:
-        if self._asked_until_ms is not None and not self._holdings.has_arrivals:
+        if self._asked_until_ms is not None and not self._hands.has_arrivals:
             self._is_awaited = True
         topic = self._placement.name_of(key[0]) or ""
-        count = self._holdings.arrive(
+        arrival = self._holdings.arrive(
             session.node_id, key, data, topic=topic, lock_ms=lock_ms, sent_ms=sent_ms, now_ms=now_ms
         )
+        if arrival is not None:
+            self._hands.put(arrival)
         if not self._membership.topics or self._is_closing:
-            self._holdings.release_buffer()
-        return count
+            self._hands.release_buffer()
+        return 0 if arrival is None else arrival.count
 
     def _partition_error(
         self, session: BrokerSession, key: Key, data: PartitionData, response: ShareFetchResponse, now_ms: int

@@ -217,7 +217,6 @@ class AcquiredRange:
         "_states",
         "delivery_count",
         "first",
-        "is_renewing",
         "last",
         "lock_ms",
         "lock_until_ms",
@@ -253,8 +252,6 @@ class AcquiredRange:
         """When the first of its locks ends, on the clock of whoever drives the core, in milliseconds."""
         self.taken_ms: int | None = None
         """When a poll took it; None while it waits in the buffer."""
-        self.is_renewing = False
-        """A renewal of the member's own, of which the application knows nothing, is on its way."""
         self._later: list[LockEnd] = []
         """Parts that were renewed separately, in order."""
         self._due_ms: dict[int, int] | None = None

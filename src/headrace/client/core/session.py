@@ -33,6 +33,8 @@ CLOSING = -1
 EPOCH_MAX = 2**31 - 1
 EARLY_MAX = 3
 """Fetches in a row that may come back empty before their time; then there is a wait before the next one."""
+LAST_WAIT_MS = 5_000
+"""A member that closes waits no longer than this for a fetch that its broker holds back; see `leave_behind`."""
 REST_MS_MIN, REST_MS_MAX = 5, 100
 """Between fetches that do not wait and bring nothing."""
 
@@ -80,6 +82,7 @@ class BrokerSession:
         self._rest_ms = 0
         self._rest_until_ms = 0
         self._is_old = False
+        self._has_left_behind = False
         self._early = 0
         self._backoff = backoff
         self._group_id = group_id
@@ -128,6 +131,11 @@ class BrokerSession:
         return self._is_old
 
     @property
+    def has_left_behind(self) -> bool:
+        """A fetch: what is sent now must not go over its connection, where it would wait behind it."""
+        return self._has_left_behind
+
+    @property
     def is_open(self) -> bool:
         return self._epoch > OPENING
 
@@ -154,7 +162,7 @@ class BrokerSession:
         forgotten: Sequence[ForgottenTopic] = ()
         is_same = listed is self._listed or listed.keys() == self._listed.keys()
         if acks or self._epoch == OPENING or not is_same:
-            topics, forgotten = self._changes(listed, acks)
+            topics, forgotten = _changes(self._listed if self.is_open else {}, listed, acks)
         request = ShareFetchRequest(
             group_id=self._group_id,
             member_id=self._member_id,
@@ -170,35 +178,6 @@ class BrokerSession:
             acquire_only=limits.acquire_only,
         )
         return self._send(request, bool(acks), listed, limits.records_max, limits.wait_ms, now_ms)
-
-    def _changes(
-        self, wanted: Mapping[Key, None], acks: Sequence[Ack]
-    ) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
-        """What a fetch has to name: partitions new in the session, acknowledgements, and what is not wanted now."""
-        acked = by_partition(acks)
-        old = self._listed if self.is_open else {}
-        named = dict.fromkeys([*(key for key in wanted if key not in old), *acked])
-        topics = [
-            FetchTopic(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in _by_topic(
-                (
-                    key,
-                    FetchPartition(
-                        partition_index=key[1],
-                        acknowledgement_batches=batches_of(acked[key]) if key in acked else (),
-                    ),
-                )
-                for key in named
-            )
-        ]
-        # To name a partition for an acknowledgement adds it to the session; it is forgotten at once again.
-        forgotten = [
-            ForgottenTopic(topic_id=topic_id, partitions=partitions)
-            for topic_id, partitions in _by_topic(
-                (key, key[1]) for key in {**old, **acked} if key not in wanted
-            )
-        ]
-        return topics, forgotten
 
     def acknowledge(self, acks: Sequence[Ack], *, now_ms: int, is_last: bool = False) -> Sent:
         """A ShareAcknowledge; the last one closes the session."""
@@ -232,7 +211,29 @@ class BrokerSession:
         assert sent is not None, "a response without a request"
         self._epoch = self._epoch % EPOCH_MAX + 1
         self._listed = sent.listed
+        self._backoff.reset()
         return sent
+
+    def leave_behind(self, until_ms: int, *, now_ms: int) -> None:
+        """Before the last request: a fetch that the broker holds back for long, or past `until_ms`, is not waited for.
+
+        The last request ends the session, which releases what the fetch has acquired by then. Headrace's broker gives
+        it nothing more. Apache Kafka does (4.3), and locks the next records for a member that is gone, so a fetch that
+        returns soon is waited for.
+        """
+        sent = self._in_flight
+        if (
+            sent is None
+            or sent.has_acks
+            or sent.sent_ms + sent.wait_ms <= min(until_ms, now_ms + LAST_WAIT_MS)
+        ):
+            return
+        self._in_flight = None
+        self._has_left_behind = True
+        self._epoch = (
+            self._epoch or OPENING + 1
+        )  # a broker that holds back the first fetch has opened the session
+        self._listed = sent.listed
 
     def reopen(self) -> Sent | None:
         """There is no session any more: the next request opens one. Returns what was in flight."""
@@ -246,9 +247,6 @@ class BrokerSession:
 
     def throttle(self, until_ms: int) -> None:
         self._not_before_ms = max(self._not_before_ms, until_ms)
-
-    def went_well(self) -> None:
-        self._backoff.reset()
 
     def went_wrong(self, *, now_ms: int) -> None:
         self._was_full = False
@@ -270,6 +268,33 @@ class BrokerSession:
         self._early += 1
         if self._early > EARLY_MAX:
             self.back_off(now_ms=now_ms)
+
+
+def _changes(
+    old: Mapping[Key, None], wanted: Mapping[Key, None], acks: Sequence[Ack]
+) -> tuple[list[FetchTopic], list[ForgottenTopic]]:
+    """What a fetch has to name: partitions new in the session, acknowledgements, and what is not wanted now."""
+    acked = by_partition(acks)
+    named = dict.fromkeys([*(key for key in wanted if key not in old), *acked])
+    topics = [
+        FetchTopic(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in _by_topic(
+            (
+                key,
+                FetchPartition(
+                    partition_index=key[1],
+                    acknowledgement_batches=batches_of(acked[key]) if key in acked else (),
+                ),
+            )
+            for key in named
+        )
+    ]
+    # To name a partition for an acknowledgement adds it to the session; it is forgotten at once again.
+    forgotten = [
+        ForgottenTopic(topic_id=topic_id, partitions=partitions)
+        for topic_id, partitions in _by_topic((key, key[1]) for key in {**old, **acked} if key not in wanted)
+    ]
+    return topics, forgotten
 
 
 def _acknowledged(acks: Sequence[Ack]) -> list[AcknowledgeTopic]:

@@ -1,9 +1,6 @@
 """The buffer and the locks: taken, given back, renewed, released, expired."""
 
-import sys
 from collections.abc import Callable
-from types import FrameType
-from typing import Any
 
 import pytest
 
@@ -20,6 +17,7 @@ from headrace.wire.messages.share_acknowledge_response import (
 from headrace.wire.messages.share_fetch_response import AcquiredRecords
 from headrace.wire.messages.share_fetch_response import PartitionData as FetchedPartition
 from tests.unit.client.core.test_member import LOCK_MS, TOPIC_ID, Driver
+from tests.unit.work import operations
 
 ACCEPT, RELEASE, RENEW = RangeState.ACCEPT, RangeState.RELEASE, RangeState.RENEW
 HANDED, LOST = RangeState.HANDED, RangeState.LOST
@@ -51,23 +49,23 @@ def answer(driver: Driver, code: int = 0, *, now_ms: int) -> None:
 
 def test_what_a_broken_poll_has_taken_is_taken_again_in_the_same_order() -> None:
     driver = filled((0, 4), (5, 9))
-    holdings = driver.core.holdings
-    taken = holdings.take(100, now_ms=0)
-    assert holdings.buffered == 0
+    hands = driver.core.hands
+    taken = hands.take(100, now_ms=0)
+    assert hands.buffered == 0
     assert len(taken) == 2
-    holdings.put_back()
-    assert holdings.buffered == 10
-    assert holdings.take(100, now_ms=0) == taken
+    hands.put_back()
+    assert hands.buffered == 10
+    assert hands.take(100, now_ms=0) == taken
 
 
 def test_putting_back_may_be_broken_off_and_done_again() -> None:
     driver = filled((0, 4), (5, 9))
-    holdings = driver.core.holdings
-    taken = holdings.take(100, now_ms=0)
-    holdings._buffer.appendleft(taken[1])  # as far as it came
-    holdings.put_back()
-    holdings.put_back()
-    assert holdings.take(100, now_ms=0) == taken
+    hands = driver.core.hands
+    taken = hands.take(100, now_ms=0)
+    hands._buffer.appendleft(taken[1])  # as far as it came
+    hands.put_back()
+    hands.put_back()
+    assert hands.take(100, now_ms=0) == taken
     assert taken[0].acquired[0].taken_ms == 0
 
 
@@ -82,7 +80,7 @@ def test_what_waits_of_topics_nobody_wants_any_more_is_released() -> None:
     driver = filled((0, 4))
     driver.core.subscribe(["other"], now_ms=0)
     assert driver.take(100, now_ms=0) == []
-    assert [ack.state for ack in driver.core.holdings.waiting(1)] == [RELEASE]
+    assert [ack.state for ack in driver.core._holdings.waiting(1)] == [RELEASE]
 
 
 def test_an_unanswered_record_is_lost_when_its_lock_ends_and_told_once() -> None:
@@ -120,14 +118,14 @@ def test_an_answer_takes_its_record_out_of_the_renewal_that_waits() -> None:
     driver.sends(500)
     driver.answer_range(arrival.acquired[0], 2, 2, ACCEPT)
     driver.sends(500)
-    found = {(ack.first, ack.last, ack.state) for ack in driver.core.holdings.waiting(1)}
+    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.waiting(1)}
     assert found == {(0, 1, RENEW), (3, 4, RENEW), (2, 2, ACCEPT)}
 
 
 def test_acquisitions_that_must_go_alone_take_turns() -> None:
     driver = filled((0, 4), (5, 9))
     driver.take(100, now_ms=0)
-    holdings = driver.core.holdings
+    holdings = driver.core._holdings
     one, two = holdings.held(1)
     error = error_for(ErrorCode.INVALID_RECORD_STATE)
     for number, acquired in enumerate((one, two)):
@@ -147,7 +145,7 @@ def test_a_refused_renewal_loses_what_is_in_hand_and_releases_what_waits() -> No
         driver.sends(500)
         answer(driver, ErrorCode.INVALID_RECORD_STATE, now_ms=600)
     assert [(one.first, one.last) for one in in_hand.lost] == [(0, 4)]
-    assert [ack.state for ack in waiting.core.holdings.waiting(1)] == [RELEASE]
+    assert [ack.state for ack in waiting.core._holdings.waiting(1)] == [RELEASE]
 
 
 def test_where_auto_renew_is_switched_off_a_lock_is_used_to_its_end() -> None:
@@ -194,7 +192,7 @@ def test_a_renewal_that_is_sent_again_leaves_out_what_was_answered_meanwhile() -
     driver.answer_range(arrival.acquired[0], 2, 2, ACCEPT)
     driver.sends(501)
     answer(driver, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms=502)
-    found = {(ack.first, ack.last, ack.state) for ack in driver.core.holdings.waiting(1)}
+    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.waiting(1)}
     assert found == {(0, 1, RENEW), (3, 4, RENEW), (2, 2, ACCEPT)}
 
 
@@ -203,13 +201,13 @@ def released_later(due_ms: int, **settings: object) -> tuple[Driver, AcquiredRan
     driver = filled((0, 4), **settings)
     ((arrival),) = driver.take(100, now_ms=0)
     (acquired,) = arrival.acquired
-    assert driver.core.holdings.release_later(acquired, 2, due_ms)
+    assert driver.core.hands.release_later(acquired, 2, due_ms)
     return driver, acquired
 
 
 def sent_types(driver: Driver, now_ms: int) -> list[tuple[int, int, int]]:
     driver.sends(now_ms)
-    return [(ack.first, ack.last, ack.state) for ack in driver.core.holdings.in_flight(1)]
+    return [(ack.first, ack.last, ack.state) for ack in driver.core._holdings.in_flight(1)]
 
 
 def test_a_record_that_is_released_later_is_kept_and_renewed_until_then_without_auto_renew() -> None:
@@ -229,27 +227,27 @@ def test_a_record_that_is_released_later_is_kept_and_renewed_until_then_without_
     assert sent_types(driver, 2_000) == [(2, 2, RELEASE)]
     answer(driver, now_ms=2_010)
     assert acquired.state_of(2) is RangeState.DONE
-    assert driver.core.holdings.outstanding == 0
+    assert driver.core._holdings.outstanding == 0
 
 
 def test_a_release_that_falls_due_sends_no_other_answer_early() -> None:
     driver, acquired = released_later(100)
-    driver.core.holdings.answer_all(acquired, 0, 1, ACCEPT)
-    driver.core.holdings.answer_all(acquired, 3, 4, ACCEPT)
+    driver.core.hands.answer_all(acquired, 0, 1, ACCEPT)
+    driver.core.hands.answer_all(acquired, 3, 4, ACCEPT)
     assert sent_types(driver, 100) == [(2, 2, RELEASE)]
     assert acquired.state_of(0) is ACCEPT
 
 
 def test_another_answer_replaces_a_release_that_is_not_due_and_its_time_means_nothing() -> None:
     driver, acquired = released_later(100)
-    driver.core.holdings.answer_all(acquired, 0, 4, ACCEPT)
+    driver.core.hands.answer_all(acquired, 0, 4, ACCEPT)
     driver.core.send_answers()
     assert sent_types(driver, 100) == [(0, 4, ACCEPT)]
 
 
 def test_a_second_delay_replaces_the_first() -> None:
     driver, acquired = released_later(100)
-    driver.core.holdings.release_later(acquired, 2, 300)
+    driver.core.hands.release_later(acquired, 2, 300)
     assert sent_types(driver, 100) == []
     assert sent_types(driver, 300) == [(2, 2, RELEASE)]
 
@@ -258,11 +256,11 @@ def test_a_delay_during_a_renewal_waits_for_it() -> None:
     driver = filled((0, 0))
     ((arrival),) = driver.take(100, now_ms=0)
     (acquired,) = arrival.acquired
-    holdings = driver.core.holdings
-    holdings.renew(acquired, 0)
+    hands = driver.core.hands
+    hands.renew(acquired, 0)
     driver.core.send_answers()
     assert sent_types(driver, 10) == [(0, 0, RENEW)]
-    assert holdings.release_later(acquired, 0, 400)
+    assert hands.release_later(acquired, 0, 400)
     answer(driver, now_ms=20)
     assert sent_types(driver, 30) == []
     assert sent_types(driver, 400) == [(0, 0, RELEASE)]
@@ -296,47 +294,29 @@ def test_a_broker_without_renewals_gets_a_delayed_record_back_before_the_lock_en
 
 def test_closing_releases_what_was_to_be_released_later() -> None:
     driver, _ = released_later(2_000)
-    driver.core.close()
+    driver.core.close(10_000, now_ms=10)
     assert sent_types(driver, 10) == [(2, 2, RELEASE)]
 
 
 def test_a_record_that_is_released_later_counts_as_held() -> None:
     driver, acquired = released_later(2_000)
-    driver.core.holdings.answer_all(acquired, 0, 1, ACCEPT)
-    driver.core.holdings.answer_all(acquired, 3, 4, ACCEPT)
+    driver.core.hands.answer_all(acquired, 0, 1, ACCEPT)
+    driver.core.hands.answer_all(acquired, 3, 4, ACCEPT)
     driver.core.send_answers()
     driver.sends(10)
-    assert driver.core.holdings.outstanding == 1
-
-
-def steps(work: Callable[[], object]) -> int:
-    """How many lines of Python it takes."""
-    count = 0
-
-    def note(frame: FrameType, event: str, argument: object) -> Any:
-        nonlocal count
-        count += event == "line"
-        return note
-
-    before = sys.gettrace()
-    sys.settrace(note)
-    try:
-        work()
-    finally:
-        sys.settrace(before)
-    return count
+    assert driver.core._holdings.outstanding == 1
 
 
 def every_other_row_released_later(rows: int) -> None:
     driver = filled((0, rows - 1), auto_renew=True)
     ((arrival),) = driver.take(rows, now_ms=0)
     (acquired,) = arrival.acquired
-    holdings = driver.core.holdings
+    hands = driver.core.hands
     odd, even = bytes([0, 1]) * (rows // 2), bytes([1, 0]) * (rows // 2)
-    assert holdings.release_some_later([(acquired, 0, odd)], 700)
+    assert hands.release_some_later([(acquired, 0, odd)], 700)
     driver.sends(500)  # renews all
     answer(driver, now_ms=510)
-    assert holdings.answer_some([(acquired, 0, even)], ACCEPT)
+    assert hands.answer_some([(acquired, 0, even)], ACCEPT)
     assert len(sent_types(driver, 700)) == rows // 2
     answer(driver, now_ms=710)
     driver.core.send_answers()
@@ -349,8 +329,8 @@ def all_answered_while_their_renewals_wait(rows: int) -> None:
     driver = filled((0, rows - 1), auto_renew=True)
     ((arrival),) = driver.take(rows, now_ms=0)
     (acquired,) = arrival.acquired
-    holdings = driver.core.holdings
-    assert holdings.answer_some([(acquired, 0, bytes([1, 0]) * (rows // 2))], ACCEPT)
+    hands, holdings = driver.core.hands, driver.core._holdings
+    assert hands.answer_some([(acquired, 0, bytes([1, 0]) * (rows // 2))], ACCEPT)
     holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)
     assert len(holdings.waiting(1)) == rows
     driver.core.send_answers()
@@ -364,5 +344,60 @@ def all_answered_while_their_renewals_wait(rows: int) -> None:
 def test_answers_for_many_rows_of_a_range_cost_no_more_for_each_than_those_for_few(
     scenario: Callable[[int], None],
 ) -> None:
-    few, many = steps(lambda: scenario(40)), steps(lambda: scenario(160))
+    few, many = operations(lambda: scenario(40)), operations(lambda: scenario(160))
     assert many < 6 * few
+
+
+def single_records(records: int) -> tuple[Driver, list[AcquiredRange]]:
+    """As many ranges as records: the broker had released each of them alone."""
+    driver = filled(auto_renew=True)
+    driver.poll(0)
+    driver.answer(1, singles(records))
+    driver.stop_asking()
+    (arrival,) = driver.take(records, now_ms=0)
+    return driver, list(arrival.acquired)
+
+
+def singles(records: int, delivery_count: int = 1) -> FetchedPartition:
+    return FetchedPartition(
+        partition_index=0,
+        acquired_records=[
+            AcquiredRecords(first_offset=offset, last_offset=offset, delivery_count=delivery_count)
+            for offset in range(0, 2 * records, 2)
+        ],
+    )
+
+
+def many_ranges_are_renewed_and_answered_one_by_one(records: int) -> None:
+    driver, ranges = single_records(records)
+    driver.core._holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)
+    for acquired in ranges[: records // 2]:  # while their renewals wait
+        assert driver.core.hands.answer(acquired, acquired.first, ACCEPT)
+        driver.core._holdings.send_answers()
+    driver.sends(510)
+    answer(driver, now_ms=520)
+    for acquired in ranges[records // 2 :]:
+        assert driver.core.hands.answer(acquired, acquired.first, ACCEPT)
+        driver.core._holdings.send_answers()
+    driver.sends(530)
+    answer(driver, now_ms=540)
+    assert all(acquired.is_finished for acquired in ranges)
+    assert driver.core._holdings.held(1) == []
+
+
+def many_ranges_are_delivered_again(records: int) -> None:
+    driver, ranges = single_records(records)
+    driver.core._holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)  # renewals wait for all of them
+    again = singles(records, delivery_count=2)
+    driver.core._holdings.arrive(1, (TOPIC_ID, 0), again, topic="t", lock_ms=LOCK_MS, sent_ms=500, now_ms=510)
+    assert all(acquired.is_finished for acquired in ranges)
+    assert len(driver.lost) == records
+    assert driver.core._holdings.waiting(1) == []
+
+
+@pytest.mark.parametrize(
+    "scenario", [many_ranges_are_renewed_and_answered_one_by_one, many_ranges_are_delivered_again]
+)
+def test_each_of_many_ranges_costs_no_more_than_each_of_few(scenario: Callable[[int], None]) -> None:
+    few, many = operations(lambda: scenario(40)), operations(lambda: scenario(320))
+    assert many < 9 * few

@@ -92,13 +92,13 @@ class Driver:
         self._lost += commands.lost
         self.hints += commands.hints
         self.wants_metadata = commands.refresh is not None
-        sent: dict[int | None, Any] = dict(commands.sends)
+        sent: dict[int | None, Any] = {send.node_id: send.request for send in commands.sends}
         if commands.heartbeat is not None:
             sent[None] = commands.heartbeat.request
         return sent
 
     def _told(self) -> None:
-        settled, lost = self.core.holdings.told()
+        settled, lost = self.core._holdings.told()
         self._settled += settled
         self._lost += lost
 
@@ -135,12 +135,12 @@ class Driver:
         taken = self.core.take(records_max, now_ms=now_ms)
         for arrival in taken:
             for acquired in arrival.acquired:
-                self.core.holdings.hand_out(acquired)
-        self.core.holdings.decoded()
+                self.core.hands.hand_out(acquired)
+        self.core.hands.decoded()
         return taken
 
     def answer_range(self, acquired: AcquiredRange, first: int, last: int, type: int = ACCEPT) -> bool:
-        is_new = self.core.holdings.answer_all(acquired, first, last, type)
+        is_new = self.core.hands.answer_all(acquired, first, last, type)
         self.core.send_answers()
         return is_new
 
@@ -161,8 +161,8 @@ class Driver:
 
     def accept_all(self) -> None:
         for node_id in self.core.sessions:
-            for one in self.core.holdings.held(node_id):
-                self.core.holdings.answer_handed(one, one.first, one.last, ACCEPT)
+            for one in self.core._holdings.held(node_id):
+                self.core.hands.answer_handed(one, one.first, one.last, ACCEPT)
         self.core.send_answers()
 
 
@@ -265,7 +265,7 @@ def test_what_may_be_held_bounds_what_is_asked_for() -> None:
     driver.arrive(1, 0, 0, 3)
     driver.take(10, now_ms=1)
     assert driver.poll(2) == {}
-    acquired = driver.core.holdings.held(1)[0]
+    acquired = driver.core._holdings.held(1)[0]
     driver.answer_range(acquired, 0, 0, ACCEPT)
     (request,) = driver.sends(3).values()
     assert (type(request), request.max_records) == (ShareFetchRequest, 1)
@@ -313,7 +313,7 @@ def test_an_acknowledgement_does_not_wait_for_the_next_time_to_ask() -> None:
     driver.core.configure(fetch_wait_ms=0)
     driver.sends(1)
     driver.answer(1, now_ms=2)
-    (acquired,) = driver.core.holdings.held(1)
+    (acquired,) = driver.core._holdings.held(1)
     driver.answer_range(acquired, 0, 9, ACCEPT)
     (request,) = driver.sends(3).values()
     assert request.topics[0].partitions[0].acknowledgement_batches
@@ -498,11 +498,68 @@ def test_closing_releases_what_its_session_has_forgotten() -> None:
     driver.poll(1, wait_ms=1)
     driver.answer(1, now_ms=2)
     driver.stop_asking()
-    driver.core.close()
+    driver.core.close(10_000, now_ms=2)
     (request,) = (one for node, one in driver.sends(2).items() if node == 1)
     assert request.share_session_epoch == -1
     (batch,) = request.topics[0].partitions[0].acknowledgement_batches
     assert (batch.first_offset, batch.last_offset, list(batch.acknowledge_types)) == (0, 4, [2])
+
+
+def last_sends(driver: Driver, now_ms: int, *, within_ms: int = 30_000) -> list[tuple[int, bool]]:
+    """The epochs of the requests of a member that closes, and whether they go apart."""
+    driver.core.close(now_ms + within_ms, now_ms=now_ms)
+    sends = driver.core.commands(now_ms=now_ms).sends
+    return [(send.request.share_session_epoch, send.is_apart) for send in sends]
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_closing_does_not_wait_for_a_fetch_that_the_broker_holds_back_for_long(is_first: bool) -> None:
+    driver = Driver(1, fetch_max_wait_ms=60_000)
+    if not is_first:
+        driver.poll(0)
+        driver.answer(1)
+    (fetch,) = driver.poll(10, wait_ms=60_000).values()
+    assert last_sends(driver, 20) == [(-1, True)]
+    sent = driver.core.sessions[1].in_flight
+    assert sent is not None
+    assert sent.request is not fetch
+    driver.core.responded(1, ShareAcknowledgeResponse(), now_ms=30)
+    assert driver.core.sessions[1].in_flight is None
+    assert not driver.core.sessions[1].is_open
+
+
+def test_closing_waits_for_a_fetch_that_returns_soon() -> None:
+    driver = Driver(1, fetch_max_wait_ms=60_000)
+    driver.poll(0, wait_ms=60_000)
+    assert last_sends(driver, 55_000) == []
+    driver.answer(1, now_ms=60_000)
+    (send,) = driver.core.commands(now_ms=60_000).sends
+    assert (send.request.share_session_epoch, send.is_apart) == (-1, False)
+
+
+def test_closing_in_a_hurry_waits_for_no_fetch_that_returns_later() -> None:
+    driver = Driver(1, fetch_max_wait_ms=60_000)
+    driver.poll(0, wait_ms=60_000)
+    assert last_sends(driver, 58_900, within_ms=1_000) == [(-1, True)]
+
+
+def test_acknowledgements_do_not_go_with_a_fetch_that_the_broker_may_hold_back_for_long() -> None:
+    driver = Driver(1, fetch_max_wait_ms=60_000)
+    driver.poll(0)
+    acquired = AcquiredRecords(first_offset=0, last_offset=4, delivery_count=1)
+    part = PartitionData(partition_index=0, acquired_records=[acquired])
+    topic = ShareFetchableTopicResponse(topic_id=TOPIC_ID, partitions=[part])
+    driver.core.responded(
+        1, ShareFetchResponse(acquisition_lock_timeout_ms=60_000, responses=[topic]), now_ms=0
+    )
+    driver.take(10, now_ms=0)
+    driver.accept_all()
+    (request,) = driver.poll(1, wait_ms=60_000).values()
+    assert isinstance(request, ShareAcknowledgeRequest)
+    acknowledged(driver, now_ms=2)
+    (fetch,) = driver.sends(2).values()
+    assert isinstance(fetch, ShareFetchRequest)
+    assert (list(fetch.topics), fetch.max_wait_ms) == ([], 29_998)
 
 
 def test_one_lost_acquisition_does_not_fail_the_others_of_its_partition() -> None:
@@ -531,14 +588,14 @@ def test_a_broken_connection_loses_every_lock_and_fails_what_was_on_its_way() ->
     driver.poll(0)
     driver.arrive(1, 0, 0, 9)
     driver.take(10, now_ms=0)
-    (acquired,) = driver.core.holdings.held(1)
+    (acquired,) = driver.core._holdings.held(1)
     driver.answer_range(acquired, 0, 4, ACCEPT)
     driver.stop_asking()
     driver.sends(1)
     driver.core.failed(1, error_for(E.NETWORK_EXCEPTION, "gone"), now_ms=2)
     assert [(one.first, one.last) for one in driver.settled if one.error] == [(0, 4)]
     assert [(one.first, one.last) for one in driver.lost] == [(5, 9)]
-    assert driver.core.holdings.outstanding == 0
+    assert driver.core._holdings.outstanding == 0
 
 
 def test_a_poll_with_little_room_asks_for_no_more() -> None:
@@ -555,7 +612,7 @@ def test_what_is_accepted_while_its_renewal_waits_to_be_sent_is_not_renewed_too(
     driver.poll(0)
     driver.arrive(1, 0, 0, 2)
     driver.take(10, now_ms=0)
-    (held,) = driver.core.holdings.held(1)
+    (held,) = driver.core._holdings.held(1)
     driver.answer_range(held, 1, 1, ACCEPT)
 
     (request,) = driver.sends(LOCK_MS // 2).values()  # the renewal of 0 to 2 is due just now
@@ -617,7 +674,7 @@ def test_records_whose_lock_is_over_when_they_arrive_are_dropped() -> None:
     driver.poll(0, wait_ms=5_000)
     driver.arrive(1, 0, 0, 9, now_ms=LOCK_MS)
     assert driver.take(10, now_ms=LOCK_MS) == []
-    assert driver.core.holdings.outstanding == 0
+    assert driver.core._holdings.outstanding == 0
 
 
 def test_a_response_that_is_late_is_renewed_at_once() -> None:
@@ -637,7 +694,7 @@ def test_a_record_whose_lock_ended_unnoticed_is_not_handed_out() -> None:
     driver.arrive(1, 0, 0, 9)
     assert driver.take(now_ms=LOCK_MS) == []
     driver.sends(LOCK_MS)
-    assert (driver.lost, driver.core.holdings.outstanding) == ([], 0)
+    assert (driver.lost, driver.core._holdings.outstanding) == ([], 0)
 
 
 def renewing(**settings: Any) -> tuple[Driver, AcquiredRange]:
@@ -647,7 +704,7 @@ def renewing(**settings: Any) -> tuple[Driver, AcquiredRange]:
     driver.arrive(1, 0, 0, 0)
     ((arrival),) = driver.take(now_ms=0)
     driver.stop_asking()
-    driver.core.holdings.renew(arrival.acquired[0], 0)
+    driver.core.hands.renew(arrival.acquired[0], 0)
     driver.core.send_answers()
     (request,) = driver.sends(1).values()
     assert request.is_renew_ack
@@ -663,7 +720,7 @@ def acknowledged(driver: Driver, code: int = 0, *, now_ms: int) -> None:
 
 def test_a_record_may_be_accepted_while_its_renewal_is_on_its_way() -> None:
     driver, acquired = renewing()
-    assert driver.core.holdings.answer(acquired, 0, ACCEPT)
+    assert driver.core.hands.answer(acquired, 0, ACCEPT)
     commit = driver.core.commit()
     assert driver.sends(2) == {}, "one request at a time"
     acknowledged(driver, now_ms=3)
@@ -673,22 +730,22 @@ def test_a_record_may_be_accepted_while_its_renewal_is_on_its_way() -> None:
     acknowledged(driver, now_ms=4)
     assert commit.is_done
     assert [(one.type, one.error) for one in driver.settled] == [(RENEW, None), (ACCEPT, None)]
-    assert driver.core.holdings.outstanding == 0
+    assert driver.core._holdings.outstanding == 0
 
 
 def test_an_answer_behind_a_refused_renewal_is_told_as_too_late_and_not_sent() -> None:
     driver, acquired = renewing()
-    driver.core.holdings.answer(acquired, 0, ACCEPT)
+    driver.core.hands.answer(acquired, 0, ACCEPT)
     acknowledged(driver, E.INVALID_RECORD_STATE, now_ms=3)
     assert driver.sends(3) == {}
     assert [(one.type, one.error is None) for one in driver.settled] == [(RENEW, False), (-1, False)]
     assert driver.lost == [], "the application has answered it: it is told once"
-    assert driver.core.holdings.outstanding == 0
+    assert driver.core._holdings.outstanding == 0
 
 
 def test_an_answer_behind_a_renewal_is_lost_with_its_connection() -> None:
     driver, acquired = renewing()
-    driver.core.holdings.answer(acquired, 0, ACCEPT)
+    driver.core.hands.answer(acquired, 0, ACCEPT)
     driver.core.failed(1, error_for(E.NETWORK_EXCEPTION, "gone"), now_ms=3)
     assert [(one.type, one.error is None) for one in driver.settled] == [(RENEW, False), (-1, False)]
 
@@ -728,7 +785,7 @@ def test_an_interrupted_poll_changes_nothing_that_the_next_one_does_not_find() -
     (first,) = driver.core.take(10, now_ms=1)  # and nobody says `decoded`
     (again,) = driver.core.take(10, now_ms=2)
     assert again is first
-    driver.core.holdings.decoded()
+    driver.core.hands.decoded()
     assert driver.core.take(10, now_ms=3) == []
 
 
@@ -748,4 +805,4 @@ def test_what_is_lost_in_the_buffer_does_not_stay_in_memory() -> None:
         driver.sends(round_ms)
         driver.arrive(1, 0, 0, 9, now_ms=round_ms)
         driver.core.failed(1, error_for(E.NETWORK_EXCEPTION, "gone"), now_ms=round_ms + 1)
-    assert driver.core.holdings.buffered == 10
+    assert driver.core.hands.buffered == 10
