@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from headrace.base.ranges import Ranged
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
-from headrace.client.core.lanes import Lane
+from headrace.client.core.lanes import BrokerLane
 from headrace.client.core.ranges import DELAYED, UNSENT, AcquiredRange, RangeCause, RangeState, Span
 from headrace.client.core.session import BrokerSession
 from headrace.client.core.usual import UsualFetch
@@ -67,7 +67,7 @@ class Holdings:
         self._is_ahead = is_ahead
         self._auto_renew = settings.auto_renew
         self._lock_ms: int | None = None
-        self._lanes: defaultdict[int, Lane] = defaultdict(Lane)
+        self._lanes: defaultdict[int, BrokerLane] = defaultdict(BrokerLane)
         self.answered: dict[AcquiredRange, None] = {}
         """Ranges with answers that are not sent."""
         self._outstanding = 0
@@ -202,7 +202,7 @@ class Holdings:
         self._outstanding += last - first + 1
         return Arrival(topic, partition, topic_id, [acquired], records)
 
-    def _lose_overlaps(self, lane: Lane, key: Key, data: PartitionData) -> None:
+    def _lose_overlaps(self, lane: BrokerLane, key: Key, data: PartitionData) -> None:
         """The broker has given us these offsets again, so our older locks on them had ended."""
         arrived = sorted(Span(one.first_offset, one.last_offset, BUFFERED) for one in data.acquired_records)
         for acquired, shared in lane.overlaps(key, arrived):
@@ -384,7 +384,13 @@ class Holdings:
                     self._check_lock(lane, acquired, can_renew, is_out, is_idle, now_ms)
 
     def _check_lock(
-        self, lane: Lane, acquired: AcquiredRange, can_renew: bool, is_out: bool, is_idle: bool, now_ms: int
+        self,
+        lane: BrokerLane,
+        acquired: AcquiredRange,
+        can_renew: bool,
+        is_out: bool,
+        is_idle: bool,
+        now_ms: int,
     ) -> None:
         if now_ms >= acquired.lock_until_ms:
             self._lose_ended(lane, acquired, now_ms)
@@ -418,7 +424,7 @@ class Holdings:
         if acquired.has(S.DELAYED):
             self._keep_delayed(lane, acquired, can_renew, now_ms)
 
-    def _release_due(self, lane: Lane, acquired: AcquiredRange, now_ms: int) -> None:
+    def _release_due(self, lane: BrokerLane, acquired: AcquiredRange, now_ms: int) -> None:
         """Sends what was to be released by now, and none of the other answers."""
         due = [span for span in acquired.fall_due(now_ms) if span.state == S.DELAYED]
         if due:
@@ -427,7 +433,7 @@ class Holdings:
         if due_ms is not None:
             lane.due(due_ms)
 
-    def _keep_delayed(self, lane: Lane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
+    def _keep_delayed(self, lane: BrokerLane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
         """What is to be released later keeps its lock, whatever becomes of its neighbors."""
         lock_ms, is_renewing = acquired.lock_ms, lane.is_renewing(acquired)
         over: list[Ranged] = []
@@ -453,7 +459,7 @@ class Holdings:
         if due:
             self._send_answers(acquired, due)
 
-    def _lose_ended(self, lane: Lane, acquired: AcquiredRange, now_ms: int) -> None:
+    def _lose_ended(self, lane: BrokerLane, acquired: AcquiredRange, now_ms: int) -> None:
         self._lose(acquired, _expired(acquired), acquired.expire(now_ms))
         if acquired.lock_until_ms > now_ms:
             lane.due(acquired.lock_until_ms)
@@ -465,7 +471,7 @@ class Holdings:
 
     def _extend(
         self,
-        lane: Lane,
+        lane: BrokerLane,
         acquired: AcquiredRange,
         sent_ms: int | None,
         parts: Sequence[Ranged],

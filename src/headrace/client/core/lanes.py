@@ -15,7 +15,7 @@ from headrace.client.core.ranges import AcquiredRange, RangeState, Span
 _first, _last = attrgetter("first"), attrgetter("last")
 
 
-class Lane:
+class BrokerLane:
     """See the module."""
 
     __slots__ = ("_in_flight", "_renewals", "_renewed", "due_ms", "held", "waiting")
