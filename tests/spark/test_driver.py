@@ -179,7 +179,7 @@ def test_draining_goes_on_when_records_come_while_the_broker_is_asked_for_the_la
     async def refresh_slowly() -> Any:
         found = await refresh()
         while acquirer._member.idle_ms(acquirer._arrived_ms) <= 1000 * IDLE_S:
-            await acquirer._member.wait_for_change(now_ms() + 1000)
+            await acquirer._member.changes.wait(now_ms() + 1000)
         return found
 
     monkeypatch.setattr(acquirer.group, "refresh_offsets", refresh_slowly)

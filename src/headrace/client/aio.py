@@ -350,7 +350,7 @@ class AsyncShareConsumer:
                     member.pump()
                 if now_ms() >= until_ms or self._is_closed:
                     return []
-                await member.wait_for_change(until_ms)
+                await member.changes.wait(until_ms)
                 self._raise_trouble()
         finally:
             member.metrics.polled((now_ms() - started_ms) / 1000)

@@ -13,20 +13,14 @@ import asyncio
 import contextlib
 import os
 import random
-import re
 import socket
 import ssl
 import struct
 from collections.abc import Callable
 from typing import Any, NamedTuple, cast
 
-from headrace.client.errors import (
-    BrokerNotAvailableError,
-    ConnectionLost,
-    RequestTimeoutError,
-    UnsupportedVersionError,
-    error_for,
-)
+from headrace.client.errors import ConnectionLost, RequestTimeoutError, error_for
+from headrace.client.faults import Faults, reason_of
 from headrace.client.incoming import IncomingFrames
 from headrace.client.security import authenticate, explain_tls
 from headrace.client.settings import Address, ClientSettings
@@ -45,14 +39,11 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
-from headrace.wire.security import SecurityProtocol
 
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
 _CORRELATION_ID_AT = 8
 """In a frame: after its length, the API and the version."""
-_ERROR_NUMBER = re.compile(r"\[Errno (\d+)\]")
-"""A name with several addresses, none of which answers, gives one error with all their texts in it."""
 CORRELATION_ID_MAX = 2**31 - 1
 CLOSE_S_MAX = 1.0
 """How long a broker may take to say farewell in TLS before the connection is cut."""
@@ -88,6 +79,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         self.on_closed: Callable[[BrokerConnection], None] | None = None
         self.last_used: float = 0.0
         self._settings = settings
+        self._faults = Faults(address, settings.security_protocol)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
         self._incoming = IncomingFrames(settings.receive_message_max_bytes)
@@ -125,9 +117,9 @@ class BrokerConnection(asyncio.BufferedProtocol):
         except BaseException as error:
             await connection.close()
             if isinstance(error, ConnectionLost):
-                raise connection._unavailable(error.text, hung_up=error.hung_up) from None
+                raise connection._faults.unavailable(error.text, hung_up=error.hung_up) from None
             if isinstance(error, TimeoutError):
-                raise connection._unavailable(f"it could not be used within {timeout_s:g} s") from None
+                raise connection._faults.unavailable(f"it could not be used within {timeout_s:g} s") from None
             raise
         return connection
 
@@ -147,12 +139,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
             broker_low, broker_high = self.versions.get(api_key, (0, -1))
             chosen = min(high, broker_high)
             if chosen < max(low, broker_low):
-                raise self._unsupported(api_key, (low, high), (broker_low, broker_high))
+                raise self._faults.unsupported(api_key, (low, high), (broker_low, broker_high))
             self._chosen[api_key] = chosen
             if version_max is not None and chosen > version_max:
                 chosen = version_max
                 if chosen < max(low, broker_low):
-                    raise self._unsupported(api_key, (low, version_max), (broker_low, broker_high))
+                    raise self._faults.unsupported(api_key, (low, version_max), (broker_low, broker_high))
         return chosen
 
     async def send(
@@ -203,7 +195,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def tell(self, request: Message) -> None:
         """Writes a request that has no response (Produce with acks=0)."""
         if not self.is_ready:
-            raise self._lost()
+            raise self._faults.lost(None if self._why_closed is None else self._why_closed.message)
         assert self._transport is not None
         _, frame = self._frame(request, self.version_of(request.API_KEY))
         self._transport.write(frame)
@@ -244,7 +236,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         is_short: bool = False,
     ) -> None:
         if self._why_closed is not None or self._transport is None:
-            raise self._lost()
+            raise self._faults.lost(None if self._why_closed is None else self._why_closed.message)
         correlation_id, frame = self._frame(request, version)
         now = self._loop.time()
         due = now + timeout_ms / 1000
@@ -278,7 +270,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             write_message(request, version, frame)
         except UnsupportedField as error:
-            raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._about) from None
+            raise error_for(ErrorCode.UNSUPPORTED_VERSION, str(error), about=self._faults.about) from None
         _LENGTH.pack_into(frame, 0, len(frame) - 4)
         self._kept.keep(request, version, frame)
         return correlation_id, frame
@@ -300,17 +292,17 @@ class BrokerConnection(asyncio.BufferedProtocol):
                 if self._why_closed is None:  # else what came before has ended the connection
                     self._answer(frame)
         except MalformedMessage as error:
-            self._end(self._no_kafka(error))
+            self._end(self._faults.no_kafka(error, was_proven=self._is_proven))
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._closed.done():
             self._closed.set_result(None)
         if self._is_proven:
-            self._end(self._lost(f"the broker closed the connection{f' ({error})' if error else ''}"))
+            self._end(self._faults.lost(f"the broker closed the connection{f' ({error})' if error else ''}"))
         elif isinstance(error, ssl.SSLError):  # TLS 1.3 refuses a client's certificate after the handshake
-            self._end(explain_tls(error, about=self._about))
+            self._end(explain_tls(error, about=self._faults.about))
         else:
-            self._end(self._lost(self._hung_up_text(), hung_up=True))
+            self._end(self._faults.lost(self._faults.hung_up_text(), hung_up=True))
 
     def _answer(self, frame: bytes) -> None:
         if len(frame) < 4:
@@ -365,10 +357,12 @@ class BrokerConnection(asyncio.BufferedProtocol):
         del self._waiting[correlation_id]
         within = f"within {first.timeout_ms / 1000:g} s"
         name = NAMES[first.api_key]
-        error = error_for(ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} {within}", about=self._about)
+        error = error_for(
+            ErrorCode.REQUEST_TIMED_OUT, f"no answer to {name} {within}", about=self._faults.about
+        )
         assert isinstance(error, RequestTimeoutError)
         self._fail(first, error)
-        self._end(self._lost(f"it was closed because {name} was not answered {within}"))
+        self._end(self._faults.lost(f"it was closed because {name} was not answered {within}"))
 
     def _fail(self, waiting: _SentRequest, error: KafkaError) -> None:
         """Soon: whoever hears of it may use the connection that is just being ended."""
@@ -380,7 +374,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
     def _end(self, why: KafkaError | None) -> None:
         """The first call decides; those after it change nothing."""
         if self._why_closed is None:
-            self._why_closed = why or self._lost("it was closed here")
+            self._why_closed = why or self._faults.lost("it was closed here")
             waiting, self._waiting = self._waiting, {}
             if self._timer is not None:
                 self._timer.cancel()
@@ -398,11 +392,11 @@ class BrokerConnection(asyncio.BufferedProtocol):
         try:
             await self._loop.create_connection(lambda: self, host, port, ssl=tls)
         except (ConnectionResetError, ssl.SSLEOFError):
-            raise self._unavailable(self._hung_up_text(), hung_up=True) from None
+            raise self._faults.unavailable(self._faults.hung_up_text(), hung_up=True) from None
         except ssl.SSLError as error:
-            raise explain_tls(error, about=self._about) from None
+            raise explain_tls(error, about=self._faults.about) from None
         except OSError as error:
-            raise self._unavailable(_reason(error)) from None
+            raise self._faults.unavailable(reason_of(error)) from None
 
     async def _learn_versions(self) -> None:
         request = ApiVersionsRequest(client_software_name="headrace", client_software_version=__version__)
@@ -413,7 +407,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
             highest = max((v.max_version for v in response.api_keys if v.api_key == API_VERSIONS), default=0)
             response = await self._post(request, min(high, highest), timeout_ms)
         if response.error_code:
-            raise error_for(response.error_code, about=self._about)
+            raise error_for(response.error_code, about=self._faults.about)
         self.versions = {each.api_key: (each.min_version, each.max_version) for each in response.api_keys}
         self.features = {each.name: each.max_version_level for each in response.finalized_features}
 
@@ -424,7 +418,7 @@ class BrokerConnection(asyncio.BufferedProtocol):
         async def ask(request: Message) -> Any:
             return await self._post(request, self.version_of(request.API_KEY), timeout_ms)
 
-        lifetime_ms = await authenticate(ask, self._settings, about=self._about)
+        lifetime_ms = await authenticate(ask, self._settings, about=self._faults.about)
         if lifetime_ms > 0:
             wait_s = lifetime_ms * random.uniform(*RELOGIN_AT) / 1000
             self._relogin = self._loop.call_later(wait_s, self._log_in_again)
@@ -438,53 +432,3 @@ class BrokerConnection(asyncio.BufferedProtocol):
         error = None if task.cancelled() else task.exception()
         if isinstance(error, KafkaError):
             self._end(error)
-
-    @property
-    def _about(self) -> str:
-        return f"broker at {self.address}"
-
-    def _unavailable(self, why: str, *, hung_up: bool = False) -> BrokerNotAvailableError:
-        error = error_for(ErrorCode.BROKER_NOT_AVAILABLE, why, about=self._about)
-        assert isinstance(error, BrokerNotAvailableError)
-        error.hung_up = hung_up
-        return error
-
-    def _lost(self, why: str | None = None, *, hung_up: bool = False) -> ConnectionLost:
-        if why is None and self._why_closed is not None:
-            why = self._why_closed.message
-        error = error_for(ErrorCode.NETWORK_EXCEPTION, why, about=self._about)
-        assert isinstance(error, ConnectionLost)
-        error.hung_up = hung_up
-        return error
-
-    def _hung_up_text(self) -> str:
-        """A listener that hears another protocol than its own says nothing and hangs up."""
-        protocol = self._settings.security_protocol
-        others = " or ".join(each.value for each in SecurityProtocol if each is not protocol)
-        return (
-            f"it closed the connection before it answered anything. security.protocol is {protocol.value}; "
-            f"the listener may want {others}, or be no Kafka at all"
-        )
-
-    def _no_kafka(self, error: Exception) -> ConnectionLost:
-        return self._lost(f"the response is not from a Kafka broker ({error})", hung_up=not self._is_proven)
-
-    def _unsupported(
-        self, api_key: int, ours: tuple[int, int], theirs: tuple[int, int]
-    ) -> UnsupportedVersionError:
-        has = f"has v{theirs[0]} to v{theirs[1]}" if theirs[1] >= 0 else "does not have it"
-        error = error_for(
-            ErrorCode.UNSUPPORTED_VERSION,
-            f"{NAMES[api_key]} is needed in v{ours[0]} to v{ours[1]}; the broker {has}",
-            about=self._about,
-        )
-        assert isinstance(error, UnsupportedVersionError)
-        return error
-
-
-def _reason(error: OSError) -> str:
-    """The system's word for it, without the address, which the error's own text repeats in each loop's own way."""
-    if isinstance(error, socket.gaierror):
-        return f"the host name cannot be resolved ({error.strerror})"
-    numbers = {error.errno} if error.errno else set(map(int, _ERROR_NUMBER.findall(str(error))))
-    return " and ".join(os.strerror(number) for number in sorted(numbers)) or str(error)

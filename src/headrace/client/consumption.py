@@ -52,10 +52,9 @@ from headrace.client.core.member import MemberCore
 from headrace.client.core.ranges import AcquiredRange, RangeState
 from headrace.client.decoding import Damaged, Gap, Opened, Readable, Rows, decode
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
-from headrace.client.deserializing import DeserializationContext, Deserializer, takes_context
+from headrace.client.deserializing import Deserializer, RecordDeserializer
 from headrace.client.errors import (
     IllegalStateError,
-    RecordDeserializationError,
     UnsupportedVersionError,
     error_for,
 )
@@ -120,8 +119,6 @@ class Consumption:
     ) -> None:
         """`wake` is called when there are answers to be sent, where records may be held over several polls; `look`
         when something has to be done at a time that the member does not know of yet."""
-        if on_deserialization_error == RENEW:
-            raise ValueError("on_deserialization_error=RENEW; choose ACCEPT, RELEASE or REJECT")
         self.callback: CommitCallback | None = None
         self.seen = 0
         """How many deliveries of the last poll the application has seen. Whoever returns them sets it, at the last."""
@@ -142,11 +139,9 @@ class Consumption:
         """Records may stay unacknowledged over polls, so a poll asks nothing of them and returns none again."""
         self._wake = wake if self._is_held_over else None
         self._look = look
-        self._key_deserializer = key_deserializer
-        self._value_deserializer = value_deserializer
-        self._is_plain = key_deserializer is None and value_deserializer is None
-        self._has_context = takes_context(key_deserializer), takes_context(value_deserializer)
-        self._on_deserialization_error = on_deserialization_error
+        self._deserializer = RecordDeserializer(
+            key_deserializer, value_deserializer, on_deserialization_error
+        )
         self._on_lost = on_lost
         self._opened = Opened()
         self._rest: Sequence[_Piece | Damaged] = ()
@@ -359,7 +354,7 @@ class Consumption:
 
     def require_plain(self) -> None:
         """Rows hold bytes."""
-        if not self._is_plain:
+        if not self._deserializer.is_plain:
             raise IllegalStateError(NO_DESERIALIZERS)
 
     def acknowledge(self, delivery: Delivery, type: int = 1) -> None:
@@ -602,7 +597,7 @@ class Consumption:
             piece = self._rest[index]
             if isinstance(piece, Damaged):
                 break
-            if not self._is_plain:
+            if not self._deserializer.is_plain:
                 self._deserialize(piece, index)  # may put a failure behind it
             pieces.append(piece)
             index += 1
@@ -646,41 +641,17 @@ class Consumption:
         while piece.ready < len(records):
             delivery = records[piece.ready]
             try:
-                key = self._through(self._key_deserializer, delivery, delivery.key, "key")
-                value = self._through(self._value_deserializer, delivery, delivery.value, "value")
+                key, value = self._deserializer.deserialize(delivery)
             except MemoryError:
                 raise  # which says nothing about the record
             except Exception as error:
-                failed = self._undeserializable(delivery, error)
+                failed = self._deserializer.failed(delivery, error)
                 before = _Piece(piece.acquired, records[: piece.ready], piece.ready)
                 behind = _Piece(piece.acquired, records[piece.ready + 1 :])
                 rest = [*self._rest[:index], before, failed, behind, *self._rest[index + 1 :]]
                 piece.records, self._rest = before.records, rest
                 return
             delivery.key, delivery.value, piece.ready = key, value, piece.ready + 1
-
-    def _through(
-        self, deserializer: Deserializer | None, delivery: Delivery, data: bytes | None, field: str
-    ) -> Any:
-        """No bytes stay None: there is nothing to deserialize."""
-        if deserializer is None or data is None:
-            return data
-        if not self._has_context[field == "value"]:
-            return deserializer(data)  # type: ignore[call-arg]
-        context = DeserializationContext(delivery.topic, field, delivery.headers)
-        return deserializer(data, context)  # type: ignore[call-arg]
-
-    def _undeserializable(self, delivery: Delivery, error: Exception) -> Damaged:
-        raised = RecordDeserializationError(
-            f"cannot deserialize the record at {delivery.topic}-{delivery.partition}, offset {delivery.offset}: "
-            f"{type(error).__name__}: {error}. It is answered with {self._on_deserialization_error.name}; "
-            "acknowledge_offset may say otherwise before the next poll.",
-            delivery,
-        )
-        raised.__cause__ = error
-        return Damaged(
-            delivery._grant.acquired, delivery.offset, delivery.offset, self._on_deserialization_error, raised
-        )
 
     def _raise_failed(self, index: int) -> None:
         failed = self._rest[index]

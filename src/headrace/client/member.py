@@ -36,6 +36,7 @@ from typing import Any, Self
 from uuid import uuid4
 
 from headrace.base.backoff import Jitter
+from headrace.client.changes import NEVER_MS, Changes
 from headrace.client.cluster import Cluster
 from headrace.client.connection import BrokerConnection
 from headrace.client.core.acknowledgements import Commit, Lost, Settled
@@ -66,7 +67,6 @@ logger = logging.getLogger("headrace.client")
 FETCH_API = 78
 APIS = (18, 3, 10, 76, FETCH_API, 79)
 """Those that every member uses, in the order of their use."""
-NEVER_MS = 1 << 62
 RENEW_VERSION = 2
 """The version of the share APIs from which brokers know RENEW and record_limit (Kafka 4.2)."""
 LEAVE_S = 1.0
@@ -112,15 +112,13 @@ class AsyncShareMember:
         self._cluster = Cluster(settings)
         self._on_settled = on_settled
         self._on_lost = on_lost
-        self._on_change = on_change
         self._connections: dict[int, BrokerConnection] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = NEVER_MS
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._changed: list[asyncio.Future[None]] = []
-        self._wait_timer: asyncio.TimerHandle | None = None
-        self._end_of_wait_ms = NEVER_MS
+        self.changes = Changes(on_change)
+        """Told whenever a broker has responded, something has arrived or failed, or somebody was woken."""
         self._raised: list[BaseException] = []
         """By callbacks, for the next poll to raise."""
         self._is_refreshing = False
@@ -227,7 +225,7 @@ class AsyncShareMember:
                     taken = core.take_whole(records_max, now_ms=now_ms())
                 if taken or now_ms() >= until_ms:
                     return taken
-                await self.wait_for_change(until_ms)
+                await self.changes.wait(until_ms)
                 self.raise_pending_error()
         finally:
             with self.lock:
@@ -272,10 +270,9 @@ class AsyncShareMember:
             raise
         finally:
             self._is_over = True
-            for timer in (self._timer, self._wait_timer):
-                if timer is not None:
-                    timer.cancel()
-            self._wait_timer, self._end_of_wait_ms = None, NEVER_MS
+            if self._timer is not None:
+                self._timer.cancel()
+            self.changes.end_timer()
             tasks = self._tasks - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
@@ -286,7 +283,7 @@ class AsyncShareMember:
 
     async def _until_closed(self, until_ms: int) -> None:
         while self._is_started and not self.core.is_closed and now_ms() < until_ms:
-            await self.wait_for_change(until_ms)
+            await self.changes.wait(until_ms)
 
     async def _leave_when_canceled(self) -> None:
         """Waits for ever. Whoever ends the loop without `close`, such as asyncio.run, cancels it: the member leaves."""
@@ -352,10 +349,10 @@ class AsyncShareMember:
                 self._loop.call_soon_threadsafe(self.pump)
 
     def wake_soon(self) -> None:
-        """`wake`, from any thread and from signal handlers: a loop that sleeps does not see what they change."""
+        """`changes.wake`, from any thread and from signal handlers: a sleeping loop does not see what they change."""
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just been closed
-                self._loop.call_soon_threadsafe(self.wake)
+                self._loop.call_soon_threadsafe(self.changes.wake)
 
     def drop(self) -> None:
         """Nobody knows it any more, and it was not closed. From any thread: it leaves its group as soon as it can."""
@@ -383,7 +380,7 @@ class AsyncShareMember:
             before_waiting()
             if now_ms() >= until_ms:
                 raise self.late_commit(timeout_s)
-            await self.wait_for_change(until_ms)
+            await self.changes.wait(until_ms)
         return results_of(commit)
 
     def begin_commit(self) -> Commit:
@@ -410,35 +407,6 @@ class AsyncShareMember:
             if error is not None:
                 raise error
 
-    async def wait_for_change(self, until_ms: int) -> None:
-        """Returns when a broker has answered, something has arrived, failed or was woken, or the time is over."""
-        loop = asyncio.get_running_loop()
-        changed: asyncio.Future[None] = loop.create_future()
-        self._changed.append(changed)
-        if until_ms < self._end_of_wait_ms:
-            if self._wait_timer is not None:
-                self._wait_timer.cancel()
-            self._end_of_wait_ms = until_ms
-            self._wait_timer = loop.call_later(max(0.0, (until_ms - now_ms()) / 1000), self._wait_over)
-        try:
-            await changed
-        finally:
-            if changed in self._changed:  # it was canceled
-                self._changed.remove(changed)
-
-    def _wait_over(self) -> None:
-        """One timer for all that wait, set for the first of them: those who have more time wait again."""
-        self._wait_timer, self._end_of_wait_ms = None, NEVER_MS
-        self.wake()
-
-    def wake(self) -> None:
-        """Ends every `wait_for_change`."""
-        changed, self._changed = self._changed, []
-        for each in changed:
-            _set(each)
-        if self._on_change is not None:
-            self._on_change()
-
     # Waiting for brokers
 
     def pump(self, now: int | None = None) -> None:
@@ -455,7 +423,7 @@ class AsyncShareMember:
             if due_ms is not None and due_ms < self._timer_ms:
                 self._set_timer(due_ms - now)
             if self._raised or self.core.has_error:
-                self.wake()
+                self.changes.wake()
             return
         if not self._is_over:
             for send in commands.sends:
@@ -547,7 +515,7 @@ class AsyncShareMember:
         with self.lock:
             self.core.responded(node_id, response, now_ms=now)
         self.pump(now)
-        self.wake()
+        self.changes.wake()
         if isinstance(request, ShareFetchRequest):
             self.metrics.fetched(response, time.monotonic() - started)
 
@@ -555,7 +523,7 @@ class AsyncShareMember:
         with self.lock:
             self.core.failed(node_id, error, now_ms=now_ms())
         self._soon()
-        self.wake()
+        self.changes.wake()
 
     async def _connection(self, node_id: int, epoch: int) -> BrokerConnection:
         """The connection that the session lives on. A session that was opened over another one is gone."""
@@ -601,7 +569,7 @@ class AsyncShareMember:
             is_news = self.core.disconnected(node_id, error, now_ms=now_ms())
         if is_news:
             self.pump()
-            self.wake()
+            self.changes.wake()
 
     async def _heartbeat(self, heartbeat: Heartbeat) -> None:
         group_id, started = self.settings.group_id, time.monotonic()
@@ -624,7 +592,7 @@ class AsyncShareMember:
             self._learn_known()
             self.metrics.heartbeat(time.monotonic() - started, self.core.membership.rebalances)
         self.pump()
-        self.wake()
+        self.changes.wake()
 
     async def _refresh(self, refresh: Refresh) -> None:
         """Fetches the metadata of the assigned topics."""
@@ -689,7 +657,7 @@ class AsyncShareMember:
             if self._on_settled is not None:
                 self._on_settled(commands.settled)
         if self._raised or self.core.has_error:
-            self.wake()
+            self.changes.wake()
         if commands.hints:
             self._take_hints(commands.hints)
 
@@ -700,7 +668,7 @@ class AsyncShareMember:
             for node_id in self.core.sessions:
                 self.core.failed(node_id, error, now_ms=now_ms())
         self.pump()
-        self.wake()
+        self.changes.wake()
 
 
 def results_of(commit: Commit) -> dict[TopicPartition, KafkaError | None]:
@@ -711,8 +679,3 @@ def now_ms() -> int:
     """The time of the loop, which a test may turn, and outside of one the system's. Else they are the same."""
     loop = asyncio._get_running_loop()
     return int((time.monotonic() if loop is None else loop.time()) * 1000)
-
-
-def _set(future: "asyncio.Future[None]") -> None:
-    if not future.done():
-        future.set_result(None)

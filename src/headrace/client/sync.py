@@ -289,7 +289,7 @@ class ShareConsumer:
         """
         self._is_woken = True
         with contextlib.suppress(RuntimeError):  # the consumer is closed
-            self._background.loop.call_soon_threadsafe(self._member.wake)
+            self._background.loop.call_soon_threadsafe(self._member.changes.wake)
         self._bell.ring()
 
     def acquisition_lock_timeout_ms(self) -> int | None:
