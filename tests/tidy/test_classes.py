@@ -27,7 +27,7 @@ WIDE = {
     "ConsumerGroup": (30, TO_CUT),
     "Consumption": (41, TO_CUT),
     "Driver": (32, TO_CUT),
-    "Holdings": (47, TO_CUT),
+    "Holdings": (40, TO_CUT),
     "LogManager": (54, TO_CUT),
     "AsyncShareMember": (52, TO_CUT),
     "MemberCore": (64, TO_CUT),

@@ -3,29 +3,21 @@
 Theory of operation. `arrive` takes a range in; what the application does with it is in `hands.py`, and `answered` has
 the ranges with answers. `send_answers` turns answers into acknowledgements that wait for their broker, `send` puts them
 into a request, `settle` has the last word on each. What may follow what is the table in `ranges.py`. Three things can
-end a range otherwise: its lock runs out (`check_locks`), its connection or leader goes (`lose_broker`,
+end a range otherwise: its lock runs out (`locks.py`), its connection or leader goes (`lose_broker`,
 `lose_partition`), or the broker delivers it again, which says that the lock was over. Each end is told once: what was
 acknowledged as `Settled`, what was not as `Lost`. What was never handed out is told to nobody.
-
-Locks: what waits in the buffer, and with auto.renew what the application works on, is renewed when half of its lock has
-passed. What cannot be renewed and was never handed out is released in time; what was handed out is lost. A record that
-waits behind an application which does not poll for half a lock goes back to the group for others to take, once: a
-record that was delivered before is renewed, so that waiting in buffers never uses up its deliveries. What is to be
-released later is renewed until then; where that is not possible it is released in time, before its lock ends.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from headrace.base.ranges import Ranged
 from headrace.client.core.acknowledgements import LATE_TYPE, Ack, Commit, Key, Lost, Settled
 from headrace.client.core.lanes import BrokerLane
-from headrace.client.core.ranges import DELAYED, UNSENT, AcquiredRange, RangeCause, RangeState, Span
-from headrace.client.core.session import BrokerSession
+from headrace.client.core.ranges import UNSENT, AcquiredRange, RangeCause, RangeState, Span
 from headrace.client.core.usual import UsualFetch
 from headrace.client.errors import error_for
-from headrace.client.settings import ShareSettings
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.messages.share_fetch_response import PartitionData
 
@@ -57,17 +49,12 @@ class Arrival:
 
 
 class Holdings:
-    """See the module. `is_ahead`: whoever takes the records keeps up by itself (Spark), so none of them is hoarded."""
+    """See the module."""
 
-    def __init__(
-        self, settings: ShareSettings, sessions: Mapping[int, BrokerSession], *, is_ahead: bool = False
-    ) -> None:
-        self._settings = settings
-        self._sessions = sessions
-        self._is_ahead = is_ahead
-        self._auto_renew = settings.auto_renew
+    def __init__(self) -> None:
         self._lock_ms: int | None = None
-        self._lanes: defaultdict[int, BrokerLane] = defaultdict(BrokerLane)
+        self.lanes: defaultdict[int, BrokerLane] = defaultdict(BrokerLane)
+        """By broker."""
         self.answered: dict[AcquiredRange, None] = {}
         """Ranges with answers that are not sent."""
         self._outstanding = 0
@@ -95,36 +82,31 @@ class Holdings:
 
     def held(self, node_id: int) -> list[AcquiredRange]:
         """Ranges of a broker that are not finished."""
-        return list(self._lanes[node_id].acquired())
+        return list(self.lanes[node_id].acquired())
 
     def waiting(self, node_id: int) -> Sequence[Ack]:
         """What waits to be acknowledged with the next request to a broker."""
-        return self._lanes[node_id].all_waiting()
+        return self.lanes[node_id].all_waiting()
 
     def in_flight(self, node_id: int) -> Sequence[Ack]:
         """What the request in flight to a broker acknowledges."""
-        return self._lanes[node_id].in_flight
+        return self.lanes[node_id].in_flight
 
     def is_waiting(self, node_id: int) -> bool:
-        return not self._lanes[node_id].is_idle
+        return not self.lanes[node_id].is_idle
 
     def has_renewals(self, node_id: int) -> bool:
-        return self._lanes[node_id].has_renewals
+        return self.lanes[node_id].has_renewals
 
     def due_ms(self, node_id: int) -> int | None:
         """When the locks of a broker's ranges have to be checked."""
-        return self._lanes[node_id].due_ms
+        return self.lanes[node_id].due_ms
 
     def told(self) -> tuple[list[Settled], list[Lost]]:
         """What was settled and lost since the last call."""
         settled, self._settled = self._settled, []
         lost, self._lost = self._lost, []
         return settled, lost
-
-    def configure(self, *, auto_renew: bool | None = None) -> None:
-        """`auto_renew` is to be switched off where the group refuses renewals: a refused one costs the lock."""
-        if auto_renew is not None:
-            self._auto_renew = auto_renew
 
     # In
 
@@ -146,7 +128,7 @@ class Holdings:
         """
         topic_id, partition = key
         self._lock_ms = lock_ms or self._lock_ms
-        lane = self._lanes[node_id]
+        lane = self.lanes[node_id]
         ranges = []
         if not lane.is_idle or key in lane.held:
             self._lose_overlaps(lane, key, data)
@@ -177,7 +159,7 @@ class Holdings:
         self, node_id: int, response: UsualFetch, *, topic: str, sent_ms: int, now_ms: int
     ) -> Arrival | None:
         """`arrive` for one range, which most often meets no older ranges of its partition."""
-        lane = self._lanes[node_id]
+        lane = self.lanes[node_id]
         lock_ms, topic_id, partition, first, last, delivery_count, records = response
         key = topic_id, partition
         until_ms = sent_ms + lock_ms
@@ -213,15 +195,17 @@ class Holdings:
 
     def lose_ended(self, acquired: AcquiredRange, *, now_ms: int) -> None:
         """Its lock has ended: it is lost, as far as no part of it was renewed since."""
-        self._lose_ended(self._lanes[acquired.node_id], acquired, now_ms)
+        self._lose(acquired, _expired(acquired), acquired.expire(now_ms))
+        if acquired.lock_until_ms > now_ms:
+            self.check_by(acquired, acquired.lock_until_ms)
 
     def check_by(self, acquired: AcquiredRange, due_ms: int) -> None:
         """The locks of its broker have to be checked then, or before."""
-        self._lanes[acquired.node_id].due(due_ms)
+        self.lanes[acquired.node_id].due(due_ms)
 
     def release_delayed(self) -> None:
         """What is to be released later is released now."""
-        for lane in self._lanes.values():
+        for lane in self.lanes.values():
             for acquired in list(lane.acquired()):
                 if acquired.fall_due():
                     self.answered[acquired] = None
@@ -235,7 +219,7 @@ class Holdings:
     def give_back(self, acquired: AcquiredRange) -> None:
         """Nobody will answer what is left of it: it goes back to the group."""
         acquired.apply(C.GIVE_BACK)
-        self._send_answers(acquired)
+        self.send_some(acquired)
 
     # To the brokers
 
@@ -247,12 +231,12 @@ class Holdings:
         answered = list(self.answered)
         self.answered.clear()
         for acquired in answered:
-            self._send_answers(acquired)
+            self.send_some(acquired)
         return self._settled[known:]
 
-    def _send_answers(self, acquired: AcquiredRange, parts: Sequence[Ranged] | None = None) -> list[Ack]:
-        """Those for all offsets, or for some."""
-        lane = self._lanes[acquired.node_id]
+    def send_some(self, acquired: AcquiredRange, parts: Sequence[Ranged] | None = None) -> list[Ack]:
+        """The answers for all offsets of a range, or for some, are to go with the next request."""
+        lane = self.lanes[acquired.node_id]
         acks = []
         for span in acquired.apply(SEND) if parts is None else acquired.apply_to(SEND, parts):
             if span.state == LATE:
@@ -270,16 +254,16 @@ class Holdings:
 
     def send(self, node_id: int) -> list[Ack]:
         """What the next request to a broker acknowledges."""
-        return self._lanes[node_id].send()
+        return self.lanes[node_id].send()
 
     def responded(self, node_id: int) -> list[Ack]:
         """The request in flight is over: what it carried, for `settle` or `send_again`."""
-        return self._lanes[node_id].responded()
+        return self.lanes[node_id].responded()
 
     def send_again(self, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
         """Refused without effect: it may be sent again as long as the lock lives."""
         acquired = ack.acquired
-        lane = self._lanes[acquired.node_id]
+        lane = self.lanes[acquired.node_id]
         if now_ms >= acquired.lock_until_ms:
             self.settle(ack, error)
         elif not ack.is_own:
@@ -300,7 +284,7 @@ class Holdings:
         self._settled.append(Settled(acquired, first, last, ack.type, error))
         if self._commits:
             self._tell_commits((ack,), error)
-        self._lanes[acquired.node_id].forget_finished(acquired)
+        self.lanes[acquired.node_id].forget_finished(acquired)
 
     def settle_all(
         self, acks: Iterable[Ack], error: KafkaError | None, *, sent_ms: int | None = None
@@ -318,7 +302,7 @@ class Holdings:
     def _settle_renewals(
         self, acquired: AcquiredRange, acks: Sequence[Ack], error: KafkaError | None, sent_ms: int | None
     ) -> None:
-        lane = self._lanes[acquired.node_id]
+        lane = self.lanes[acquired.node_id]
         own = [ack for ack in acks if ack.is_own]
         asked = [ack for ack in acks if not ack.is_own] if own else acks
         changed = acquired.apply_to(CONFIRM if error is None else REFUSE, asked)
@@ -330,7 +314,7 @@ class Holdings:
                 self._not_renewed(acquired, own, error)
             self._lose_renewed(acquired, changed, error)
         if asked:
-            following = self._send_answers(acquired)  # answered while the renewal was on its way
+            following = self.send_some(acquired)  # answered while the renewal was on its way
             for commit in self._commits:
                 commit.follow(asked, following)
             self._tell_commits(asked, error)
@@ -349,18 +333,18 @@ class Holdings:
                 self._lost.append(Lost(acquired, span.first, span.last, error))
 
     def fail_waiting(self, node_id: int, error: KafkaError) -> None:
-        self.settle_all(self._lanes[node_id].take_waiting(), error)
+        self.settle_all(self.lanes[node_id].take_waiting(), error)
 
     def fail_renewals(self, node_id: int, error: KafkaError) -> None:
         """The renewals that wait are not sent any more."""
-        lane = self._lanes[node_id]
+        lane = self.lanes[node_id]
         acks = lane.take_waiting()
         lane.waiting = [ack for ack in acks if not ack.is_renewal]
         self.settle_all([ack for ack in acks if ack.is_renewal], error)
 
     def commit(self, late: Iterable[Settled] = ()) -> Commit:
         """Waits for the responses to everything sent so far; `late` is what `send_answers` has returned."""
-        commit = Commit(ack for lane in self._lanes.values() for ack in (*lane.waiting, *lane.in_flight))
+        commit = Commit(ack for lane in self.lanes.values() for ack in (*lane.waiting, *lane.in_flight))
         for one in late:
             commit.add(one.acquired, one.error)
         if not commit.is_done:
@@ -369,105 +353,11 @@ class Holdings:
 
     # Locks
 
-    def check_locks(self, *, is_out: bool, polled_ms: int | None, now_ms: int) -> None:
-        """Renews, releases and loses whatever is due.
-
-        `is_out`: the member has left, so nothing is kept ready. `polled_ms`: when the application last polled.
-        """
-        for node_id, lane in self._lanes.items():
-            if lane.due_ms is not None and now_ms >= lane.due_ms:
-                lane.due_ms = None
-                session = self._sessions[node_id]
-                can_renew = session.is_open and not session.is_old
-                for acquired in list(lane.acquired()):
-                    is_idle = polled_ms is None or now_ms - polled_ms >= acquired.lock_ms // 2
-                    self._check_lock(lane, acquired, can_renew, is_out, is_idle, now_ms)
-
-    def _check_lock(
-        self,
-        lane: BrokerLane,
-        acquired: AcquiredRange,
-        can_renew: bool,
-        is_out: bool,
-        is_idle: bool,
-        now_ms: int,
-    ) -> None:
-        if now_ms >= acquired.lock_until_ms:
-            self._lose_ended(lane, acquired, now_ms)
-            if now_ms >= acquired.lock_until_ms:
-                return
-        self._release_due(lane, acquired, now_ms)
-        until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
-        held = list(acquired.spans(of=UNSENT))
-        if not held:
-            return
-        is_hoarded = not self._is_ahead and acquired.is_all(S.BUFFERED) and acquired.delivery_count == 1
-        half_ms = until_ms - lock_ms // 2
-        is_renewing = lane.is_renewing(acquired)
-        if is_renewing or not (can_renew and self._may_renew(acquired, is_out, now_ms)):
-            release_ms = until_ms - lock_ms // 10
-            if acquired.taken_ms is not None or is_renewing:
-                lane.due(until_ms)
-            elif now_ms >= release_ms:
-                self.give_back(acquired)
-            else:
-                lane.due(release_ms)
-        elif now_ms < half_ms - lock_ms // 8:
-            lane.due(half_ms)
-        elif is_hoarded and is_idle:
-            self.give_back(acquired)
-        else:
-            lane.renew(
-                Ack(acquired, span.first, span.last, S.RENEW, self._number, is_own=True) for span in held
-            )
-            lane.due(until_ms)
-        if acquired.has(S.DELAYED):
-            self._keep_delayed(lane, acquired, can_renew, now_ms)
-
-    def _release_due(self, lane: BrokerLane, acquired: AcquiredRange, now_ms: int) -> None:
-        """Sends what was to be released by now, and none of the other answers."""
-        due = [span for span in acquired.fall_due(now_ms) if span.state == S.DELAYED]
-        if due:
-            self._send_answers(acquired, due)
-        due_ms = acquired.next_due_ms
-        if due_ms is not None:
-            lane.due(due_ms)
-
-    def _keep_delayed(self, lane: BrokerLane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
-        """What is to be released later keeps its lock, whatever becomes of its neighbors."""
-        lock_ms, is_renewing = acquired.lock_ms, lane.is_renewing(acquired)
-        over: list[Ranged] = []
-        for lock in acquired.locks(of=DELAYED):
-            first, last, until_ms = lock
-            renew_ms, release_ms = until_ms - lock_ms // 2, until_ms - lock_ms // 10
-            if is_renewing:
-                lane.due(until_ms)
-            elif not can_renew and now_ms >= release_ms:
-                over.append(lock)
-            elif not can_renew:
-                lane.due(release_ms)
-            elif now_ms < renew_ms - lock_ms // 8:
-                lane.due(renew_ms)
-            else:
-                lane.renew([Ack(acquired, first, last, S.RENEW, self._number, is_own=True)])
-                lane.due(until_ms)
-        self._release_now(acquired, over)
-
-    def _release_now(self, acquired: AcquiredRange, parts: Sequence[Ranged]) -> None:
+    def release_now(self, acquired: AcquiredRange, parts: Sequence[Ranged]) -> None:
         """What was to be released later cannot be kept."""
         due = acquired.apply_to(C.FALL_DUE, parts)
         if due:
-            self._send_answers(acquired, due)
-
-    def _lose_ended(self, lane: BrokerLane, acquired: AcquiredRange, now_ms: int) -> None:
-        self._lose(acquired, _expired(acquired), acquired.expire(now_ms))
-        if acquired.lock_until_ms > now_ms:
-            lane.due(acquired.lock_until_ms)
-
-    def _may_renew(self, acquired: AcquiredRange, is_out: bool, now_ms: int) -> bool:
-        if acquired.taken_ms is None:
-            return not is_out
-        return self._auto_renew and now_ms < acquired.taken_ms + self._settings.auto_renew_max_ms
+            self.send_some(acquired, due)
 
     def _extend(
         self,
@@ -488,7 +378,7 @@ class Holdings:
             if acquired.taken_ms is None:
                 self.give_back(acquired)
                 return
-            self._release_now(acquired, acks)
+            self.release_now(acquired, acks)
         self._lose(acquired, error, acks)
 
     def note_lock_ms(self, lock_ms: int) -> None:
@@ -499,7 +389,7 @@ class Holdings:
 
     def lose_broker(self, node_id: int, error: KafkaError) -> None:
         """Every lock of a broker is gone, and what is on its way to it has no response."""
-        lane = self._lanes[node_id]
+        lane = self.lanes[node_id]
         for acquired in list(lane.acquired()):
             self._lose(acquired, error)
         lane.due_ms = None
@@ -507,12 +397,12 @@ class Holdings:
         self.fail_waiting(node_id, error)
 
     def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:
-        for acquired in list(self._lanes[node_id].held.get(key, ())):
+        for acquired in list(self.lanes[node_id].held.get(key, ())):
             self._lose(acquired, error)
 
     def end_session(self, node_id: int) -> None:
         """The session is closed, which has released what was held in it."""
-        self._lanes[node_id].held.clear()
+        self.lanes[node_id].held.clear()
 
     def _lose(
         self, acquired: AcquiredRange, error: KafkaError, parts: Sequence[Ranged] | None = None
@@ -523,7 +413,7 @@ class Holdings:
                 self._lost.append(Lost(acquired, span.first, span.last, error))
         if acquired.has(LATE):
             self.answered[acquired] = None
-        self._lanes[acquired.node_id].forget_finished(acquired)
+        self.lanes[acquired.node_id].forget_finished(acquired)
 
 
 def _lock_lost(acquired: AcquiredRange, why: str) -> KafkaError:

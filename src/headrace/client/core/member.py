@@ -6,9 +6,9 @@ Theory of operation. Something drives a `MemberCore`: it passes on what the appl
 when to call it again at the latest. There is no lock and no clock in here: whoever uses several threads takes a lock
 around every call, and times are milliseconds of any clock that does not go back.
 
-Five parts work below it: `Membership` (the group's coordinator), one `BrokerSession` for each broker (epochs, the
-request in flight), `Placement` (who leads what), `Holdings` (what is acquired, and what becomes of it) and `Hands`
-(what the application does with it).
+Six parts work below it: `Membership` (the group's coordinator), one `BrokerSession` for each broker (epochs, the
+request in flight), `Placement` (who leads what), `Holdings` (what is acquired, and what becomes of it), `Hands` (what
+the application does with it) and `LockKeeper` (what becomes of it as time passes).
 What this file adds is policy:
 
 - When to fetch, and how much (`_fetch_limits`). A poll that waits asks every idle broker, no longer than it waits
@@ -31,6 +31,7 @@ from headrace.base.backoff import Jitter, RetryBackoff
 from headrace.client.core.acknowledgements import Ack, Commit, Key, Lost, Settled, by_partition
 from headrace.client.core.hands import Hands
 from headrace.client.core.holdings import Arrival, Holdings
+from headrace.client.core.locks import LockKeeper
 from headrace.client.core.membership import Membership, MembershipState
 from headrace.client.core.placement import Placement, TopicView
 from headrace.client.core.ranges import AcquiredRange
@@ -165,8 +166,9 @@ class MemberCore:
         )
         self._placement = Placement(settings, jitter)
         self._sessions: dict[int, BrokerSession] = {}
-        self._holdings = Holdings(settings, self._sessions, is_ahead=is_ahead)
+        self._holdings = Holdings()
         self._hands = Hands(self._holdings)
+        self._locks = LockKeeper(self._holdings, self._sessions, settings, is_ahead=is_ahead)
         self._hints: list[LeaderHint] = []
         self._errors: list[KafkaError] = []
         self._records_wanted: int | None = None
@@ -270,12 +272,12 @@ class MemberCore:
         fetch_wait_ms: int | None = None,
         auto_renew: bool | None = None,
     ) -> None:
-        """`fetch_wait_ms`: how long fetches ahead may wait at a broker. See `Holdings.configure` for `auto_renew`."""
+        """`fetch_wait_ms`: how long fetches ahead may wait at a broker. See `LockKeeper.configure` for `auto_renew`."""
         self._capacity = self._capacity if capacity is None else capacity
         self._is_paused = self._is_paused if is_paused is None else is_paused
         if fetch_wait_ms is not None:
             self._fetch_wait_limit_ms = fetch_wait_ms
-        self._holdings.configure(auto_renew=auto_renew)
+        self._locks.configure(auto_renew=auto_renew)
 
     # What the application does
 
@@ -414,7 +416,7 @@ class MemberCore:
         if self._membership.tick(now_ms=now_ms):
             self._hands.release_buffer()
             self._place(now_ms)
-        self._holdings.check_locks(
+        self._locks.check(
             is_out=self._membership.state is MembershipState.OUT,
             polled_ms=now_ms if self.is_asked else self._membership.polled_ms,
             now_ms=now_ms,

@@ -331,7 +331,7 @@ def all_answered_while_their_renewals_wait(rows: int) -> None:
     (acquired,) = arrival.acquired
     hands, holdings = driver.core.hands, driver.core._holdings
     assert hands.answer_some([(acquired, 0, bytes([1, 0]) * (rows // 2))], ACCEPT)
-    holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)
+    driver.core._locks.check(is_out=False, polled_ms=0, now_ms=500)
     assert len(holdings.waiting(1)) == rows
     driver.core.send_answers()
     assert len(holdings.waiting(1)) == rows
@@ -370,7 +370,7 @@ def singles(records: int, delivery_count: int = 1) -> FetchedPartition:
 
 def many_ranges_are_renewed_and_answered_one_by_one(records: int) -> None:
     driver, ranges = single_records(records)
-    driver.core._holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)
+    driver.core._locks.check(is_out=False, polled_ms=0, now_ms=500)
     for acquired in ranges[: records // 2]:  # while their renewals wait
         assert driver.core.hands.answer(acquired, acquired.first, ACCEPT)
         driver.core._holdings.send_answers()
@@ -387,7 +387,7 @@ def many_ranges_are_renewed_and_answered_one_by_one(records: int) -> None:
 
 def many_ranges_are_delivered_again(records: int) -> None:
     driver, ranges = single_records(records)
-    driver.core._holdings.check_locks(is_out=False, polled_ms=0, now_ms=500)  # renewals wait for all of them
+    driver.core._locks.check(is_out=False, polled_ms=0, now_ms=500)  # renewals wait for all of them
     again = singles(records, delivery_count=2)
     driver.core._holdings.arrive(1, (TOPIC_ID, 0), again, topic="t", lock_ms=LOCK_MS, sent_ms=500, now_ms=510)
     assert all(acquired.is_finished for acquired in ranges)
