@@ -105,19 +105,24 @@ class BrokerLane:
         """What the next request acknowledges: all that waits, but of a partition whose acknowledgements were refused
         only one acquisition at a time."""
         assert not self._in_flight, "two requests in flight to one broker"
-        acks = self.take_waiting()
+        has_own = bool(self._renewals)
+        acks = self._in_flight = self.take_waiting()
+        if any(ack.is_alone for ack in acks):
+            acks = self._in_flight = self._keep_others_waiting(acks)
+        if has_own:
+            self._renewed = {ack.acquired for ack in acks if ack.is_own}
+        return acks
+
+    def _keep_others_waiting(self, acks: Sequence[Ack]) -> list[Ack]:
+        """Of each partition with one that must be alone: all but those of the first such acquisition."""
         alone: dict[Key, AcquiredRange] = {}
         for ack in acks:
             if ack.is_alone:
                 alone.setdefault(ack.key, ack.acquired)
-        if alone:
-            for ack in acks:
-                if alone.get(ack.key, ack.acquired) is not ack.acquired:
-                    self.wait(ack)
-            acks = [ack for ack in acks if alone.get(ack.key, ack.acquired) is ack.acquired]
-        self._in_flight = acks
-        self._renewed = {ack.acquired for ack in acks if ack.is_own}
-        return acks
+        for ack in acks:
+            if alone.get(ack.key, ack.acquired) is not ack.acquired:
+                self.wait(ack)
+        return [ack for ack in acks if alone.get(ack.key, ack.acquired) is ack.acquired]
 
     def wait(self, ack: Ack) -> None:
         """It goes with the next request."""
@@ -147,7 +152,9 @@ class BrokerLane:
 
     def responded(self) -> list[Ack]:
         """The request in flight is over; what it carried."""
-        acks, self._in_flight, self._renewed = self._in_flight, [], set()
+        acks, self._in_flight = self._in_flight, []
+        if self._renewed:
+            self._renewed = set()
         return acks
 
 

@@ -669,7 +669,7 @@ class MemberCore:
         )
         count = 0
         if arrival is not None:
-            count = arrival.count
+            count = arrival.acquired[0].count
             self._hands.put(arrival)
         if not self._membership.topics:
             self._hands.release_buffer()

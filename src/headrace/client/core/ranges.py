@@ -207,7 +207,7 @@ _first = attrgetter("first")
 
 
 class AcquiredRange:
-    """Offsets that this member has locked. `Holdings` alone changes it; everybody may read."""
+    """Offsets that this member has locked. `Holdings` and `Hands` change it; everybody may read."""
 
     __slots__ = (
         "_due_ms",
@@ -339,7 +339,7 @@ class AcquiredRange:
             heappop(times)  # another time has replaced it
         return times[0][0] if times else None
 
-    # Changing: for `Holdings`
+    # Changing: for `Holdings` and `Hands`
 
     def apply(self, cause: RangeCause, first: int | None = None, last: int | None = None) -> list[Span]:
         """Lets something happen to all offsets, or to some, for which it is legal; returns what changed, as it was."""
