@@ -9,7 +9,7 @@ from headrace.broker.core import BrokerCore
 from tests.simulation.environment import AppendWatcher
 
 if TYPE_CHECKING:
-    from tests.simulation.models.logs import LogModel
+    from tests.simulation.models.logs import Entry, LogModel
     from tests.simulation.world import World
 
 
@@ -32,8 +32,11 @@ class Model(AppendWatcher):
     def core(self) -> BrokerCore:
         return self.world.core
 
-    def decided(self, log: "LogModel", values: list[bytes | None], commit: bool) -> None:
-        """A marker has ended the transaction that wrote these values to this log."""
+    def decided(self, log: "LogModel", entries: "list[Entry]", commit: bool) -> None:
+        """A marker has ended the transaction that wrote these records to this log.
+
+        Once more for the same records if a crash has taken the marker, and the coordinator has written it again.
+        """
 
     def damage(self, topic: str, partition: int) -> None:
         """A bit of this partition's files has flipped: from now on only detection is demanded of it."""

@@ -27,7 +27,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.event_loop import SimulatedLoop
 from tests.simulation.metadata import MetadataDisk
 from tests.simulation.model import End, Model
-from tests.simulation.models.logs import LogModel
+from tests.simulation.models.logs import Entry, LogModel
 from tests.simulation.network import Link
 from tests.simulation.registry import ACTORS, MODELS, STEPS, Scenario, scenario
 from tests.simulation.scenario import GUARDED_FROM, WIDE_FROM, guarded, widened
@@ -416,6 +416,6 @@ class World(environment.AppendWatcher):
             self.crash_kind = End.POWER
             self.disk.fail_at(self.rng.randint(1, 3))
 
-    def decided(self, log: LogModel, values: list[bytes | None], commit: bool) -> None:
+    def decided(self, log: LogModel, entries: list[Entry], commit: bool) -> None:
         for model in self.models:
-            model.decided(log, values, commit)
+            model.decided(log, entries, commit)

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from headrace.worker.batch import spread
-from headrace.worker.changes import Changes
 from headrace.worker.delivery_facts import facts_of_delivery
 from headrace.worker.held_job import HeldJob
 from headrace.worker.hooks import TaskRun
@@ -21,6 +20,7 @@ from headrace.worker.jobs import CallSlot, Stage
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outcomes import BodyError, TaskOutcome, TaskResult, outcome_of, timed_out
 from headrace.worker.pools import CallPool, LoopPool, ProcessPool, TaskCall, ThreadPool, run
+from headrace.worker.progress import TaskProgress
 from headrace.worker.task import Pool, Task
 from headrace.worker.threads import OtherLoopPool
 from headrace.worker.typed import TypedPool, TypedTasks
@@ -84,7 +84,7 @@ class RunningCalls:
         task: Task[Any, Any, Any],
         group_id: str,
         metrics: TaskMetrics,
-        changes: Changes,
+        changes: TaskProgress,
         user_loop: asyncio.AbstractEventLoop | None,
         *,
         ended: Callable[[HeldJob, TaskOutcome, bool], None],

@@ -12,10 +12,10 @@ from collections.abc import Collection, Mapping
 from headrace.client.delivery import AcknowledgeType, Delivery, TopicPartition
 from headrace.client.errors import IllegalStateError, WakeupError
 from headrace.wire.errors import KafkaError
-from headrace.worker.changes import Changes
 from headrace.worker.group_facts import GroupFacts
 from headrace.worker.held_job import HeldJob
 from headrace.worker.metrics import TaskMetrics
+from headrace.worker.progress import TaskProgress
 from headrace.worker.sources import RecordSource
 
 logger = logging.getLogger("headrace.worker")
@@ -28,7 +28,7 @@ class HeldRecords:
     """Of one task."""
 
     def __init__(
-        self, source: RecordSource, task: str, facts: GroupFacts, metrics: TaskMetrics, changes: Changes
+        self, source: RecordSource, task: str, facts: GroupFacts, metrics: TaskMetrics, changes: TaskProgress
     ) -> None:
         self._source = source
         self._task = task

@@ -25,7 +25,6 @@ from typing import Any
 from headrace.client.delivery import AcknowledgeType, Delivery
 from headrace.client.errors import AuthorizationError, CorruptRecordError, WakeupError
 from headrace.worker.calls import STOPPED, RunningCall, RunningCalls
-from headrace.worker.changes import Changes
 from headrace.worker.copier import Copier
 from headrace.worker.copying import PlainCopies
 from headrace.worker.dead_letters import DeadLetterBuilder, describe
@@ -37,6 +36,7 @@ from headrace.worker.limits import GroupLimits
 from headrace.worker.metrics import TaskMetrics
 from headrace.worker.outbox import Outbox
 from headrace.worker.outcomes import TaskOutcome, TaskResult
+from headrace.worker.progress import TaskProgress
 from headrace.worker.rate import RateBucket
 from headrace.worker.rules import Decision, GiveUpCause, Rules, Verdict
 from headrace.worker.run_logs import log_circuit, log_given_up, log_retry
@@ -84,7 +84,7 @@ class TaskRunner:
         self._drain_timeout = drain_timeout
         self._loop = asyncio.get_running_loop()
         self._metrics = TaskMetrics()
-        self._changes = changes = Changes()
+        self._changes = changes = TaskProgress()
         self._stopping = asyncio.Event()
         self._cutting = asyncio.Event()
         self._denied_ms: int | None = None

@@ -16,7 +16,6 @@ them: a worker cannot tell them from those that it ran, and whose rows it has pr
 Where the broker does not sync and power is lost, anything may be gone, or come again: then only 3 holds.
 """
 
-from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from headrace.log.partition_log import Appended, PartitionLog
@@ -77,8 +76,8 @@ class Jobs(Path):
         self.scheduled: set[bytes] = set()
         """Values whose sending was acknowledged."""
         self.canceled: set[bytes] = set()
-        self.arrived: Counter[bytes] = Counter()
-        """Values that are committed, by how often."""
+        self.arrived: dict[bytes, set[tuple[bytes, int, int]]] = {}
+        """Values that are committed, and where: topic id, partition and offset."""
         self.fired: set[str] = set()
         """Topics to which something was sent by a forwarder."""
         self.effects: set[Place] = set()
@@ -98,16 +97,17 @@ class Jobs(Path):
 
     # Scheduled records
 
-    def decided(self, log: object, values: list[bytes | None], commit: bool) -> None:
-        topic = getattr(log, "topic", "")
-        if not commit or topic not in (DUE, TICKS, LAST_TICKS, OTHER_TICKS):
+    def decided(self, log: LogModel, entries: list[Entry], commit: bool) -> None:
+        if not commit or log.topic not in (DUE, TICKS, LAST_TICKS, OTHER_TICKS):
             return
-        self.fired.add(topic)
-        for value in values:
+        self.fired.add(log.topic)
+        for entry in entries:
+            value = entry.value
             assert value is not None
-            self.arrived[value] += 1
-            self.world.stats.events["forwarded" if topic == DUE else "periods"] += 1
-            if self.arrived[value] > 1 and not self.is_void:
+            places = self.arrived.setdefault(value, set())
+            places.add((log.topic_id, log.partition, entry.offset))
+            self.world.stats.events["forwarded" if log.topic == DUE else "periods"] += 1
+            if len(places) > 1 and not self.is_void:
                 raise Violation("jobs: sent twice", f"{value!r}")
             if value in self.canceled and not self.is_void:
                 raise Violation("jobs: sent although it was canceled", f"{value!r}")

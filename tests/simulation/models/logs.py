@@ -411,7 +411,7 @@ class Logs(Model):
         )
         if first is not None:
             ended = [
-                entry.value
+                entry
                 for entry in model.entries.values()
                 if entry.offset >= first and entry.producer_id == producer_id and entry.marker is None
             ]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.broker.topics import TRANSACTION_STATE
 from tests.simulation.model import End, Model
-from tests.simulation.models.logs import LogModel, Logs
+from tests.simulation.models.logs import Entry, LogModel, Logs
 from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
@@ -79,10 +79,10 @@ class Transactions(Model):
         if expected:
             self.committed.append(transaction)
 
-    def decided(self, model: LogModel, values: list[bytes | None], commit: bool) -> None:
-        """A marker has ended the transaction that wrote these values."""
-        for value in values if not self.is_damaged else ():
-            transaction = self.by_value.get(value) if value is not None else None
+    def decided(self, model: LogModel, entries: list[Entry], commit: bool) -> None:
+        """A marker has ended the transaction that wrote these records."""
+        for entry in entries if not self.is_damaged else ():
+            transaction = None if entry.value is None else self.by_value.get(entry.value)
             if transaction is None or transaction.is_void:
                 continue
             if transaction.outcome is not None and transaction.outcome is not commit:

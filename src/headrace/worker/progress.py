@@ -5,7 +5,7 @@ import contextlib
 from collections.abc import Callable
 
 
-class Changes:
+class TaskProgress:
     """Of one task: a run has ended, a record has been settled, an acknowledgement confirmed, or the worker stops."""
 
     def __init__(self) -> None:
