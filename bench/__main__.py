@@ -54,6 +54,7 @@ def main() -> int:
                 seconds=chosen.seconds,
                 before=chosen.before,
                 cases=chosen.case,
+                quick=chosen.quick,
                 spins_s=results.spins_s,
                 say=say,
             )

@@ -6,11 +6,12 @@ from pathlib import Path
 from bench import bounds, client, producers, slow, tls
 from bench.brokers import Apache
 from bench.contest import Contest
+from bench.keys import run as keys
 from bench.machine import spin_s
 from bench.queues import run as queues
 from bench.spark import run as spark
 
-CONTESTS = ("bounds", "client", "producers", "tls", "slow", "queues", "spark")
+CONTESTS = ("bounds", "client", "producers", "tls", "slow", "queues", "keys", "spark")
 TITLES = {
     "bounds": "Bounds: what one client costs beside many others, or after a long history.",
     "client": "Share consumers: ours and confluent-kafka's on the same broker, 1 partition, page cache.",
@@ -19,6 +20,7 @@ TITLES = {
     "slow": "Slow work: 5 ms of waiting a record, 2 partitions; each consumer is a process of its own.",
     "queues": "Queues: all messages are sent, then consumers deliver and acknowledge them. Task queues: all jobs are"
     " enqueued, then a worker works them off, ten at once; each ran exactly once.",
+    "keys": "Order by key: 2 partitions, 1,000 keys, 100 records at once; one process, a member of a consumer group.",
     "spark": "Spark: kafka-share against Spark's own Kafka source, noop sink; 2 partitions and 100 bytes a record"
     " where nothing else is said.",
 }
@@ -29,9 +31,10 @@ REFERENCES = {
     "tls": Apache.name,
     "slow": slow.REFERENCE,
     "queues": queues.OURS,
+    "keys": keys.PARALLEL,
     "spark": spark.REFERENCE,
 }
-ROUNDS = {"bounds": 1, "client": 2, "producers": 2, "tls": 2, "slow": 1, "queues": 2, "spark": 2}
+ROUNDS = {"bounds": 1, "client": 2, "producers": 2, "tls": 2, "slow": 1, "queues": 2, "keys": 2, "spark": 2}
 CLIENT_S, TLS_S, SLOW_S = 1.5, 1.2, 2.0
 
 
@@ -43,6 +46,7 @@ def run_contest(
     seconds: float | None,
     before: Path | None,
     cases: Collection[str] = (),
+    quick: bool = False,
     spins_s: list[float],
     say: Callable[[str], None],
 ) -> Contest:
@@ -63,6 +67,8 @@ def run_contest(
         slow.run_slow(contest, folder, rounds=rounds, seconds=seconds or SLOW_S, say=say)
     elif name == "queues":
         queues.run_queues(contest, folder, rounds=rounds, say=say)
+    elif name == "keys":
+        keys.run_keys(contest, folder, rounds=rounds, quick=quick, say=say)
     else:
         spark.run_spark(contest, folder, rounds=rounds, cases=cases, say=say)
     spins_s.append(spin_s())

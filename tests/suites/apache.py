@@ -5,7 +5,6 @@ Apache Kafka in their JVM; it starts `headrace serve` instead. They are compiled
 """
 
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -16,13 +15,12 @@ from pathlib import Path
 from headrace.testing import child_process
 from headrace.testing.child_process import ChildProcess
 from headrace.testing.java import JavaNotFound, find_java
+from headrace.testing.java_sources import compiled, find_compiler
 from headrace.testing.kafka_jars import KAFKA_VERSION, JarsUnavailable, kafka_jars
-from headrace.testing.user_cache import filled
 from tests.suites.jars import test_jars
 from tests.suites.results import Outcome, Result, SuiteRun, read_lines
 
 SOURCES = Path(__file__).with_name("java")
-COMPILE_S_MAX = 120
 TEST_S_MAX = 90
 """How long one test may take."""
 RESULTS = "results.tsv"
@@ -161,7 +159,7 @@ SELECTIONS = (
 def why_not() -> str | None:
     """Why these tests cannot run on this machine."""
     try:
-        _compiler()
+        find_compiler()
         kafka_jars()
         test_jars()
     except (JavaNotFound, JarsUnavailable) as error:
@@ -232,31 +230,7 @@ def _command(folder: Path, tests: Sequence[str]) -> list[str | Path]:
     return command
 
 
-def _compiler() -> Path:
-    found = find_java().home / "bin" / "javac"
-    if found.is_file():
-        return found
-    on_path = shutil.which("javac")
-    if on_path is None:
-        raise JavaNotFound("javac is missing: install a JDK of version 17 or newer, or set JAVA_HOME to one")
-    return Path(on_path)
-
-
 def _classes() -> Path:
-    """The compiled shim, in the per-user cache."""
-    sources = sorted(SOURCES.rglob("*.java"))
-    text = "\n".join(path.read_text() for path in sources) + str(find_java().version)
-
-    def compile_into(folder: Path) -> None:
-        jars = f"{test_jars()}/*{os.pathsep}{kafka_jars()}/*"
-        command: list[str | Path] = [_compiler(), "-nowarn", "-d", folder, "-cp", jars, *sources]
-        answer = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_S_MAX)
-        if answer.returncode != 0:
-            raise RuntimeError(f"javac: {answer.stderr}")
-        (folder / "sources.txt").write_text(text)
-
-    def is_current(folder: Path) -> bool:
-        kept = folder / "sources.txt"
-        return kept.is_file() and kept.read_text() == text
-
-    return filled("suites-shim", is_current=is_current, fill=compile_into)
+    """The compiled shim."""
+    jars = [f"{test_jars()}/*", f"{kafka_jars()}/*"]
+    return compiled("suites-shim", sorted(SOURCES.rglob("*.java")), jars)
