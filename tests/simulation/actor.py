@@ -1,10 +1,14 @@
 """What every actor is: a life, written as a generator, that the scheduler lets go on step by step."""
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from random import Random
 from typing import TYPE_CHECKING, Any
 
 from headrace.wire.message import Message
+from tests.simulation.models.groups import Groups
+from tests.simulation.models.logs import Logs
+from tests.simulation.models.share import Share
+from tests.simulation.models.transactions import Transactions
 from tests.simulation.network import Link, Pending
 
 if TYPE_CHECKING:
@@ -12,6 +16,7 @@ if TYPE_CHECKING:
 
 Life = Generator[Pending | None, None, None]
 Ask = Generator[Pending | None, None, Any]
+Answered = Callable[[Pending], None]
 
 
 class Actor:
@@ -35,6 +40,22 @@ class Actor:
         return self.world.rng
 
     @property
+    def logs(self) -> Logs:
+        return self.world.model(Logs)
+
+    @property
+    def groups(self) -> Groups:
+        return self.world.model(Groups)
+
+    @property
+    def transactions(self) -> Transactions:
+        return self.world.model(Transactions)
+
+    @property
+    def share(self) -> Share:
+        return self.world.model(Share)
+
+    @property
     def is_ready(self) -> bool:
         return self._waits_for is None or self._waits_for.is_done
 
@@ -53,9 +74,15 @@ class Actor:
         """Sends without waiting."""
         return self.link.send(request, version, timeout_ms=timeout_ms, is_quiet=is_quiet)
 
-    def ask(self, request: Message, version: int, *, timeout_ms: int = 30_000) -> Ask:
-        """`response = yield from self.ask(...)`; None when the connection was lost before the answer came."""
+    def ask(
+        self, request: Message, version: int, *, timeout_ms: int = 30_000, answered: Answered | None = None
+    ) -> Ask:
+        """`response = yield from self.ask(...)`; None when the connection was lost before the answer came.
+
+        `answered` is called when the answer arrives, before anything else happens.
+        """
         pending = self.post(request, version, timeout_ms=timeout_ms)
+        pending.on_answer = answered
         self.world.transmit(self.link_of(pending))
         yield pending
         return pending.response

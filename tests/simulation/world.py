@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Collection
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from headrace.broker.core import BrokerCore
 from headrace.broker.features import SHARE
@@ -35,6 +35,7 @@ from tests.simulation.tasks import TASKS
 from tests.simulation.trail import Trail
 from tests.simulation.violation import Violation
 
+M = TypeVar("M", bound=Model)
 SLACK_MS = 15_000
 """Beyond its own timeout, a request may wait so long for its turn."""
 REST_MS = 2_000
@@ -101,7 +102,6 @@ class World(environment.AppendWatcher):
         self.was_damaged = False
         """A bit has flipped: from now on only detection is demanded of what it may have hit."""
         self.models: list[Model] = [make(self) for make in self.model_table.values()]
-        self.by_name = dict(zip(self.model_table, self.models, strict=True))
         self._start_process()
         for model in self.models:
             model.after_start(End.CLEAN)
@@ -110,6 +110,9 @@ class World(environment.AppendWatcher):
             for name, (make, least, most) in self.actor_table.items()
             for number in range(self.rng.randint(*self.scenario.crowd.get(name, (least, most))))
         ]
+
+    def model(self, kind: type[M]) -> M:
+        return next(model for model in self.models if isinstance(model, kind))
 
     def make_scenario(self, rng: Random) -> Scenario:
         made = scenario(rng)

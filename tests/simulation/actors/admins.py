@@ -19,7 +19,6 @@ from headrace.wire.messages.incremental_alter_configs_request import (
     IncrementalAlterConfigsRequest,
 )
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.models.logs import Logs
 from tests.simulation.network import Pending
 from tests.simulation.scenario import topic_configs
 
@@ -28,12 +27,6 @@ SET, DELETE = 0, 1
 
 
 class Admin(Actor):
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
     def live(self) -> Life:
         while True:
             name = self.rng.choice(self.world.scenario.topics)
@@ -80,31 +73,25 @@ class Admin(Actor):
                 )
             ]
         )
-        pending = self.post(request, 7)
 
         def answered(pending: Pending) -> None:
             result = pending.response.topics[0]
             if result.error_code == ErrorCode.NONE:
                 self.logs.told_created(name, result.topic_id)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 7, answered=answered)
 
     def delete(self, name: str) -> Ask:
         topic_id = self.logs.will_delete(name)
         request = DeleteTopicsRequest(topics=[DeleteTopicState(name=name)])
-        pending = self.post(request, 6)
 
         def answered(pending: Pending) -> None:
             result = pending.response.responses[0]
             if result.error_code == ErrorCode.NONE:
                 self.logs.told_deleted(result.topic_id)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
-        if pending.response is not None and pending.response.responses[0].error_code == ErrorCode.NONE:
+        response = yield from self.ask(request, 6, answered=answered)
+        if response is not None and response.responses[0].error_code == ErrorCode.NONE:
             assert topic_id is not None
 
     def grow(self, name: str) -> Ask:
@@ -128,7 +115,6 @@ class Admin(Actor):
                 )
             ]
         )
-        pending = self.post(request, 2)
 
         def answered(pending: Pending) -> None:
             result = pending.response.topics[0].partitions[0]
@@ -136,9 +122,7 @@ class Admin(Actor):
             if result.error_code == ErrorCode.NONE and is_same:
                 self.logs.told_records_deleted(model, result.low_watermark)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 2, answered=answered)
         if model is not None:
             self.logs.deletion_ended(model)
 

@@ -27,8 +27,6 @@ from headrace.wire.messages.offset_fetch_request import (
 )
 from headrace.wire.messages.sync_group_request import SyncGroupRequest, SyncGroupRequestAssignment
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.models.groups import Commit, Groups, Place
-from tests.simulation.models.logs import Logs
 from tests.simulation.network import Pending
 from tests.simulation.scenario import CLASSIC_GROUP, CONSUMER_GROUP, TOPICS
 
@@ -50,18 +48,6 @@ class Consumer(Actor):
         """Member epoch, or generation."""
         self.assigned: set[Partition] = set()
         super().__init__(world, name)
-
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
-    @property
-    def groups(self) -> Groups:
-        found = self.world.by_name["groups"]
-        assert isinstance(found, Groups)
-        return found
 
     def topic_name(self, topic_id: bytes) -> str | None:
         return next((name for name, known in self.logs.topics.items() if known == topic_id), None)
@@ -88,30 +74,25 @@ class Consumer(Actor):
             topics=[OffsetCommitRequestTopic(name=topic, topic_id=topic_id, partitions=[one])],
         )
         sent = self.groups.sent(place, offset)
-        pending = self.post(request, version)
-        pending.on_answer = partial(self._told, place, sent, topic_id)
-        self.world.transmit(self._link)
-        yield pending
-        if pending.is_lost:
+
+        def answered(pending: Pending) -> None:
+            self.groups.answered(place, sent, pending.response.topics[0].partitions[0].error_code)
+
+        response = yield from self.ask(request, version, answered=answered)
+        if response is None:
             self.groups.lost(sent)
             return True
-        return pending.response.topics[0].partitions[0].error_code == ErrorCode.NONE
-
-    def _told(self, place: Place, commit: Commit, topic_id: bytes, pending: Pending) -> None:
-        code = pending.response.topics[0].partitions[0].error_code
-        if code == ErrorCode.NONE:
-            self.groups.told(place, commit)
-        else:
-            self.groups.refused(place, commit)
+        return response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     def fetch_offsets(self) -> Ask:
         topic = self.rng.choice(TOPICS)
         wanted = OffsetFetchRequestTopics(name=topic, partition_indexes=[0, 1, 2])
         group = OffsetFetchRequestGroup(group_id=self.group_id, topics=[wanted])
-        pending = self.post(OffsetFetchRequest(groups=[group], require_stable=self.rng.random() < 0.5), 8)
-        pending.on_answer = partial(self._fetched, topic)
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(
+            OffsetFetchRequest(groups=[group], require_stable=self.rng.random() < 0.5),
+            8,
+            answered=partial(self._fetched, topic),
+        )
 
     def _fetched(self, topic: str, pending: Pending) -> None:
         group = pending.response.groups[0]

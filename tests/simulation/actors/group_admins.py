@@ -1,8 +1,8 @@
 """Administrators of groups: offsets reset and deleted, groups deleted, settings of brokers and groups altered."""
 
+from collections.abc import Sequence
 from functools import partial
 
-from headrace.wire.errors import ErrorCode
 from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.incremental_alter_configs_request import (
     AlterableConfig,
@@ -21,8 +21,7 @@ from headrace.wire.messages.offset_delete_request import (
 )
 from tests.simulation.actor import Actor, Ask, Life
 from tests.simulation.actors.admins import BROKER, DELETE, GROUP, SET
-from tests.simulation.models.groups import Commit, Groups, Place
-from tests.simulation.models.logs import Logs
+from tests.simulation.models.groups import Commit, Place
 from tests.simulation.network import Pending
 from tests.simulation.scenario import GROUPS, PARTITIONS_MAX, TOPICS
 
@@ -34,19 +33,20 @@ BROKER_SETTINGS = {
 GROUP_SETTINGS = {"consumer.session.timeout.ms": ("45000", "50000")}
 
 
+def delete_group(actor: Actor, group_id: str, *, beside: Sequence[str] = ()) -> Ask:
+    """With others in the same request, of which no model is told."""
+    sent = actor.groups.will_delete_group(group_id)
+
+    def answered(pending: Pending) -> None:
+        for place, commit in sent:
+            actor.groups.answered(place, commit, pending.response.results[0].error_code)
+
+    yield from actor.ask(DeleteGroupsRequest(groups_names=[group_id, *beside]), 2, answered=answered)
+    for _, commit in sent:
+        actor.groups.lost(commit)
+
+
 class GroupAdmin(Actor):
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
-    @property
-    def groups(self) -> Groups:
-        found = self.world.by_name["groups"]
-        assert isinstance(found, Groups)
-        return found
-
     def live(self) -> Life:
         while True:
             match self.rng.choices(
@@ -59,7 +59,7 @@ class GroupAdmin(Actor):
                 case "delete offset":
                     yield from self.delete_offset()
                 case "delete group":
-                    yield from self.delete_group()
+                    yield from delete_group(self, self.rng.choice(GROUPS))
                 case "alter":
                     yield from self.alter()
 
@@ -81,10 +81,7 @@ class GroupAdmin(Actor):
             group_id=group_id, topics=[OffsetCommitRequestTopic(name=topic, partitions=[one])]
         )
         sent = self.groups.sent(place, offset)
-        pending = self.post(request, 8)
-        pending.on_answer = partial(self._told, place, sent)
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 8, answered=partial(self._told, place, sent))
         self.groups.lost(sent)
 
     def _told(self, place: Place, commit: Commit, pending: Pending) -> None:
@@ -92,10 +89,7 @@ class GroupAdmin(Actor):
         code = getattr(response, "error_code", 0)
         if not code:
             code = response.topics[0].partitions[0].error_code if response.topics else -1
-        if code == ErrorCode.NONE:
-            self.groups.told(place, commit)
-        else:
-            self.groups.refused(place, commit)
+        self.groups.answered(place, commit, code)
 
     def delete_offset(self) -> Ask:
         place = self.place()
@@ -105,30 +99,8 @@ class GroupAdmin(Actor):
             group_id=group_id, topics=[OffsetDeleteRequestTopic(name=topic, partitions=[one])]
         )
         sent = self.groups.sent(place, None)
-        pending = self.post(request, 0)
-        pending.on_answer = partial(self._told, place, sent)
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 0, answered=partial(self._told, place, sent))
         self.groups.lost(sent)
-
-    def delete_group(self) -> Ask:
-        group_id = self.rng.choice(GROUPS)
-        sent = self.groups.will_delete_group(group_id)
-        pending = self.post(DeleteGroupsRequest(groups_names=[group_id]), 2)
-
-        def answered(pending: Pending) -> None:
-            is_done = pending.response.results[0].error_code == ErrorCode.NONE
-            for place, commit in sent:
-                if is_done:
-                    self.groups.told(place, commit)
-                else:
-                    self.groups.refused(place, commit)
-
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
-        for _, commit in sent:
-            self.groups.lost(commit)
 
     def alter(self) -> Ask:
         if self.rng.random() < 0.5:

@@ -33,9 +33,7 @@ UNSAFE_DOWNGRADE = 3
 class Guard(Actor):
     @property
     def access(self) -> Access:
-        found = self.world.by_name["access"]
-        assert isinstance(found, Access)
-        return found
+        return self.world.model(Access)
 
     def live(self) -> Life:
         while True:
@@ -114,10 +112,7 @@ class Guard(Actor):
             if _is_done(pending.response):
                 self.access.told(states)
 
-        pending = self.post(request, version)
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, version, answered=answered)
 
 
 def _is_done(response: Message) -> bool:

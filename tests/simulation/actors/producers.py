@@ -10,7 +10,6 @@ from headrace.wire.messages.init_producer_id_request import InitProducerIdReques
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.records import NewRecord, build_batch
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.models.logs import Logs
 from tests.simulation.network import Pending
 from tests.simulation.scenario import PARTITIONS_MAX
 
@@ -46,12 +45,6 @@ class Producer(Actor):
         self._numbers = count(1)
         self.version = world.rng.choice((9, 12, 13))
         super().__init__(world, name)
-
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
 
     def choose_partition(self) -> tuple[str, bytes, int] | None:
         """Of a topic that there is, or was a moment ago."""

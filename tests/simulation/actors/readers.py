@@ -8,19 +8,13 @@ from headrace.wire.errors import ErrorCode
 from headrace.wire.message import ZERO_UUID
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from tests.simulation.actor import Actor, Life
-from tests.simulation.models.logs import LogModel, Logs, batch_entries
+from tests.simulation.models.logs import LogModel, batch_entries
 from tests.simulation.network import Pending
 from tests.simulation.scenario import TOPICS
 from tests.simulation.violation import Violation
 
 
 class Reader(Actor):
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
     def live(self) -> Life:
         while True:
             wanted = self.choose()
@@ -50,10 +44,12 @@ class Reader(Actor):
                     for model, offset in wanted
                 ],
             )
-            pending = self.post(request, rng.choice((11, 13, 17)), timeout_ms=wait_ms + 5_000)
-            pending.on_answer = partial(self.check_answer, wanted, committed)
-            self.world.transmit(self._link)
-            yield pending
+            yield from self.ask(
+                request,
+                rng.choice((11, 13, 17)),
+                timeout_ms=wait_ms + 5_000,
+                answered=partial(self.check_answer, wanted, committed),
+            )
 
     def check_answer(self, wanted: list[tuple[LogModel, int]], committed: bool, pending: Pending) -> None:
         for topic in pending.response.responses:

@@ -23,8 +23,6 @@ from headrace.wire.messages.incremental_alter_configs_request import (
 from headrace.wire.messages.share_group_describe_request import ShareGroupDescribeRequest
 from headrace.wire.share_state import ShareKey
 from tests.simulation.actor import Actor, Ask, Life
-from tests.simulation.models.logs import Logs
-from tests.simulation.models.share import Share
 from tests.simulation.network import Pending
 from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
 
@@ -52,18 +50,6 @@ FIRST_CONFIGS = {
 
 
 class ShareAdmin(Actor):
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
-    @property
-    def share(self) -> Share:
-        found = self.world.by_name["share"]
-        assert isinstance(found, Share)
-        return found
-
     def live(self) -> Life:
         for group_id in self.world.scenario.share_groups:
             for name, chance in FIRST_CONFIGS.items():
@@ -128,7 +114,6 @@ class ShareAdmin(Actor):
                 )
             ],
         )
-        pending = self.post(request, 0)
 
         def answered(pending: Pending) -> None:
             if pending.response.error_code != ErrorCode.NONE:
@@ -139,9 +124,7 @@ class ShareAdmin(Actor):
                         key = ShareKey(group_id, topic.topic_id, one.partition_index)
                         self.share.told_fresh(key, wanted[one.partition_index])
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 0, answered=answered)
 
     def forget(self, group_id: str) -> Ask:
         names = self.rng.sample(TOPICS, self.rng.choice((1, 1, 2)))
@@ -161,7 +144,6 @@ class ShareAdmin(Actor):
         request = DescribeShareGroupOffsetsRequest(
             groups=[DescribeShareGroupOffsetsRequestGroup(group_id=group_id, topics=None)]
         )
-        pending = self.post(request, 1)
 
         def answered(pending: Pending) -> None:
             for group in pending.response.groups:
@@ -169,6 +151,4 @@ class ShareAdmin(Actor):
                     for one in topic.partitions:
                         self.share.told_offsets(group_id, topic.topic_id, one)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 1, answered=answered)

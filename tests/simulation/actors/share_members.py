@@ -11,8 +11,6 @@ from headrace.wire.messages.share_group_heartbeat_request import ShareGroupHeart
 from headrace.wire.records import NewRecord, build_batch
 from tests.simulation.actor import Actor, Ask, Life
 from tests.simulation.actors.producers import ALL, KEYS, Batch, PlainProducer
-from tests.simulation.models.logs import Logs
-from tests.simulation.models.share import Share
 from tests.simulation.network import Link, Pending
 from tests.simulation.scenario import PARTITIONS_MAX, TOPICS
 
@@ -63,9 +61,7 @@ class GrowingProducer(PlainProducer):
 
     def live(self) -> Life:
         while True:
-            share = self.world.by_name["share"]
-            assert isinstance(share, Share)
-            read = {topic_id for _, topic_id in share.counts}
+            read = {topic_id for _, topic_id in self.share.counts}
             candidates = [
                 (name, topic_id, count)
                 for name, topic_id in self.logs.topics.items()
@@ -108,18 +104,6 @@ class ShareMember(Actor):
         self.answers_often = world.rng.random() < 0.7
         self._habits = [world.rng.choice((0, 1, 1, 2)) for _ in ACTIONS]
         super().__init__(world, name)
-
-    @property
-    def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
-
-    @property
-    def share(self) -> Share:
-        found = self.world.by_name["share"]
-        assert isinstance(found, Share)
-        return found
 
     def live(self) -> Life:
         actions = list(ACTIONS.values())
@@ -167,7 +151,6 @@ class ShareMember(Actor):
         request = ShareGroupHeartbeatRequest(
             group_id=self.group_id, member_id=self.member_id, member_epoch=epoch, subscribed_topic_names=names
         )
-        pending = self.post(request, 1)
 
         def answered(pending: Pending) -> None:
             response = pending.response
@@ -182,9 +165,7 @@ class ShareMember(Actor):
                 self.assigned = [(topic_id, index) for topic_id, indexes in assigned for index in indexes]
                 self.share.told_assignment(self.group_id, assigned)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 1, answered=answered)
 
     def leave(self) -> Ask:
         """Properly; with or without closing the session."""
@@ -481,7 +462,6 @@ class ShareMember(Actor):
                 for place, batches, _ in listed
             ],
         )
-        pending = self.post(request, 2, timeout_ms=1_000)
 
         def answered(pending: Pending) -> None:
             response = pending.response
@@ -499,9 +479,7 @@ class ShareMember(Actor):
             for _, _, note in listed:
                 self.settled(note, refusals.get(note.place))
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 2, timeout_ms=1_000, answered=answered)
 
     def close(self) -> Ask:
         """With last answers, by either request."""
@@ -531,16 +509,13 @@ class ShareMember(Actor):
                 for place, batches, _ in sent
             ],
         )
-        pending = self.post(request, 2, timeout_ms=1_000)
 
         def answered(pending: Pending) -> None:
             if pending.response.error_code == ErrorCode.NONE:
                 self.take(pending.response, [note for _, _, note in sent])
             self.forget_session()
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 2, timeout_ms=1_000, answered=answered)
 
     def move(self) -> Ask:
         """The session goes on over another connection; the first one stays open a while, or is cut."""

@@ -20,8 +20,8 @@ from headrace.wire.messages.txn_offset_commit_request import (
 from headrace.wire.records import build_batch
 from tests.simulation.actor import Ask, Life
 from tests.simulation.actors.producers import ALL, CODECS, Batch, Producer, error_of
-from tests.simulation.models.groups import Commit, Groups, Place
-from tests.simulation.models.transactions import TIMEOUT_MS_MAX, TransactionModel, Transactions, Wish
+from tests.simulation.models.groups import Commit, Place
+from tests.simulation.models.transactions import TIMEOUT_MS_MAX, TransactionModel, Wish
 from tests.simulation.network import Pending
 from tests.simulation.scenario import TOPICS
 
@@ -46,18 +46,6 @@ class TransactionalProducer(Producer):
         self.producer_id = self.epoch = -1
         self.sequences: dict[tuple[bytes, int], int] = {}
         self.topic_ids: dict[str, bytes] = {}
-
-    @property
-    def transactions(self) -> Transactions:
-        found = self.world.by_name["transactions"]
-        assert isinstance(found, Transactions)
-        return found
-
-    @property
-    def groups(self) -> Groups:
-        found = self.world.by_name["groups"]
-        assert isinstance(found, Groups)
-        return found
 
     def live(self) -> Life:
         while True:
@@ -193,11 +181,8 @@ class TransactionalProducer(Producer):
             if is_taken and self.logs.topics.get(topic) == topic_id:
                 offsets.append(((self.group_id, topic, 0), Commit(0, offset)))
 
-        pending = self.post(commit, 5 if self.is_second else 3)
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
-        return not pending.is_lost and pending.response.topics[0].partitions[0].error_code == ErrorCode.NONE
+        response = yield from self.ask(commit, 5 if self.is_second else 3, answered=answered)
+        return response is not None and response.topics[0].partitions[0].error_code == ErrorCode.NONE
 
     def end(self, transaction: TransactionModel, *, commit: bool, offsets: list[tuple[Place, Commit]]) -> Ask:
         transaction.wish = Wish.COMMIT if commit else Wish.ABORT
@@ -216,19 +201,15 @@ class TransactionalProducer(Producer):
                     self.groups.told(place, one)
 
         for _ in range(RETRIES_MAX):
-            pending = self.post(request, 5 if self.is_second else 3)
-            pending.on_answer = answered
-            self.world.transmit(self._link)
-            yield pending
-            if pending.is_lost:
+            response = yield from self.ask(request, 5 if self.is_second else 3, answered=answered)
+            if response is None:
                 if self.rng.random() < 0.3:
                     break  # dies before it can ask again: what becomes of the transaction, it never knows
                 continue
-            code = pending.response.error_code
+            code = response.error_code
             if code == ErrorCode.NONE:
                 if self.is_second:
-                    self.producer_id = pending.response.producer_id
-                    self.epoch = pending.response.producer_epoch
+                    self.producer_id, self.epoch = response.producer_id, response.producer_epoch
                     self.sequences.clear()
                     self.topic_ids.clear()
                 return

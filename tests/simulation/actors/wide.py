@@ -23,7 +23,6 @@ from headrace.wire.messages.create_topics_request import (
     CreatableTopicConfig,
     CreateTopicsRequest,
 )
-from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
 from headrace.wire.messages.list_offsets_request import (
@@ -40,10 +39,9 @@ from headrace.wire.messages.produce_request import PartitionProduceData, Produce
 from headrace.wire.records import NewRecord, build_batch
 from headrace.wire.share_state import ShareKey
 from tests.simulation.actor import Ask, Life
+from tests.simulation.actors.group_admins import delete_group
 from tests.simulation.actors.producers import ALL, ONE, TIMEOUT_MS, Producer
-from tests.simulation.models.groups import Groups
-from tests.simulation.models.share import Share
-from tests.simulation.models.transactions import TransactionModel, Transactions, Wish
+from tests.simulation.models.transactions import TransactionModel, Wish
 from tests.simulation.network import Pending
 from tests.simulation.scenario import SHARE_GROUPS, WIDE_PARTITIONS
 from tests.simulation.violation import Violation
@@ -63,24 +61,6 @@ class Wide(Producer):
     def __init__(self, world: "World", name: str) -> None:
         super().__init__(world, name)
         self._partitions = world.rng.randint(*WIDE_PARTITIONS)
-
-    @property
-    def groups(self) -> Groups:
-        found = self.world.by_name["groups"]
-        assert isinstance(found, Groups)
-        return found
-
-    @property
-    def transactions(self) -> Transactions:
-        found = self.world.by_name["transactions"]
-        assert isinstance(found, Transactions)
-        return found
-
-    @property
-    def share(self) -> Share:
-        found = self.world.by_name["share"]
-        assert isinstance(found, Share)
-        return found
 
     @property
     def topic(self) -> str:
@@ -105,7 +85,7 @@ class Wide(Producer):
                 case "alter":
                     yield from self.alter()
                 case "delete groups":
-                    yield from self.delete_groups()
+                    yield from delete_group(self, GROUP, beside=[SHARE_GROUPS[0]])
 
     def indexes(self) -> range:
         topic_id = self.logs.topics.get(self.topic)
@@ -122,16 +102,13 @@ class Wide(Producer):
             replication_factor=1,
             configs=[CreatableTopicConfig(name=key, value=value) for key, value in configs.items()],
         )
-        pending = self.post(CreateTopicsRequest(topics=[topic]), 7)
 
         def answered(pending: Pending) -> None:
             result = pending.response.topics[0]
             if result.error_code == ErrorCode.NONE:
                 self.logs.told_created(self.topic, result.topic_id)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(CreateTopicsRequest(topics=[topic]), 7, answered=answered)
 
     def produce_to_all(
         self, acks: int, producer: tuple[int, int] | None = None, model: TransactionModel | None = None
@@ -161,7 +138,6 @@ class Wide(Producer):
             transactional_id=TRANSACTIONAL_ID if producer is not None else None,
             topic_data=[TopicProduceData(name=self.topic, partition_data=data)],
         )
-        pending = self.post(request, 11, timeout_ms=TIMEOUT_MS)
         is_taken: list[bool] = []
 
         def answered(pending: Pending) -> None:
@@ -172,9 +148,7 @@ class Wide(Producer):
                     if model is not None:
                         model.acknowledged.extend(values[result.index])
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 11, timeout_ms=TIMEOUT_MS, answered=answered)
         return bool(is_taken) and all(is_taken)
 
     def numbered(self, count: int) -> list[NewRecord]:
@@ -222,21 +196,15 @@ class Wide(Producer):
                 self.transactions.told(model, Wish.COMMITTED if commit else Wish.ABORTED)
 
         for _ in range(RETRIES_MAX):
-            pending = self.post(request, 3)
-            pending.on_answer = answered
-            self.world.transmit(self._link)
-            yield pending
-            if not pending.is_lost and pending.response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
+            response = yield from self.ask(request, 3, answered=answered)
+            if response is not None and response.error_code != ErrorCode.CONCURRENT_TRANSACTIONS:
                 return
 
     def list_offsets(self) -> Ask:
         timestamp = self.rng.choice((MAX_TIMESTAMP, 0, self.world.clock.wall_ms() - 1_000))
         asked = [ListOffsetsPartition(partition_index=index, timestamp=timestamp) for index in self.indexes()]
         request = ListOffsetsRequest(topics=[ListOffsetsTopic(name=self.topic, partitions=asked)])
-        pending = self.post(request, 7)
-        pending.on_answer = self.check_offsets
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 7, answered=self.check_offsets)
 
     def check_offsets(self, pending: Pending) -> None:
         """Of each partition in its place; nothing beyond the end, but where all records are deleted."""
@@ -260,17 +228,13 @@ class Wide(Producer):
         request = OffsetCommitRequest(
             group_id=GROUP, topics=[OffsetCommitRequestTopic(name=self.topic, partitions=asked)]
         )
-        pending = self.post(request, 8)
 
         def answered(pending: Pending) -> None:
             for one in pending.response.topics[0].partitions:
                 place = (GROUP, self.topic, one.partition_index)
-                told = self.groups.refused if one.error_code else self.groups.told
-                told(place, sent[one.partition_index])
+                self.groups.answered(place, sent[one.partition_index], one.error_code)
 
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
+        yield from self.ask(request, 8, answered=answered)
         for commit in sent.values():
             self.groups.lost(commit)
 
@@ -280,10 +244,9 @@ class Wide(Producer):
             AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=0) for index in indexes
         ]
         topics = [AlterShareGroupOffsetsRequestTopic(topic_name=self.topic, partitions=asked)]
-        pending = self.post(AlterShareGroupOffsetsRequest(group_id=SHARE_GROUPS[0], topics=topics), 0)
-        pending.on_answer = partial(self.told_altered, self.rng.sample(indexes, min(TOLD, len(indexes))))
-        self.world.transmit(self._link)
-        yield pending
+        request = AlterShareGroupOffsetsRequest(group_id=SHARE_GROUPS[0], topics=topics)
+        followed = self.rng.sample(indexes, min(TOLD, len(indexes)))
+        yield from self.ask(request, 0, answered=partial(self.told_altered, followed))
 
     def told_altered(self, followed: Sequence[int], pending: Pending) -> None:
         if pending.response.error_code != ErrorCode.NONE:
@@ -292,21 +255,3 @@ class Wide(Producer):
             for one in topic.partitions:
                 if one.error_code == ErrorCode.NONE and one.partition_index in followed:
                     self.share.told_fresh(ShareKey(SHARE_GROUPS[0], topic.topic_id, one.partition_index), 0)
-
-    def delete_groups(self) -> Ask:
-        sent = self.groups.will_delete_group(GROUP)
-        pending = self.post(DeleteGroupsRequest(groups_names=[GROUP, SHARE_GROUPS[0]]), 2)
-
-        def answered(pending: Pending) -> None:
-            is_done = pending.response.results[0].error_code == ErrorCode.NONE
-            for place, commit in sent:
-                if is_done:
-                    self.groups.told(place, commit)
-                else:
-                    self.groups.refused(place, commit)
-
-        pending.on_answer = answered
-        self.world.transmit(self._link)
-        yield pending
-        for _, commit in sent:
-            self.groups.lost(commit)

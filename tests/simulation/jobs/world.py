@@ -52,9 +52,7 @@ class JobsWorld(PathWorld):
 
     @property
     def jobs(self) -> Jobs:
-        found = self.by_name["path"]
-        assert isinstance(found, Jobs)
-        return found
+        return self.model(Jobs)
 
     def start_node(self) -> None:
         names, weights = list(self.scenario.habits), list(self.scenario.habits.values())

@@ -15,6 +15,7 @@ from headrace.broker.groups.consumer import ConsumerGroup
 from headrace.broker.groups.offsets import OffsetAndMetadata
 from headrace.broker.topics import CONSUMER_OFFSETS, TRANSACTION_STATE, Topic
 from headrace.wire.enums import GroupType
+from headrace.wire.errors import ErrorCode
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import Logs
 from tests.simulation.violation import Violation
@@ -82,9 +83,7 @@ class Groups(Model):
 
     @property
     def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
+        return self.world.model(Logs)
 
     # Commits
 
@@ -119,6 +118,13 @@ class Groups(Model):
         committed = self.committed.get(place)
         if committed is not None and commit in committed.candidates:
             committed.candidates.remove(commit)
+
+    def answered(self, place: Place, commit: Commit, code: int) -> None:
+        """With Kafka's error code."""
+        if code == ErrorCode.NONE:
+            self.told(place, commit)
+        else:
+            self.refused(place, commit)
 
     def lost(self, commit: Commit) -> None:
         commit.is_done, commit.may_come = True, False

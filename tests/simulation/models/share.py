@@ -109,9 +109,7 @@ class Share(Model, share_watching.ShareWatcher):
 
     @property
     def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
+        return self.world.model(Logs)
 
     def rules(self, group_id: str) -> Rules:
         settings = self.core.settings

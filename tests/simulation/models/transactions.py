@@ -54,9 +54,7 @@ class Transactions(Model):
 
     @property
     def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
+        return self.world.model(Logs)
 
     def sent(self, transaction: TransactionModel, values: list[bytes]) -> None:
         for value in values:

@@ -254,9 +254,7 @@ class Path(Model):
         return entry is not None and entry.value in self.copies
 
     def _entry(self, one: Acquisition) -> tuple[LogModel | None, Entry | None]:
-        logs = self.world.by_name["logs"]
-        assert isinstance(logs, Logs)
-        model = logs.logs.get((one.key.topic_id, one.key.partition))
+        model = self.world.model(Logs).logs.get((one.key.topic_id, one.key.partition))
         return model, model.entries.get(one.offset) if model is not None else None
 
     def _check_gap(self, one: Acquisition) -> None:

@@ -146,7 +146,6 @@ class Stress:
         self.rng = Random(seed)
         self.stats = SimpleNamespace(events=Counter[str]())
         self.scenario = SimpleNamespace(has_faults=True)
-        self.by_name: dict[str, Any] = {}
         self.kept: list[Any] = []
         """What must not be collected: others are known by their ids."""
         self.violation: Violation | None = None

@@ -47,15 +47,11 @@ class PathWorld(World):
 
     @property
     def path(self) -> Path:
-        found = self.by_name["path"]
-        assert isinstance(found, Path)
-        return found
+        return self.model(Path)
 
     @property
     def share(self) -> PathShare:
-        found = self.by_name["share"]
-        assert isinstance(found, PathShare)
-        return found
+        return self.model(PathShare)
 
     # Nodes
 

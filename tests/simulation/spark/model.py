@@ -87,9 +87,7 @@ class Spark(Path):
 
     @property
     def logs(self) -> Logs:
-        found = self.world.by_name["logs"]
-        assert isinstance(found, Logs)
-        return found
+        return self.world.model(Logs)
 
     def log_of(self, topic: str, partition: int) -> LogModel | None:
         topic_id = self.logs.topics.get(topic)

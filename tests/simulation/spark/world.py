@@ -69,9 +69,7 @@ class SparkWorld(PathWorld):
 
     @property
     def spark(self) -> Spark:
-        found = self.by_name["path"]
-        assert isinstance(found, Spark)
-        return found
+        return self.model(Spark)
 
     @property
     def has_reported(self) -> bool:
