@@ -1,6 +1,8 @@
 """`headrace schedule`: what a queue sends later, listed and canceled."""
 
 import json
+import re
+import time
 
 import pytest
 from typer.testing import CliRunner
@@ -8,6 +10,7 @@ from typer.testing import CliRunner
 from headrace import Broker
 from headrace.cli.app import app
 from headrace.worker import Queue
+from headrace.worker.later import new_id
 
 
 @pytest.fixture
@@ -41,3 +44,21 @@ def test_a_group_without_any_and_an_id_that_is_none(servers):
     wrong = run("cancel", "mailers", "nonsense", "-b", servers)
     assert wrong.exit_code == 1
     assert "is not the ID of a scheduled record" in wrong.output
+
+
+def test_each_id_that_is_not_scheduled_or_is_due_is_told(servers):
+    with Queue(servers, group_id="mailers") as queue:
+        waits, due = (queue.schedule("emails", "ada", delay=delay).id for delay in (3600, 0))
+    never = new_id(time.time_ns() // 1_000_000 + 3_600_000)
+    told = run("cancel", "mailers", waits, due, never, "-b", servers)
+    assert told.exit_code == 1
+    assert "1 of 3 canceled" in told.output
+    assert f"already due, may have been sent: {due}" in told.output
+    assert re.search(rf"not scheduled in group mailers \(.*\): {never}$", told.output, re.MULTILINE)
+
+
+def test_with_an_id_that_is_none_nothing_is_canceled(servers):
+    with Queue(servers, group_id="mailers") as queue:
+        first = queue.schedule("emails", "ada", delay=3600)
+        assert run("cancel", "mailers", first.id, "nonsense", "-b", servers).exit_code == 1
+        assert [each.id for each in queue.scheduled()] == [first.id]

@@ -294,6 +294,8 @@ def test_scheduled_records_reach_only_topics_that_the_worker_may_write_to(
         with Queue(running.bootstrap_servers, group_id="mailers", settings=login("sender")) as sender:
             sender.send("payments", "to mallory", delay=0.0)
             sender.send("emails", "ada", delay=0.5)
+            canceled = sender.schedule("emails", "bob", delay=1.0)
+            assert sender.cancel(canceled.id), "it may not read whether the ID is known"
         worker.run()
         assert done == ["ada"]
         with Admin(login("admin")) as admin:

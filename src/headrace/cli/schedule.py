@@ -84,16 +84,21 @@ def cancel(
     from headrace.worker.errors import QueueError
 
     schedule = _open(client_settings(server, settings, command_config), group)
-    late = []
-    for id in ids:
-        try:
-            if not schedule.cancel(id):
-                late.append(id)
-        except QueueError as error:
-            raise Refused(str(error)) from None
-    say(f"{len(ids) - len(late)} of {len(ids)} canceled")
-    if late:
-        raise Refused(f"already due, may have been sent: {', '.join(late)}")
+    try:
+        done = schedule.cancel_many(ids)
+    except QueueError as error:
+        raise Refused(str(error)) from None
+    say(f"{len(done.canceled)} of {len(set(ids))} canceled")
+    problems = []
+    if done.late:
+        problems.append(f"already due, may have been sent: {', '.join(done.late)}")
+    if done.unknown:
+        problems.append(
+            f"not scheduled in group {group} (canceled or sent before, or of another group; "
+            f"`headrace schedule list {group}` shows what is): {', '.join(done.unknown)}"
+        )
+    if problems:
+        raise Refused("\n".join(problems))
 
 
 def _open(settings: dict[str, Any], group: str) -> "Schedule":

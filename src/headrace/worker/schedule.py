@@ -10,9 +10,18 @@ import asyncio
 import heapq
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    AsyncGenerator,
+    Callable,
+    Container,
+    Coroutine,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
 
@@ -21,7 +30,10 @@ from headrace.client.background import BackgroundLoop
 from headrace.client.cluster import Cluster
 from headrace.client.errors import (
     InvalidTopicError,
+    OffsetNotAvailableError,
     OffsetOutOfRangeError,
+    RequestTimeoutError,
+    TopicAuthorizationError,
     TopicExistsError,
     UnknownTopicOrPartitionError,
 )
@@ -33,11 +45,12 @@ from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import KafkaError
 from headrace.wire.records import read_records
 from headrace.worker.bodies import Header
-from headrace.worker.control import ControlReader, ControlState, valid_positions
+from headrace.worker.control import ControlReader, valid_positions
 from headrace.worker.errors import QueueError, SendError
 from headrace.worker.later import (
     CANCEL,
     STEPS,
+    StepPositions,
     Waiting,
     as_datetime,
     control_topic,
@@ -101,6 +114,31 @@ class ReadLimit:
     bytes: int
     is_exceeded: bool = False
     """Something was left."""
+    ids: set[str] = field(default_factory=set)
+    """Of the scheduled records that were read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cancellation:
+    """What became of the IDs that were to be canceled."""
+
+    canceled: tuple[str, ...] = ()
+    late: tuple[str, ...] = ()
+    """Their time is over: they may have been sent."""
+    unknown: tuple[str, ...] = ()
+    """No such records are scheduled."""
+
+
+@dataclass(slots=True)
+class _Reading:
+    """How the steps are read."""
+
+    cluster: Cluster
+    positions: StepPositions
+    without: Container[str] = ()
+    """Canceled records."""
+    limit: ReadLimit | None = None
+    committed: bool = True
 
 
 class Schedule:
@@ -180,33 +218,99 @@ class Schedule:
         async with aclosing(self.scan(limit)) as scheduled:
             return await _smallest(scheduled, most)
 
-    def cancel(self, id: str) -> bool:
-        """Takes a record out of the schedule. False when its time is over, so that it may have been sent."""
-        return _run(self.cancel_async(id))
+    def cancel(self, id: str, *, is_known: bool = False) -> bool:
+        """Takes a record out of the schedule. False when its time is over, so that it may have been sent.
 
-    async def cancel_async(self, id: str) -> bool:
+        QueueError when no record with this ID is scheduled. To find out, what is scheduled is read, unless the caller
+        knows that the record is (`is_known`).
+        """
+        return _run(self.cancel_async(id, is_known=is_known))
+
+    async def cancel_async(self, id: str, *, is_known: bool = False, limit: ReadLimit | None = None) -> bool:
+        done = await self.cancel_many_async([id], is_known=is_known, limit=limit)
+        if done.unknown:
+            raise QueueError(
+                f"no record with the ID {id!r} is scheduled in group {self._group_id!r}: it was canceled or sent "
+                f"before, or is of another group; `headrace schedule list {self._group_id}` shows those that are"
+            )
+        return bool(done.canceled)
+
+    def cancel_many(self, ids: Iterable[str]) -> Cancellation:
+        """Like `cancel`, for many. QueueError if one of them is not even an ID; then nothing is canceled."""
+        return _run(self.cancel_many_async(ids))
+
+    async def cancel_many_async(
+        self, ids: Iterable[str], *, is_known: bool = False, limit: ReadLimit | None = None
+    ) -> Cancellation:
+        """With a `limit`, records that might be beyond it count as scheduled."""
+        moments = {id: self._moment_of(id) for id in ids}
+        open_ms = {id: at_ms for id, at_ms in moments.items() if at_ms > self.now_ms()}
+        unknown: set[str] = set()
+        if open_ms:
+            async with Cluster(ClientSettings.parse(self._given)) as cluster:
+                await self._require_topics(cluster)
+                noted = await self._note_canceled(open_ms)
+                open_ms = {id: at_ms for id, at_ms in open_ms.items() if at_ms > self.now_ms()}
+                if open_ms and not is_known:
+                    unknown = await self._not_scheduled(cluster, open_ms.keys(), noted, limit)
+        return Cancellation(
+            canceled=tuple(id for id in open_ms if id not in unknown),
+            late=tuple(id for id in moments if id not in open_ms),
+            unknown=tuple(id for id in open_ms if id in unknown),
+        )
+
+    def _moment_of(self, id: str) -> int:
         at_ms = time_in(id)
         if at_ms is None:
             raise QueueError(
                 f"{id!r} is not the ID of a scheduled record; `headrace schedule list` shows them"
             )
-        if at_ms <= self.now_ms():
-            return False
-        await self._require_topics()
-        async with AsyncProducer.of(settings_for(self._given)) as producer:
-            await producer.send(
-                self._control_topic, write_moment(at_ms), key=CANCEL + id.encode(), partition=0
-            )
-        return at_ms > self.now_ms()  # else it may have been sent meanwhile
+        return at_ms
 
-    async def _require_topics(self) -> None:
-        """To write to a topic that does not exist would create it, with settings that lose what it holds."""
-        async with Cluster(ClientSettings.parse(self._given)) as cluster:
-            await cluster.refresh([self._control_topic])
-            if cluster.topic(self._control_topic) is None:
-                raise QueueError(
-                    f"group {self._group_id!r} has no schedule: there is no topic {self._control_topic}; check the name"
+    async def _note_canceled(self, moments: Mapping[str, int]) -> int:
+        """Returns the offset behind the cancellations in the control topic."""
+        async with AsyncProducer.of(settings_for(self._given)) as producer:
+            sent = [
+                await producer.send_soon(
+                    self._control_topic, write_moment(at_ms), key=CANCEL + id.encode(), partition=0
                 )
+                for id, at_ms in moments.items()
+            ]
+            return max([metadata.offset for metadata in await asyncio.gather(*sent)]) + 1
+
+    async def _not_scheduled(
+        self, cluster: Cluster, ids: Iterable[str], noted: int, limit: ReadLimit | None
+    ) -> set[str]:
+        """Those of the canceled records that there are not; none where that cannot be known.
+
+        It is asked after the cancellation is written, which is what must be in time. What transactions have not
+        committed yet is read as well: behind them may be records that were sent just now. A forwarder may have met the
+        cancellation and dropped the record meanwhile: then it has forgotten the cancellation in the control topic.
+        """
+        missing = set(ids)
+        control = ControlReader(cluster, self._control_topic)
+        try:
+            await control.catch_up()
+            reading = _Reading(cluster, control.state.positions, limit=limit, committed=False)
+            async with aclosing(self._read_all(reading)) as found:
+                async for each in found:
+                    missing.discard(each.id)
+                    if not missing:
+                        return missing
+            if limit is not None and limit.is_exceeded:
+                return set()
+            await control.catch_up(noted)
+        except (TopicAuthorizationError, OffsetNotAvailableError, RequestTimeoutError):
+            return set()  # it may not read, or a transaction stays open
+        return missing & control.state.canceled.keys()
+
+    async def _require_topics(self, cluster: Cluster) -> None:
+        """To write to a topic that does not exist would create it, with settings that lose what it holds."""
+        await cluster.refresh([self._control_topic])
+        if cluster.topic(self._control_topic) is None:
+            raise QueueError(
+                f"group {self._group_id!r} has no schedule: there is no topic {self._control_topic}; check the name"
+            )
 
     async def scan(self, limit: ReadLimit | None = None) -> AsyncGenerator[Scheduled, None]:
         """All scheduled records, or those within the limit, step by step. Memory does not grow with their number.
@@ -214,29 +318,37 @@ class Schedule:
         The longest step comes first: a forwarder moves records to shorter ones meanwhile. Such a record may come twice.
         """
         async with Cluster(ClientSettings.parse(self._given)) as cluster:
+            control = ControlReader(cluster, self._control_topic)
             try:
-                control = ControlReader(cluster, self._control_topic)
                 await control.catch_up()
-                control.state.positions = await valid_positions(cluster, self._topic, control.state.positions)
-                for step in reversed(range(STEPS)):
-                    place = (self._topic, step)
-                    end = (await list_offsets(cluster, {place: OffsetSpec.LATEST}, committed=True))[place]
-                    async with aclosing(self._read(cluster, step, end, control.state, limit)) as found:
-                        async for each in found:
-                            yield each
             except (UnknownTopicOrPartitionError, InvalidTopicError):
                 return  # nothing has ever been scheduled, or the group's name cannot be that of a topic
+            state = control.state
+            reading = _Reading(cluster, state.positions, without=state.canceled.keys(), limit=limit)
+            async with aclosing(self._read_all(reading)) as found:
+                async for each in found:
+                    yield each
 
-    async def _read(
-        self, cluster: Cluster, step: int, end: int, state: ControlState, limit: ReadLimit | None
-    ) -> AsyncGenerator[Scheduled, None]:
-        position = state.positions.offsets[step]
+    async def _read_all(self, reading: _Reading) -> AsyncGenerator[Scheduled, None]:
+        try:
+            reading.positions = await valid_positions(reading.cluster, self._topic, reading.positions)
+            for step in reversed(range(STEPS)):
+                place = (self._topic, step)
+                wanted = {place: OffsetSpec.LATEST}
+                end = (await list_offsets(reading.cluster, wanted, committed=reading.committed))[place]
+                async with aclosing(self._read(reading, step, end)) as found:
+                    async for each in found:
+                        yield each
+        except (UnknownTopicOrPartitionError, InvalidTopicError):
+            return  # as above
+
+    async def _read(self, reading: _Reading, step: int, end: int) -> AsyncGenerator[Scheduled, None]:
+        position, limit = reading.positions.offsets[step], reading.limit
         if limit is not None and end - position > limit.records:
             end, limit.is_exceeded = position + limit.records, True
         while position < end:
             try:
-                reading = self._read_from(cluster, step, position, end, state, limit)
-                async with aclosing(reading) as found:
+                async with aclosing(self._read_from(reading, step, position, end)) as found:
                     async for each in found:
                         yield each
                 return
@@ -246,18 +358,13 @@ class Schedule:
                 position = error.log_start_offset
 
     async def _read_from(
-        self,
-        cluster: Cluster,
-        step: int,
-        position: int,
-        end: int,
-        state: ControlState,
-        limit: ReadLimit | None,
+        self, reading: _Reading, step: int, position: int, end: int
     ) -> AsyncGenerator[Scheduled, None]:
-        size = 0
-        async with aclosing(
-            read_range(cluster, self._topic, step, position, end - 1, committed=True)
-        ) as batches:
+        size, limit = 0, reading.limit
+        batches = read_range(
+            reading.cluster, self._topic, step, position, end - 1, committed=reading.committed
+        )
+        async with aclosing(batches):
             async for _, batch in batches:
                 if limit is not None and size >= limit.bytes:
                     limit.is_exceeded = True
@@ -265,10 +372,12 @@ class Schedule:
                 size += len(batch)
                 for record in read_records(batch):
                     waiting = waiting_of(record.headers)
-                    if not position <= record.offset < end:
+                    if waiting is None or not position <= record.offset < end:
                         continue
-                    if waiting is None or waiting.id in state.canceled:
+                    if waiting.id in reading.without:
                         continue
+                    if limit is not None:
+                        limit.ids.add(waiting.id)
                     yield Scheduled(
                         waiting.id,
                         as_datetime(waiting.at_ms),

@@ -15,7 +15,10 @@ from headrace.client.plain_fetch import list_offsets, read_range
 from headrace.client.settings import ClientSettings
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.records import read_records
-from headrace.worker import Queue
+from headrace.worker import Queue, QueueError
+from headrace.worker.control import ControlReader
+from headrace.worker.later import control_topic, new_id
+from headrace.worker.schedule import Schedule
 from tests.conformance.steps import wait_for
 
 WORKER = """
@@ -109,3 +112,37 @@ def test_a_worker_runs_a_scheduled_record_once(queue, work, admin, unique):
     queue.send(unique, b"later", delay=1)
     running.wait_for(succeeded=1)
     assert runs == [b"later"]
+
+
+def test_an_id_that_is_not_scheduled_is_not_said_to_be_canceled(queue, unique):
+    first, second = (queue.schedule(unique, b"x", delay=3600) for _ in range(2))
+    assert queue.cancel(first.id)
+    assert queue.cancel(first.id), "canceled once more, while it is still there"
+    unknown = new_id(round(first.at.timestamp() * 1000))
+    with pytest.raises(QueueError, match=f"no record with the ID '{unknown}' is scheduled in group"):
+        queue.cancel(unknown)
+    assert [each.id for each in queue.scheduled()] == [second.id]
+
+
+def test_a_record_that_a_worker_drops_as_soon_as_it_is_canceled_is_known(queue, broker, unique, monkeypatch):
+    servers = broker.bootstrap_servers
+    first = queue.schedule(unique, b"x", delay=5)
+    not_scheduled = Schedule._not_scheduled
+
+    async def late(self, *arguments):
+        """After a forwarder has met the cancellation."""
+        with worker(servers, unique):
+            while first.id in await canceled_of(servers, unique):
+                await asyncio.to_thread(time.sleep, 0.05)
+        return await not_scheduled(self, *arguments)
+
+    monkeypatch.setattr(Schedule, "_not_scheduled", late)
+    assert queue.cancel(first.id)
+
+
+async def canceled_of(servers: str, group: str) -> dict[str, int]:
+    async with Cluster(ClientSettings.parse({"bootstrap.servers": servers})) as cluster:
+        control = ControlReader(cluster, control_topic(group))
+        await cluster.refresh([control_topic(group)])
+        await control.catch_up()
+        return control.state.canceled
