@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
@@ -10,8 +11,9 @@ from headrace import Broker, Queue
 from headrace.broker.security.users import both_mechanisms
 from headrace.client.settings import ClientSettings
 from headrace.web import scheduled
-from headrace.web.model import SCHEDULED_MAX
+from headrace.web.model import SCHEDULED_MAX, SCHEDULED_PAGES_MAX
 from headrace.web.options import WebOptions
+from headrace.web.schedules import ScheduledLook
 from headrace.web.server import WebServer
 from headrace.wire.records import NewRecord, build_batch
 from headrace.worker.later import Waiting, headers_for, new_id
@@ -32,8 +34,8 @@ def ids(world: World) -> list[str]:
     return [row["id"] for row in world.get(PAGE, group=KITCHEN)["records"]]
 
 
-def page_of(world: World, group: str = KITCHEN) -> str:
-    answer = world.http.get(PAGE, params={"group": group})
+def page_of(world: World, group: str = KITCHEN, page: int = 1) -> str:
+    answer = world.http.get(PAGE, params={"group": group, "page": page})
     assert answer.status_code == 200, answer.text
     return answer.text
 
@@ -107,15 +109,55 @@ def test_an_id_that_is_none_is_refused(world: World, queue: Queue) -> None:
     assert len(ids(world)) == 1
 
 
-def test_a_page_has_the_next_two_hundred(world: World, queue: Queue) -> None:
-    queue.send_many("emails", [str(number) for number in range(SCHEDULED_MAX)], delay=3600)
-    assert not world.get(PAGE, group=KITCHEN)["has_more"]
-    queue.send("emails", "the last", delay=3601)
-    world.do("/topic/create", topic="another")  # nothing is kept after a change
-    page = world.get(PAGE, group=KITCHEN)
-    assert (len(page["records"]), page["has_more"], page["is_whole"]) == (SCHEDULED_MAX, True, True)
-    assert "the last" not in [row["value"]["text"] for row in page["records"]]
-    assert "These 200 are due next" in page_of(world)
+def test_an_id_that_is_not_scheduled_is_not_said_to_be_canceled(
+    world: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.schedule("emails", "ada", delay=3600)
+    answer = world.post(CANCEL, group=KITCHEN, id=new_id(now_ms() + HOUR_MS))
+    assert answer.status_code == 404
+    assert "is scheduled in group 'kitchen': it was canceled or sent before" in answer.json()["error"]
+    monkeypatch.setattr("headrace.cli.web_schedule.STEP_RECORDS_MAX", 0)  # it might be among those beyond
+    assert world.do(CANCEL, group=KITCHEN, id=new_id(now_ms() + HOUR_MS))
+
+
+def values(page: Any) -> list[str]:
+    return [row["value"]["text"] for row in page["records"]]
+
+
+def test_pages_have_two_hundred_records_each_and_say_how_many_there_are(world: World, queue: Queue) -> None:
+    for hours in range(3, 0, -1):  # not in the order in which they are due
+        queue.send_many("emails", [str(hours)] * (SCHEDULED_MAX if hours < 3 else 7), delay=hours * 3600)
+    first, second, third = (world.get(PAGE, group=KITCHEN, page=page) for page in (1, 2, 3))
+    assert [set(values(page)) for page in (first, second, third)] == [{"1"}, {"2"}, {"3"}]
+    assert [len(page["records"]) for page in (first, second, third)] == [SCHEDULED_MAX, SCHEDULED_MAX, 7]
+    assert {(page["total"], page["pages"], page["is_whole"]) for page in (first, second, third)} == {
+        (2 * SCHEDULED_MAX + 7, 3, True)
+    }
+    assert [page["has_more"] for page in (first, second, third)] == [True, True, False]
+    html = page_of(world, page=2)
+    assert "407 records, page 2 of 3" in html
+    for page in ("", "&amp;page=3"):
+        assert f'href="{PAGE}?group={KITCHEN}{page}"' in html
+
+
+def test_a_page_beyond_the_last_is_the_last(world: World, queue: Queue) -> None:
+    queue.schedule("emails", "ada", delay=3600)
+    page = world.get(PAGE, group=KITCHEN, page=SCHEDULED_PAGES_MAX)
+    assert (page["page"], page["pages"], values(page)) == (1, 1, ["ada"])
+
+
+def test_there_are_so_many_pages_and_no_more(
+    world: World, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scheduled, "SCHEDULED_MAX", 1)
+    monkeypatch.setattr(scheduled, "SCHEDULED_PAGES_MAX", 2)
+    queue.send_many("emails", ["ada", "bob", "cy"], delay=3600)
+    page = world.get(PAGE, group=KITCHEN, page=2)
+    assert (page["total"], page["pages"], page["has_more"], len(page["records"])) == (3, 2, True, 1)
+    assert "The dashboard has no more pages" in page_of(world, page=2)
+    assert "The dashboard has no more pages" not in page_of(world)
+    status, error = world.refused(PAGE, group=KITCHEN, page=SCHEDULED_PAGES_MAX + 1)
+    assert (status, f"<= {SCHEDULED_PAGES_MAX}" in error) == (400, True), error
 
 
 def test_a_schedule_that_is_too_long_to_be_read_says_so(
@@ -124,8 +166,10 @@ def test_a_schedule_that_is_too_long_to_be_read_says_so(
     monkeypatch.setattr("headrace.cli.web_schedule.STEP_RECORDS_MAX", 2)
     queue.send_many("emails", ["ada", "bob", "cy"], delay=3600)
     page = world.get(PAGE, group=KITCHEN)
-    assert (len(page["records"]), page["is_whole"]) == (2, False)
-    assert "More is scheduled than this page reads" in page_of(world)
+    assert (len(page["records"]), page["total"], page["is_whole"]) == (2, 2, False)
+    html = page_of(world)
+    assert "More is scheduled than this page reads" in html
+    assert "at least 2 records" in html
 
 
 def test_what_others_have_written_is_escaped_and_cut(world: World, queue: Queue) -> None:
@@ -192,10 +236,10 @@ class Stuck:
     def now_ms(self) -> int:
         return now_ms()
 
-    async def look(self, most: int) -> tuple[list[scheduled.ScheduledRecord], bool]:
+    async def look(self, most: int) -> ScheduledLook:
         self.looks += 1
         await asyncio.get_running_loop().create_future()
-        return [], True
+        return ScheduledLook([], 0, True)
 
     async def cancel(self, id: str) -> bool:
         await asyncio.get_running_loop().create_future()

@@ -1,12 +1,13 @@
 """The schedules of queues, for the dashboard: `worker` and `web` do not know each other."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from headrace.web.schedules import ScheduledLook
 from headrace.web.site import NotThere
 from headrace.worker.errors import QueueError
 from headrace.worker.later import later_topic
-from headrace.worker.schedule import ReadLimit, Schedule, Scheduled
+from headrace.worker.schedule import ReadLimit, Schedule
 
 if TYPE_CHECKING:
     from headrace.web.schedules import OpenSchedule
@@ -26,16 +27,20 @@ class DashboardSchedule:
     def now_ms(self) -> int:
         return self._schedule.now_ms()
 
-    async def look(self, most: int) -> tuple[Sequence[Scheduled], bool]:
-        limit = ReadLimit(STEP_RECORDS_MAX, STEP_BYTES_MAX)
+    async def look(self, most: int) -> ScheduledLook:
+        limit = _limit()
         found = await self._schedule.upcoming_async(most, limit)
-        return found, not limit.is_exceeded
+        return ScheduledLook(found, len(limit.ids), not limit.is_exceeded)
 
     async def cancel(self, id: str) -> bool:
         try:
-            return await self._schedule.cancel_async(id)
+            return await self._schedule.cancel_async(id, limit=_limit())
         except QueueError as error:
             raise NotThere(str(error)) from None
+
+
+def _limit() -> ReadLimit:
+    return ReadLimit(STEP_RECORDS_MAX, STEP_BYTES_MAX)
 
 
 def schedules_of(settings: Mapping[str, Any]) -> "OpenSchedule":

@@ -20,7 +20,8 @@ Offset = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 DISK_WARNING, DISK_CRITICAL = 0.15, 0.05
 """Shares of a volume that are free."""
 SCHEDULED_MAX = 200
-"""Scheduled records that are shown of a group."""
+"""Scheduled records on a page."""
+SCHEDULED_PAGES_MAX = 25
 SCHEDULED_ID_MAX = 64
 Milliseconds = Annotated[int, Meta(ge=0, le=2**53, description="Milliseconds since 1970.")]
 
@@ -464,10 +465,16 @@ class ScheduledPage:
 
     group_id: str
     records: tuple[ScheduledRow, ...]
+    total: int
+    """All that were read."""
+    page: int
+    pages: int
+    """As far as there are pages: not more than SCHEDULED_PAGES_MAX."""
     has_more: bool
     """Others are due later."""
     is_whole: bool
-    """False: there are too many to be read, so that some that are due earlier may be missing."""
+    """False: there are too many to be read, so that `total` is too small and some that are due earlier may be
+    missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -645,9 +652,10 @@ class GroupChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduledChoice:
-    """A queue may have scheduled records before there is the group."""
+    """One page of what a group sends later. A queue may have scheduled records before there is the group."""
 
     group: GroupId
+    page: Annotated[int, Meta(ge=1, le=SCHEDULED_PAGES_MAX)] = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -91,7 +91,7 @@ async def _group(site: Site, choice: model.GroupChoice) -> Context:
 
 async def _scheduled(site: Site, choice: model.ScheduledChoice) -> Context:
     page = await scheduled.scheduled_page(site, choice)
-    return {"page": page, "title": f"Scheduled records of {choice.group}"}
+    return {"page": page, "choice": choice, "title": f"Scheduled records of {choice.group}"}
 
 
 async def _record(site: Site, choice: model.RecordChoice) -> Context:

@@ -1,11 +1,13 @@
-"""The scheduled records of a group for pages and API: the next ones, and how one of them is canceled."""
+"""The scheduled records of a group for pages and API: one page of them, and how one is canceled."""
 
 import asyncio
+import math
 
 from headrace.web.bodies import PREVIEW_MAX, body_of
 from headrace.web.model import (
     SCHEDULED_ID_MAX,
     SCHEDULED_MAX,
+    SCHEDULED_PAGES_MAX,
     TOPIC_NAME_MAX,
     CancelScheduled,
     Done,
@@ -37,14 +39,14 @@ async def scheduled_page(site: Site, choice: ScheduledChoice) -> ScheduledPage:
     async def find() -> ScheduledPage | TimeoutError:
         try:
             async with asyncio.timeout(LOOK_S_MAX):
-                return await _look(schedule, choice.group)
+                return await _look(schedule, choice)
         except TimeoutError as error:  # is kept, too: what took too long is not tried again at once
             return TimeoutError(
                 str(error)
                 or f"what is scheduled in group {choice.group} cannot be read within {LOOK_S_MAX:.0f} s"
             )
 
-    found = await site.cached(("scheduled", choice.group), SCHEDULED_S, find)
+    found = await site.cached(("scheduled", choice.group, str(choice.page)), SCHEDULED_S, find)
     if isinstance(found, TimeoutError):
         raise found
     return found
@@ -74,13 +76,20 @@ def _schedule(site: Site, group_id: str) -> GroupSchedule:
     return site.source.open_schedule(group_id)
 
 
-async def _look(schedule: GroupSchedule, group_id: str) -> ScheduledPage:
-    found, is_whole = await schedule.look(SCHEDULED_MAX + 1)
+async def _look(schedule: GroupSchedule, choice: ScheduledChoice) -> ScheduledPage:
+    """A page beyond the last is the last: records may have been sent since somebody paged there."""
+    records, total, is_whole = await schedule.look(choice.page * SCHEDULED_MAX)
     now_ms = schedule.now_ms()
+    pages = min(SCHEDULED_PAGES_MAX, max(1, math.ceil(total / SCHEDULED_MAX)))
+    page = min(choice.page, pages)
+    shown = records[(page - 1) * SCHEDULED_MAX : page * SCHEDULED_MAX]
     return ScheduledPage(
-        group_id=group_id,
-        records=tuple(_row(each, now_ms) for each in found[:SCHEDULED_MAX]),
-        has_more=len(found) > SCHEDULED_MAX,
+        group_id=choice.group,
+        records=tuple(_row(each, now_ms) for each in shown),
+        total=total,
+        page=page,
+        pages=pages,
+        has_more=total > page * SCHEDULED_MAX,
         is_whole=is_whole,
     )
 

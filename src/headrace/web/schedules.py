@@ -5,7 +5,7 @@ The task queue keeps it, and `web` does not import `worker`: what starts a dashb
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 
 class ScheduledRecord(Protocol):
@@ -21,6 +21,17 @@ class ScheduledRecord(Protocol):
     def value(self) -> bytes | None: ...
 
 
+class ScheduledLook(NamedTuple):
+    """What there was when it was looked at."""
+
+    records: Sequence[ScheduledRecord]
+    """Those that are due next."""
+    total: int
+    """All that were read."""
+    is_whole: bool
+    """How much is read is bounded. False: there are more than were read."""
+
+
 class GroupSchedule(Protocol):
     @property
     def topic(self) -> str:
@@ -28,11 +39,11 @@ class GroupSchedule(Protocol):
 
     def now_ms(self) -> int: ...
 
-    async def look(self, most: int) -> tuple[Sequence[ScheduledRecord], bool]:
-        """The records that are due next, and whether all were looked at. How much is read is bounded."""
+    async def look(self, most: int) -> ScheduledLook:
+        """With so many records at most."""
 
     async def cancel(self, id: str) -> bool:
-        """False when its time is over, so that it may have been sent. NotThere without such a schedule or ID."""
+        """False when its time is over, so that it may have been sent. NotThere without such a schedule or record."""
 
 
 OpenSchedule = Callable[[str], GroupSchedule]
