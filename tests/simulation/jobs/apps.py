@@ -34,6 +34,7 @@ from tests.simulation.jobs.model import DUE, LAST_TICKS, OTHER_TICKS, TICKS, Job
 from tests.simulation.path.apps import Application, LoopOutbox, Worker
 from tests.simulation.path.model import ACCEPT, DEAD_LETTERS, REJECT
 from tests.simulation.scenario import TOPICS
+from tests.simulation.violation import Violation
 
 if TYPE_CHECKING:
     from headrace.client.admin.aio import AsyncAdmin as Admin
@@ -119,7 +120,11 @@ class Scheduling(QueueProgram):
         with suppress(*AWAY):
             at_ms = time_in(id)
             assert at_ms is not None
-            if await schedule.cancel_async(id) and self.wall_ms() < at_ms - TOO_LATE_MS:
+            done = await schedule.cancel_many_async([id])
+            is_in_time = self.wall_ms() < at_ms - TOO_LATE_MS
+            if done.unknown and is_in_time and not self.model.is_void:
+                raise Violation("jobs: a scheduled record is not known", f"{value!r}: {id}")
+            if done.canceled and is_in_time:
                 self.model.canceled.add(value)
                 self.world.stats.events["canceled"] += 1
 

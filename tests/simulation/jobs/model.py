@@ -3,7 +3,7 @@
 1. A scheduled record whose sending was acknowledged comes to its topic, exactly once: no copy of it is ever committed
    a second time, whatever is killed. A period of a periodic task is sent at most once, and when nothing fails any
    more, every periodic task is sent, though the group's programs have different ones.
-2. A record whose cancellation was acknowledged in time does not come.
+2. A record whose cancellation was acknowledged in time does not come, and nobody is told that it was not scheduled.
 3. A task with `once=` has its effect at most once for each record, and for each message of an outbox. A record that
    was replaced by a copy (a dead letter, another try later) has none.
 4. Such a record is accepted only when its effect, or its copy, is committed. With a dead-letter topic, so it is when it
