@@ -12,6 +12,9 @@ class Stage(Enum):
     GIVING_UP = "giving up"
     GONE = "gone"
 
+    __hash__ = object.__hash__
+    """Enum's own is written in Python, and every record has its stages counted several times."""
+
 
 @dataclass(slots=True, eq=False)
 class CallSlot:

@@ -49,19 +49,23 @@ class LoopPool:
         self._loop = asyncio.get_running_loop()
 
     def start(self, arguments: tuple[Any, ...]) -> TaskCall:
-        task = self._loop.create_task(self._call(arguments))
+        task = self._loop.create_task(run_coroutine(self._function, arguments))
         return TaskCall(task, task.cancel)
-
-    async def _call(self, arguments: tuple[Any, ...]) -> TaskOutcome:
-        try:
-            return ended_with(await self._function(*arguments))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:  # a SystemExit in a task would end the loop with all others on it
-            return outcome_of(error)
 
     def close(self) -> None:
         pass
+
+
+async def run_coroutine(
+    function: Callable[..., Coroutine[Any, Any, Any]], arguments: tuple[Any, ...]
+) -> TaskOutcome:
+    """Like `run`, for coroutines. A cancellation is raised: whoever cancels it knows why."""
+    try:
+        return ended_with(await function(*arguments))
+    except (asyncio.CancelledError, GeneratorExit):
+        raise
+    except BaseException as error:  # a SystemExit in a task would end the loop with all others on it
+        return outcome_of(error)
 
 
 class ThreadPool:

@@ -17,8 +17,8 @@ from types import CodeType
 from typing import Any
 
 from headrace.client.background import BackgroundLoop
-from headrace.worker.outcomes import TaskOutcome, ended_with, outcome_of
-from headrace.worker.pools import TaskCall
+from headrace.worker.outcomes import TaskOutcome, outcome_of
+from headrace.worker.pools import TaskCall, run_coroutine
 
 logger = logging.getLogger("headrace.worker")
 
@@ -100,18 +100,10 @@ class OtherLoopPool:
         pass
 
     def _begin(self, call: "_LoopCall", arguments: tuple[Any, ...]) -> None:
-        task = call.task = self._loop.create_task(self._run(arguments))
+        task = call.task = self._loop.create_task(run_coroutine(self._function, arguments))
         task.add_done_callback(lambda _: self._here.put(call.ended))
         if call.is_stopped:
             task.cancel()
-
-    async def _run(self, arguments: tuple[Any, ...]) -> TaskOutcome:
-        try:
-            return ended_with(await self._function(*arguments))
-        except (asyncio.CancelledError, GeneratorExit):
-            raise
-        except BaseException as error:  # a SystemExit in a task would end the loop with all others on it
-            return outcome_of(error)
 
     def _stop(self, call: "_LoopCall") -> bool:
         call.is_stopped = True
