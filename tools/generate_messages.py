@@ -49,6 +49,9 @@ OURS: dict[str, dict[str, Any]] = {
     "ShareFetchRequest": {"name": "AcquireOnly", "type": "bool", "default": "false"},
     # How many bytes of records were acquired and not sent.
     "PartitionData of ShareFetchResponse": {"name": "AcquiredBytes", "type": "int64", "default": "0"},
+    # Who held the records, and since when: `wire/share_holds.py`.
+    "ShareSnapshotValue": {"name": "Holds", "type": "bytes", "versions": "0+", "taggedVersions": "0+"},
+    "ShareUpdateValue": {"name": "Holds", "type": "bytes", "versions": "0+", "taggedVersions": "0+"},
 }
 """Added at the end of a message, or of a struct in it."""
 ZEROS = {
@@ -127,7 +130,7 @@ class Module:
         ours = OURS.get(name if is_top else f"{name} of {self.message['name']}")
         if ours is not None:
             own = {"versions": "2+", "taggedVersions": "2+", "tag": OUR_TAG, "ignorable": True}
-            fields = [*fields, ours | own]
+            fields = [*fields, own | ours]
         rows = [self.field(field) for field in fields]
         text = [f"class {name}(Message):"]
         text.append("    __slots__ = (" + "".join(f'"{row["name"]}", ' for row in rows).rstrip() + ")")

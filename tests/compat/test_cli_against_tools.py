@@ -80,7 +80,11 @@ def test_a_planned_reset_names_the_same_offsets(servers: str) -> None:
 
 
 def test_raw_state_is_what_apache_s_formatter_prints(servers: str) -> None:
+    """Kafka's reader passes over our own field, which says who held the records."""
     lines = ours(servers, "state", GROUP, "--raw")
+    with Admin(bootstrap_servers=servers) as admin:
+        holds = [hold for record in admin.share_state_records(GROUP) for hold in record.holds]
+    assert {hold.client_id for hold in holds} == {"waiter"}
     printed = KafkaTools(servers).run(
         "kafka-console-consumer",
         *("--topic", "__share_group_state", "--from-beginning", "--formatter", FORMATTER),

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from headrace.share.changes import AckBatch, Span
 from headrace.share.errors import InvalidRecordState, InvalidRequest
+from headrace.share.holds import Hold
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode
 from headrace.share.states import RecordState as S
@@ -20,9 +21,18 @@ class Cell:
     batch: Span
     holder: str | None = None
     deadline_ms: int | None = None
+    since_ms: int | None = None
+    renewals: int = 0
+
+    @property
+    def hold(self) -> Hold | None:
+        if self.holder is None or self.since_ms is None:
+            return None
+        return Hold(self.holder, self.since_ms, self.renewals)
 
     def become(self, state: S) -> None:
         self.state, self.holder, self.deadline_ms = state, None, None
+        self.since_ms, self.renewals = None, 0
 
 
 @dataclass
@@ -71,6 +81,7 @@ class Model:
                 cell.become(S.ARCHIVED)
                 continue
             cell.state, cell.holder, cell.deadline_ms = S.ACQUIRED, member, now_ms + limits.lock_ms
+            cell.since_ms = now_ms
             before = entries[-1] if entries else (0, -2, 0)
             if before[1:] == (offset - 1, cell.count) and self.cells[offset - 1].batch == cell.batch:
                 entries[-1] = (before[0], offset, cell.count)
@@ -113,6 +124,7 @@ class Model:
         for offset, kind in answers.items():
             if kind == 4:
                 self.cells[offset].deadline_ms = now_ms + limits.lock_ms
+                self.cells[offset].renewals += 1
             elif kind == 2:
                 self.give_back(offset, limits)
             else:

@@ -11,19 +11,89 @@ from random import Random
 
 import pytest
 
-from headrace.share.changes import AckBatch, AnyChange, Span, StateBatch
+from headrace.share.changes import AckBatch, AnyChange, Span, StateBatch, ended_holds
 from headrace.share.errors import ShareError
+from headrace.share.holds import HoldEnd, PastHold
 from headrace.share.limits import Limits
 from headrace.share.merge import merge
 from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
 from headrace.share.states import RecordState as S
+from headrace.wire.share_history import PastPartition
+from headrace.wire.share_holds import encode_holds, encode_member
 from headrace.wire.share_replay import ReplayedState
-from headrace.wire.share_state import Update
+from headrace.wire.share_state import Snapshot, Update
 from tests.property.share_model import SETTLED, Cell, Model
 
 MEMBERS = ("m1", "m2", "m3")
 TYPES = (0, 1, 1, 2, 2, 2, 3, 4)
+
+
+Held = dict[int, tuple[str, int, int]]
+"""Member, since when, and delivery count, by offset."""
+NAMES = {member: encode_member(member, f"client of {member}", "/10.0.0.1") for member in MEMBERS}
+
+
+class Past:
+    """What was held when, as the engine knew it at that time; and what the journal says of it in the end."""
+
+    def __init__(self, first: Snapshot) -> None:
+        self.entries: list[tuple[int, Snapshot | Update]] = [(0, first)]
+        self.moments: dict[int, Held] = {}
+        self.lost: set[tuple[int, tuple[str, int, int]]] = set()
+        """Holds that ended unwritten: their records were below the log's start, or the broker died."""
+        self.ended: dict[int, tuple[tuple[str, int, int], int]] = {}
+        """The last hold of each offset that ended in writing, and when."""
+
+    def note(self, now_ms: int, model: Model) -> None:
+        self.moments[now_ms] = {
+            offset: (cell.holder, cell.since_ms, cell.count)
+            for offset, cell in model.cells.items()
+            if cell.holder is not None and cell.since_ms is not None
+        }
+        # One that was lost may have been acquired again in the same millisecond.
+        self.lost -= set(self.moments[now_ms].items())
+
+    def lose(self, held: Held) -> None:
+        self.lost |= set(held.items())
+
+    def end(self, held: Held, now_ms: int) -> None:
+        self.ended |= {offset: (one, now_ms) for offset, one in held.items()}
+
+    def check(self, current: Held, now_ms: int) -> None:
+        live = [
+            PastHold(offset, offset, count, member, "", "", since_ms)
+            for offset, (member, since_ms, count) in current.items()
+        ]
+        for at_ms, held in self.moments.items():
+            past = self._replayed(at_ms, live)
+            found = {
+                offset: (run.holder, run.past.acquired_at, run.delivery_count)
+                for run in past.runs()
+                if run.state is S.ACQUIRED and run.past is not None
+                for offset in range(run.first, run.last + 1)
+            }
+            assert found == {offset: one for offset, one in held.items() if (offset, one) not in self.lost}
+        for run in self._replayed(now_ms, live).runs():
+            for offset in range(run.first, run.last + 1):
+                known = self.ended.get(offset)
+                if run.state is S.ACQUIRED:
+                    continue
+                if known is None or known[0][2] != run.delivery_count:
+                    assert run.past is None
+                else:
+                    assert run.past is not None
+                    assert known == (
+                        (run.past.member_id, run.past.acquired_at, run.delivery_count),
+                        run.past.ended_at,
+                    )
+
+    def _replayed(self, at_ms: int, live: Sequence[PastHold]) -> PastPartition:
+        past = PastPartition(at_ms)
+        past.add_held(live)
+        for timestamp, body in self.entries:
+            past.add(timestamp, body)
+        return past
 
 
 class Trial:
@@ -42,6 +112,7 @@ class Trial:
         start = random.randint(0, 3)
         self.partition, self.model = SharePartition(start), Model(start, start)
         self.state, self.writes = ReplayedState(0, 0, 0, start, 0, 0, 0, ()), list[StateBatch]()
+        self.past = Past(Snapshot(0, 0, 0, start, 0, 0, 0, ()))
         self.origin: tuple[int, Sequence[StateBatch]] = (start, ())
         self.journal: list[Sequence[AnyChange]] = []
         self.start_before = start
@@ -126,13 +197,14 @@ class Trial:
         self.decide(changes)
 
     def wait(self, random: Random) -> None:
+        self.past.note(self.now_ms, self.model)
         self.now_ms += random.randint(1, 12)
-        self.decide(self.partition.expire(self.now_ms, limits=self.limits))
+        self.decide(self.partition.expire(self.now_ms, limits=self.limits), HoldEnd.EXPIRED)
         self.model.end_holds(self.limits, now_ms=self.now_ms)
 
     def close(self, random: Random) -> None:
         member = random.choice(MEMBERS)
-        self.decide(self.partition.release_member(member, limits=self.limits))
+        self.decide(self.partition.release_member(member, limits=self.limits), HoldEnd.CLOSED)
         self.model.end_holds(self.limits, member=member)
 
     def copy_dead_letters(self, random: Random) -> None:
@@ -158,6 +230,7 @@ class Trial:
 
     def restart(self, random: Random) -> None:
         """The broker dies; what was written lives on. Before the first write it begins where it began."""
+        self.past.lose(self.held())
         start, batches = self.state.start_offset, list(self.state.merged())
         self.partition = SharePartition.recover(start, batches)
         model = Model(start, start, persisted=self.model.persisted)
@@ -175,17 +248,40 @@ class Trial:
         self.deliveries = Counter({offset: count for offset, (_, count) in model.persisted.items()})
         self.settled = {offset for offset, (state, _) in model.persisted.items() if state in SETTLED}
 
-    def decide(self, changes: Sequence[AnyChange]) -> None:
+    def held(self) -> Held:
+        return {
+            offset: (view.hold.member, view.hold.since_ms, view.delivery_count)
+            for view in self.partition.snapshot().ranges
+            if view.hold is not None
+            for offset in range(view.first, view.last + 1)
+        }
+
+    def decide(self, changes: Sequence[AnyChange], given_back: HoldEnd = HoldEnd.RELEASED) -> None:
         """Journals, then applies, as the broker does."""
         write = self.partition.write_for(changes)
         ahead = self.partition.write_for(changes, is_ahead=True)
+        held, written = self.held(), set[int]()
         if write is not None:
-            self.state.apply(Update(0, 0, write.start_offset, 0, write.batches))
+            holds = encode_holds(ended_holds(changes, given_back), NAMES.__getitem__, 0)
+            update = Update(0, 0, write.start_offset, 0, write.batches, holds)
+            self.state.apply(update)
             self.writes += write.batches
+            self.past.entries.append((self.now_ms, self._as_snapshot(update)))
+            written = {offset for one in write.batches for offset in range(one.first, one.last + 1)}
         self.journal.append(changes)
         self.partition.apply(changes)
+        after = self.held()
+        ended = {offset: one for offset, one in held.items() if after.get(offset) != one}
+        self.past.end({offset: one for offset, one in ended.items() if offset in written}, self.now_ms)
+        self.past.lose({offset: one for offset, one in ended.items() if offset not in written})
         if ahead is not None:
             assert ahead[:2] == (self.partition.start_offset, self.partition.delivery_complete_count)
+
+    def _as_snapshot(self, update: Update) -> Update | Snapshot:
+        """Every few updates a snapshot takes the place of one."""
+        if len(self.past.entries) % 7:
+            return update
+        return Snapshot(0, 0, 0, update.start_offset, 0, 0, 0, list(self.state.merged()), update.holds)
 
     def check(self) -> None:
         self._check_every_offset()
@@ -205,9 +301,9 @@ class Trial:
             batch = None if view.state in SETTLED else view.batch
             for offset in range(view.first, view.last + 1):
                 assert offset not in cells  # I1
-                cells[offset] = (view.state, view.delivery_count, batch, view.holder, view.deadline_ms)
+                cells[offset] = (view.state, view.delivery_count, batch, view.hold, view.deadline_ms)
         assert cells == {
-            offset: (c.state, c.count, None if c.state in SETTLED else c.batch, c.holder, c.deadline_ms)
+            offset: (c.state, c.count, None if c.state in SETTLED else c.batch, c.hold, c.deadline_ms)
             for offset, c in model.cells.items()
         }
 
@@ -247,6 +343,7 @@ class Trial:
     def end(self) -> None:
         """I12: with everyone gone, what is not settled is available to the next."""
         self.check_replay()
+        self.past.check(self.held(), self.now_ms)
         self.partition.apply(self.partition.expire(self.now_ms + 100, limits=self.limits))
         assert self.partition.deadline_ms() is None
         assert self.partition.holders == []

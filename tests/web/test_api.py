@@ -436,11 +436,27 @@ def test_topics_are_created_and_deleted_with_their_name_given_twice(world: World
     assert world.refused("/topic", topic="new")[0] == 404
 
 
-def test_a_share_partition_is_shown_as_it_was(world: World) -> None:
+def test_a_share_partition_is_shown_as_it_was_with_who_held_what(world: World) -> None:
     member = world.serve_orders()
     place = {"group": KITCHEN, "topic": ORDERS, "partition": 0}
     before = world.get("/history", **place)
-    assert before["window"]["states"] == {"unknown": 3, "acknowledged": 3, "available": 2, "archived": 1}
+    assert before["window"]["states"] == {"acquired": 6, "acknowledged": 3, "available": 2, "archived": 1}
+    assert (before["names_holders"], before["knows_current"]) == (True, True)
+    name = "cook-1@127.0.0.1"
+    runs = {run["first"]: run for run in before["window"]["runs"]}
+    assert (runs[0]["state"], runs[0]["holder"], runs[0]["holder_name"]) == (
+        "acquired",
+        member.member_id,
+        name,
+    )
+    assert (runs[0]["past"]["ended_at"], runs[0]["past"]["words"]) == (None, "")
+    ends = {first: (runs[first]["past"]["name"], runs[first]["past"]["ends"]) for first in (3, 6, 8)}
+    assert ends == {3: (name, ["accepted"]), 6: (name, ["released"]), 8: (name, ["rejected"])}
+    assert [(one["first"], one["last"], one["words"]) for one in before["ended"]] == [
+        (8, 8, "rejected"),
+        (6, 7, "released"),
+        (3, 5, "accepted"),
+    ]
     wait_for(lambda: now_ms() > before["last"])
     assert member.ack((0, 2, 1), (9, 11, 1)) == 0
     after = wait_for(
@@ -451,10 +467,17 @@ def test_a_share_partition_is_shown_as_it_was(world: World) -> None:
         )
     )
     assert after["window"]["states"]["acknowledged"] == 9
+    # What the broker knew then, the records since then say now.
     then = world.get("/history", **place, at=before["last"])
-    assert (then["window"], then["changes"]) == (before["window"], before["changes"])
+    assert (then["window"]["states"], then["changes"]) == (before["window"]["states"], before["changes"])
+    (held,) = then["held"]  # all that was acquired together is one row
+    assert (held["first"], held["last"], held["count"], held["ranges"]) == (0, 11, 6, 2)
+    assert (held["name"], held["words"], held["ends"]) == (name, "accepted", ["accepted"])
+    assert all(one["acquired_at"] <= before["last"] < one["ended_at"] for one in then["held"])
+    assert {one["acquired_at"] for one in then["held"]} <= set(then["times"])
     assert world.get("/history", **place, at=0)["at"] == then["first"]
     assert world.refused("/history", group=KITCHEN, topic=ORDERS, partition=7)[0] == 404
+    assert world.refused("/history", group="nobody", topic=ORDERS, partition=0)[0] == 404
 
 
 class TestScale:

@@ -22,6 +22,7 @@ from headrace.worker import Scheduled
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS, TaskMetrics
 from tests import needs
 from tests.conformance.share.share_client import start_at
+from tests.conformance.share.share_state import write_state
 from tests.conformance.steps import new_topic, now_ms, produced, wait_for
 from tests.web.accessibility import problems
 from tests.web.conftest import DEAD, KITCHEN, ORDERS, NewWorld, World
@@ -564,16 +565,62 @@ def test_a_dead_letter_is_edited_and_redriven(world: World, open_page: Any) -> N
     assert "mended" in world.get("/record", topic=ORDERS, partition=0, offset=20)["record"]["value"]["text"]
 
 
-def test_the_slider_shows_an_earlier_time(world: World, open_page: Any) -> None:
+def test_the_slider_shows_an_earlier_time_and_who_held_what(world: World, open_page: Any) -> None:
     world.serve_orders()
     page = open_page(world, f"/history?group={KITCHEN}&topic={ORDERS}&partition=0")
-    facts = page.locator("[data-region=history] .facts")
+    region = page.locator("[data-region=history]")
+    facts, rows = region.locator(".facts"), region.locator("table.holds tbody tr")
     total = int(facts.inner_text().split(" of ")[1].split()[0])
     expect(facts).to_contain_text(f"{total} of {total} changes")
-    page.get_by_role("button", name="Earlier").click()
+    expect(rows).to_contain_text(
+        ["still held (held then)", "rejected, after", "released, after", "accepted, after"]
+    )
+    expect(rows.first).to_contain_text("cook-1@127.0.0.1")
+    expect(region.locator("rect.state-acquired").first).to_have_attribute(
+        "data-title", re.compile("held by cook-1@127.0.0.1 since .* UTC")
+    )
+    expect(page.locator("main")).to_contain_text("What is held now comes from the broker.")
+    expect(page.locator("main")).not_to_contain_text("names no members")
+    # The places of the slider are the times of records and of acquisitions, and now.
+    times = world.get("/history", group=KITCHEN, topic=ORDERS, partition=0)["times"]
+    acquired_at = world.get("/history", group=KITCHEN, topic=ORDERS, partition=0)["held"][0]["acquired_at"]
+    earlier, later = (page.get_by_role("button", name=name) for name in ("Earlier", "Later"))
+    for _ in range(len(times) - 1 - times.index(acquired_at)):
+        earlier.click()
     expect(facts).not_to_contain_text(f"{total} of {total} changes")
-    page.get_by_role("button", name="Later").click()
-    expect(facts).to_contain_text(f"{total} of {total} changes")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text([re.compile(r"0.11\s+12\s+cook-1@127\.0\.0\.1")])
+    expect(rows).to_contain_text(["accepted, released, rejected, still held (held then)"])
+    later.click()
+    expect(rows).to_have_count(4)
+
+
+def test_a_history_that_names_no_members_says_so(world: World, open_page: Any) -> None:
+    """Written over the network, as an Apache Kafka would have it."""
+    topic_id = new_topic(world.wire, ORDERS)
+    start_at(world.wire, KITCHEN, ORDERS, {0: 0})
+    world.produce(ORDERS, *"abc")
+    batch = {"first_offset": 1, "last_offset": 2, "delivery_state": 2, "delivery_count": 1}
+    assert (
+        write_state(
+            world.wire,
+            KITCHEN,
+            topic_id,
+            state_epoch=-1,
+            leader_epoch=0,
+            start_offset=0,
+            state_batches=[batch],
+        )
+        == 0
+    )
+    page = open_page(world, f"/history?group={KITCHEN}&topic={ORDERS}&partition=0")
+    expect(page.locator("[data-region=history]")).to_contain_text(
+        "Who held records is unknown: __share_group_state names no members. Apache Kafka and older versions of Headrace"
+    )
+    expect(page.locator("table.holds")).to_have_count(0)
+    expect(page.locator("rect.state-acknowledged")).to_have_attribute(
+        "data-title", "1 to 2: acknowledged; delivered 1 time"
+    )
 
 
 def test_the_vendored_chart_library_is_the_one_we_looked_at() -> None:

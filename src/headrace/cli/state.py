@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from headrace.share.view import SharePartitionState
 
 WIDTH_MAX = 100
+ENDED_MAX = 5
 
 
 def state(
@@ -72,7 +73,7 @@ def state(
         typer.Option(
             "--at",
             metavar="TIME",
-            help="The state at this time, such as 2026-11-15T12:30 (UTC) or -5m.",
+            help="The state at this time and who held what, such as 2026-11-15T12:30 (UTC) or -5m.",
         ),
     ] = None,
     runs: Annotated[
@@ -158,17 +159,31 @@ def _live(
 def _draw(
     states: "list[SharePartitionState]", lags: "dict[TopicAndPartition, int | None]", runs: int
 ) -> None:
-    from headrace.cli.state_drawing import draw, legend
+    from headrace.cli.state_drawing import draw, endings, legend
 
     width = min(WIDTH_MAX, shutil.get_terminal_size().columns - 2)
     for one in states:
         typer.echo()
         for line in draw(one, lag=lags.get((one.topic, one.partition)), width=width, runs_max=runs):
             typer.echo(line)
+        if one.ended:
+            typer.echo("  Ended before:")
+            for line in endings(one, ENDED_MAX):
+                typer.echo(line)
     told = legend(states)
     if told:
         typer.echo(f"\n{told}")
-    if not all(one.is_live for one in states):
+    if any(one.names_holders for one in states):
+        say(
+            "Who held records is written when the hold ends:"
+            " what is available or open may have been with a member that still holds it."
+        )
+    elif any(one.names_holders is False for one in states):
+        say(
+            "Who held records is unknown: `__share_group_state` names no members."
+            " Apache Kafka and older versions of Headrace write states and delivery counts only."
+        )
+    elif not all(one.is_live for one in states):
         say(
             "As written down, which locks never are: what is available or open may be with a member just now."
         )

@@ -6,15 +6,18 @@
       27-28    acknowledged  2 records  delivered once
       29       available     1 record   delivered once
 
-Pure: state in, lines out. What is written down knows no locks, so offsets that no run covers are shown as open: a
-member has them, or they wait for one.
+Pure: state in, lines out. What is written down knows no locks of now, so offsets that no run covers are shown as open:
+a member has them, or they wait for one.
 """
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import Enum
 
 from headrace.cli.render import count, styled
+from headrace.client.admin.explain import past_member_name
+from headrace.share.holds import PastHold
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun, WindowPiece
 
@@ -68,6 +71,13 @@ def strip(pieces: Sequence[WindowPiece], width: int) -> str:
             if before is None or NOTICE[kind] < NOTICE[before]:
                 shown[cell] = kind
     return "".join(styled(kind.value.sign, fg=kind.value.color) for kind in shown if kind)
+
+
+def endings(state: SharePartitionState, ended_max: int) -> Iterator[str]:
+    """Who had let go of what by a time in the past; the newest first."""
+    for hold in state.ended[:ended_max]:
+        when = datetime.fromtimestamp((hold.ended_at or 0) / 1000, UTC).strftime("%H:%M:%S")
+        yield f"  {when}  {_span(hold.first, hold.last + 1)}  {_ended(hold)}"
 
 
 def draw(
@@ -132,11 +142,21 @@ def _details(run: StateRun | None) -> str:
     if run.delivery_count:
         times = "once" if run.delivery_count == 1 else f"{run.delivery_count} times"
         parts.append(f"delivered {times}")
-    if run.holder:
+    if run.past is not None:
+        parts.append(_ended(run.past) if run.held_ms is None else _held(run.past, run.held_ms))
+    elif run.holder:
         parts.append(f"by {run.holder}")
     if run.lock_ms_left is not None:
         parts.append(f"lock ends in {run.lock_ms_left / 1000:.1f} s")
     return ", ".join(parts)
+
+
+def _held(hold: PastHold, held_ms: int) -> str:
+    return f"held by {past_member_name(hold)} for {held_ms / 1000:.1f} s by then"
+
+
+def _ended(hold: PastHold) -> str:
+    return f"{hold.words} ({past_member_name(hold)}, after {(hold.held_ms or 0) / 1000:.1f} s)"
 
 
 assert {kind.name for kind in Kind} == {state.name for state in RecordState} | {"OPEN"}

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from headrace.share.changes import GAP_TYPE, AckBatch, AcknowledgeType, Change
 from headrace.share.errors import InvalidRecordState, InvalidRequest
+from headrace.share.holds import Hold
 from headrace.share.limits import Limits
 from headrace.share.offsets import OffsetRange
 from headrace.share.states import TRANSITIONS, Cause, RecordState
@@ -88,9 +89,10 @@ def exhausted_or(entry: OffsetRange, cause: Cause, limits: Limits) -> Cause:
 
 
 def let_go(entry: OffsetRange, first: int, last: int, cause: Cause) -> Change:
-    """The change that ends a member's hold on first..last of a range."""
+    """The change that ends a member's hold on first..last of a range, if there is one."""
+    hold = None if entry.lock is None else entry.lock.hold
     return Change(
-        first, last, TRANSITIONS[entry.state, cause], entry.delivery_count, cause, None, None, entry.batch
+        first, last, TRANSITIONS[entry.state, cause], entry.delivery_count, cause, hold, None, entry.batch
     )
 
 
@@ -132,10 +134,9 @@ def _answer(entry: OffsetRange, first: int, last: int, answer: int, limits: Limi
         if not limits.renew_enabled:
             raise InvalidRecordState("Renewing acquisition locks is not enabled for the group.")
         assert entry.lock is not None
-        deadline_ms = now_ms + limits.lock_ms
-        return Change(
-            first, last, ACQUIRED, entry.delivery_count, cause, entry.lock.holder, deadline_ms, entry.batch
-        )
+        member, since_ms, renewals = entry.lock.hold
+        hold, deadline_ms = Hold(member, since_ms, renewals + 1), now_ms + limits.lock_ms
+        return Change(first, last, ACQUIRED, entry.delivery_count, cause, hold, deadline_ms, entry.batch)
     if answer == RELEASE:
         cause = exhausted_or(entry, cause, limits)
     elif answer == REJECT and limits.dead_letters:

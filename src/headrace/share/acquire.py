@@ -18,6 +18,7 @@ from itertools import islice
 from operator import itemgetter
 
 from headrace.share.changes import AcquiredRecords, Acquisition, Change, Span
+from headrace.share.holds import Hold
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode, cut_new
 from headrace.share.offsets import OffsetRange
@@ -55,7 +56,8 @@ def acquire(
             return Acquisition([], [])
         room = min(records_max, window.next_offset - fetch_offset)
         last = min(last, window.next_offset - 1)
-    taking = _Taking(member, now_ms + limits.lock_ms, room, mode, batch_size, batches, aborted)
+    hold = Hold(member, now_ms)
+    taking = _Taking(hold, now_ms + limits.lock_ms, room, mode, batch_size, batches, aborted)
     if fetch_offset < base:
         _archive_missing(window, taking.changes, fetch_offset, base - 1)
     if window.next_fetch_offset() < window.next_offset and not _take_again(
@@ -155,7 +157,7 @@ class _Taking:
         "_batch_size",
         "_batches",
         "_deadline_ms",
-        "_member",
+        "_hold_begun",
         "_mode",
         "acquired",
         "changes",
@@ -166,7 +168,7 @@ class _Taking:
 
     def __init__(
         self,
-        member: str,
+        hold: Hold,
         deadline_ms: int,
         room: int,
         mode: AcquireMode,
@@ -174,7 +176,7 @@ class _Taking:
         batches: Sequence[Span],
         aborted: Sequence[Span],
     ) -> None:
-        self._member = member
+        self._hold_begun = hold
         self._deadline_ms = deadline_ms
         self.room = room
         self._mode = mode
@@ -218,6 +220,6 @@ class _Taking:
 
     def _hold(self, first: int, last: int, count: int, batch: Span) -> None:
         self.changes.append(
-            Change(first, last, TAKEN, count, Cause.ACQUIRE, self._member, self._deadline_ms, batch)
+            Change(first, last, TAKEN, count, Cause.ACQUIRE, self._hold_begun, self._deadline_ms, batch)
         )
         self.acquired.append(AcquiredRecords(first, last, count))

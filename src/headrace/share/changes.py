@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
+from headrace.share.holds import EndedHold, Hold, HoldEnd
 from headrace.share.states import UNWRITTEN, Cause, RecordState
 
 Span: TypeAlias = tuple[int, int]
@@ -22,7 +23,7 @@ class Change(NamedTuple):
     state: RecordState
     delivery_count: int  # how often the records have been delivered, after the change
     cause: Cause
-    holder: str | None  # the member that holds them; only if ACQUIRED
+    hold: Hold | None  # the one that the change begins, renews or ends
     deadline_ms: int | None  # when its lock ends; only if ACQUIRED
     batch: Span
 
@@ -117,3 +118,34 @@ def state_batches(changes: Iterable[AnyChange], *, start_offset: int = 0) -> lis
                 continue
         batches.append(StateBatch(first, change.last, change.state, change.delivery_count))
     return batches
+
+
+ENDS = {
+    Cause.ACCEPT: HoldEnd.ACCEPTED,
+    Cause.REJECT: HoldEnd.REJECTED,
+    Cause.REJECT_TO_DEAD_LETTERS: HoldEnd.REJECTED,
+    Cause.GAP: HoldEnd.GAP,
+}
+GIVEN_BACK = frozenset(
+    {Cause.RELEASE, Cause.CLOSE, Cause.EXPIRE, Cause.EXHAUST, Cause.EXHAUST_TO_DEAD_LETTERS}
+)
+
+
+def ended_holds(changes: Iterable[AnyChange], given_back: HoldEnd) -> list[EndedHold]:
+    """The holds that a decision ends, neighbors joined; `given_back` says how records came back, if they did."""
+    ended: list[EndedHold] = []
+    for change in changes:
+        if not isinstance(change, Change) or change.hold is None:
+            continue
+        end = ENDS.get(change.cause)
+        if end is None:
+            if change.cause not in GIVEN_BACK:
+                continue
+            end = given_back
+        if ended:
+            before = ended[-1]
+            if before.last + 1 == change.first and before.end is end and before.hold == change.hold:
+                ended[-1] = EndedHold(before.first, change.last, change.hold, end)
+                continue
+        ended.append(EndedHold(change.first, change.last, change.hold, end))
+    return ended

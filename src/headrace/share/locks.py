@@ -1,23 +1,25 @@
 """Acquisition locks: who holds records until when, found by deadline and by holder.
 
-Theory of operation. Everything that one member acquires or renews at one instant shares one `Lock`, so there is no
-timer per record: a lock counts the offsets it still holds and remembers the spans it was given. When a range is
-split its parts keep the lock, and so the remaining time. A lock that holds nothing is dropped at once from both
-indexes; the heap of deadlines forgets it later, when its entry comes up or when the dead ones outnumber the live
-ones.
+Theory of operation. Everything that one member acquires at one instant, and everything of that which it renews at one
+instant, shares one `Lock`, so there is no timer per record: a lock counts the offsets it still holds and remembers the
+spans it was given. When a range is split its parts keep the lock, and so the remaining time. A lock that holds nothing
+is dropped at once from both indexes; the heap of deadlines forgets it later, when its entry comes up or when the dead
+ones outnumber the live ones.
 """
 
 from collections.abc import Iterator
 from heapq import heapify, heappop, heappush
 
 from headrace.share.changes import Span
+from headrace.share.holds import Hold
 
 
 class Lock:
-    __slots__ = ("deadline_ms", "held", "holder", "spans")
+    __slots__ = ("deadline_ms", "held", "hold", "holder", "spans")
 
-    def __init__(self, holder: str, deadline_ms: int) -> None:
-        self.holder = holder
+    def __init__(self, hold: Hold, deadline_ms: int) -> None:
+        self.hold = hold
+        self.holder = hold.member
         self.deadline_ms = deadline_ms
         self.held = 0
         """How many offsets are held: kept by the range map."""
@@ -35,36 +37,37 @@ class Locks:
     __slots__ = ("_by_deadline", "_by_holder", "_heap")
 
     def __init__(self) -> None:
-        self._by_deadline: dict[int, dict[str, Lock]] = {}
-        self._by_holder: dict[str, dict[int, Lock]] = {}
+        self._by_deadline: dict[int, dict[Lock, None]] = {}
+        self._by_holder: dict[str, dict[tuple[int, Hold], Lock]] = {}
         self._heap: list[int] = []
 
-    def take(self, holder: str, deadline_ms: int, first: int, last: int) -> Lock:
-        """The lock of this holder and deadline, covering first..last from now on."""
-        locks = self._by_holder.get(holder)
+    def take(self, hold: Hold, deadline_ms: int, first: int, last: int) -> Lock:
+        """The lock of this hold with this deadline, covering first..last from now on."""
+        locks = self._by_holder.get(hold.member)
         if locks is None:
-            locks = self._by_holder[holder] = {}
-        lock = locks.get(deadline_ms)
+            locks = self._by_holder[hold.member] = {}
+        lock = locks.get((deadline_ms, hold))
         if lock is None:
-            lock = locks[deadline_ms] = Lock(holder, deadline_ms)
-            holders = self._by_deadline.get(deadline_ms)
-            if holders is None:
-                holders = self._by_deadline[deadline_ms] = {}
+            lock = locks[deadline_ms, hold] = Lock(hold, deadline_ms)
+            due = self._by_deadline.get(deadline_ms)
+            if due is None:
+                due = self._by_deadline[deadline_ms] = {}
                 self._push(deadline_ms)
-            holders[holder] = lock
+            due[lock] = None
         lock.cover(first, last)
         return lock
 
     def drop(self, lock: Lock) -> None:
         """Forgets a lock that holds nothing any more; again, if need be."""
+        key = lock.deadline_ms, lock.hold
         locks = self._by_holder.get(lock.holder, {})
-        if locks.get(lock.deadline_ms) is not lock:
+        if locks.get(key) is not lock:
             return
-        holders = self._by_deadline[lock.deadline_ms]
-        del locks[lock.deadline_ms], holders[lock.holder]
+        due = self._by_deadline[lock.deadline_ms]
+        del locks[key], due[lock]
         if not locks:
             del self._by_holder[lock.holder]
-        if not holders:
+        if not due:
             del self._by_deadline[lock.deadline_ms]
 
     def deadline_ms(self) -> int | None:
@@ -82,7 +85,7 @@ class Locks:
                 places += (2 * place + 1, 2 * place + 2)
                 seen.add(self._heap[place])
         for deadline_ms in seen:
-            yield from self._by_deadline.get(deadline_ms, {}).values()
+            yield from self._by_deadline.get(deadline_ms, {})
 
     def of(self, holder: str) -> Iterator[Lock]:
         yield from self._by_holder.get(holder, {}).values()

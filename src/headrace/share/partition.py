@@ -91,11 +91,6 @@ class SharePartition:
     def count_of(self, state: RecordState) -> int:
         return self._window.ranges.records[state]
 
-    def lock_deadline_ms(self, offset: int) -> int | None:
-        """When the lock on a record ends; None if nobody holds it."""
-        entry = self._window.ranges.floor(offset)
-        return entry.lock.deadline_ms if entry is not None and entry.last >= offset and entry.lock else None
-
     def near_limit(self, limits: Limits) -> int:
         """Records that wait for their last delivery."""
         return self._window.ranges.available_records(max(1, limits.delivery_limit - 1))

@@ -1,8 +1,8 @@
 """What an onlooker is told of a share-partition: by the embedded broker, live, or by the admin client, as written down.
 
-Both give the same shapes. What is written down knows nothing of locks: offsets inside the window that no run covers
-have perhaps been acquired, and were not answered for yet. The live view shows those as ACQUIRED, with who holds them
-and for how long.
+Both give the same shapes. What is written down knows nothing of the locks of now: offsets inside the window that no
+run covers have perhaps been acquired, and were not answered for yet. The live view shows those as ACQUIRED, with who
+holds them and for how long; the view of a time in the past does so for holds that have ended since.
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from headrace.base.ranges import joined
 from headrace.share.changes import StateBatch
+from headrace.share.holds import PastHold
 from headrace.share.states import RecordState
 from headrace.share.window import RangeView
 
@@ -24,11 +25,14 @@ class StateRun:
     state: RecordState
     delivery_count: int
     holder: str | None = None
-    """The id of the member that has acquired them; only in the live view."""
+    """The id of the member that has acquired them; in the live view, and in the past if it is known."""
     lock_ms_left: int | None = None
     held_ms: int | None = field(default=None, compare=False)
-    """How long the holder has had them, renewals included; only in the live view."""
+    """How long the holder has had them, renewals included."""
     renewals: int | None = field(default=None, compare=False)
+    """Only in the live view."""
+    past: PastHold | None = field(default=None, compare=False)
+    """Only in the past: the hold at that time if ACQUIRED, else the one that ended with this state, if known."""
 
     @property
     def count(self) -> int:
@@ -71,6 +75,12 @@ class SharePartitionState:
     """When the window became full, in milliseconds since 1970; only in the live view."""
     stable_offset: int | None = None
     """Where the oldest open transaction begins, if the group reads only committed records; only in the live view."""
+    seen_at: int | None = None
+    """When the live view was taken, in milliseconds since 1970."""
+    names_holders: bool | None = None
+    """In the past: whether what is written names members, if there is any. Apache Kafka writes none."""
+    ended: tuple[PastHold, ...] = ()
+    """In the past: the holds that had ended last, the newest first."""
 
     @property
     def in_flight(self) -> int:
@@ -105,12 +115,25 @@ class SharePartitionState:
         return sum(run.count for run in self.runs if run.state is state)
 
 
+def live_holds(view: SharePartitionState) -> Iterator[PastHold]:
+    """What is held in a live view, as a view of the past knows holds."""
+    for run in view.runs:
+        if run.holder is not None and run.held_ms is not None and view.seen_at is not None:
+            acquired_at = view.seen_at - run.held_ms
+            yield PastHold(run.first, run.last, run.delivery_count, run.holder, "", "", acquired_at)
+
+
 def live_runs(ranges: Iterable[RangeView], *, now_ms: int) -> tuple[StateRun, ...]:
     """The engine's ranges, without the borders of batches."""
 
-    def kind(entry: RangeView) -> tuple[RecordState, int, str | None, int | None]:
-        ms_left = None if entry.deadline_ms is None else max(0, entry.deadline_ms - now_ms)
-        return entry.state, entry.delivery_count, entry.holder, ms_left
+    def kind(
+        entry: RangeView,
+    ) -> tuple[RecordState, int, str | None, int | None, int | None, int | None]:
+        if entry.hold is None or entry.deadline_ms is None:
+            return entry.state, entry.delivery_count, None, None, None, None
+        member, since_ms, renewals = entry.hold
+        ms_left, held_ms = max(0, entry.deadline_ms - now_ms), max(0, now_ms - since_ms)
+        return entry.state, entry.delivery_count, member, ms_left, held_ms, renewals
 
     return tuple(StateRun(each.first, each.last, *kind(each)) for each in joined(ranges, kind))
 

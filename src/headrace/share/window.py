@@ -21,6 +21,7 @@ from typing import NamedTuple
 
 from headrace.share.changes import AnyChange, Change, Span, StartMoved, StateBatch
 from headrace.share.errors import CorruptState
+from headrace.share.holds import Hold
 from headrace.share.locks import Locks
 from headrace.share.offsets import OffsetRange, RangeMap
 from headrace.share.states import FINAL, RecordState
@@ -37,9 +38,13 @@ class RangeView(NamedTuple):
     last: int
     state: RecordState
     delivery_count: int
-    holder: str | None
+    hold: Hold | None
     deadline_ms: int | None
     batch: Span
+
+    @property
+    def holder(self) -> str | None:
+        return None if self.hold is None else self.hold.member
 
 
 class Window:
@@ -90,12 +95,12 @@ class Window:
             if isinstance(change, StartMoved):
                 self._move_start(change.start_offset)
                 continue
-            first, last, state, count, _, holder, deadline_ms, batch = change
+            first, last, state, count, _, hold, deadline_ms, batch = change
             lock = None
             if state is ACQUIRED:
-                assert holder is not None
+                assert hold is not None
                 assert deadline_ms is not None
-                lock = self.locks.take(holder, deadline_ms, first, last)
+                lock = self.locks.take(hold, deadline_ms, first, last)
             elif state is AVAILABLE:
                 is_news = True
             if last >= self.next_offset:
@@ -223,7 +228,7 @@ class Window:
 
 def _view(entry: OffsetRange) -> RangeView:
     lock = entry.lock
-    holder, deadline_ms = (None, None) if lock is None else (lock.holder, lock.deadline_ms)
+    hold, deadline_ms = (None, None) if lock is None else (lock.hold, lock.deadline_ms)
     return RangeView(
-        entry.first, entry.last, entry.state, entry.delivery_count, holder, deadline_ms, entry.batch
+        entry.first, entry.last, entry.state, entry.delivery_count, hold, deadline_ms, entry.batch
     )

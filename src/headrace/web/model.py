@@ -175,6 +175,28 @@ class MemberRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PastHoldRow:
+    """Records that a member held, at a time in the past: a range, or all with the same times and end."""
+
+    first: int
+    last: int
+    count: int
+    ranges: int
+    """In so many ranges."""
+    member_id: str
+    name: str
+    """Client id and host, or the member id where they are not known."""
+    acquired_at: int
+    ended_at: int | None
+    """None while it still holds them; of several ends the last."""
+    ends: tuple[str, ...]
+    """accepted, released, rejected, gap, closed (its session), expired (the lock) or taken (by an operator)"""
+    words: str
+    """The ends for people; empty while it still holds them."""
+    held_ms: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowRun:
     """Neighboring offsets, first and last included, that are alike."""
 
@@ -189,6 +211,8 @@ class WindowRun:
     """Client id and host of the holder."""
     held_ms: int | None = None
     renewals: int | None = None
+    past: PastHoldRow | None = None
+    """At a time in the past: the hold then, or the one that ended with this state; None where it is not known."""
     is_mixed: bool = False
     """Stands for several runs, too many to show; state and delivery count are the most telling of them."""
 
@@ -237,13 +261,22 @@ class HistoryPage:
     first: int
     """The oldest time that is kept."""
     last: int
+    """The time of the last record, or now where holds that go on are known."""
     times: tuple[int, ...]
-    """When something was written: all of it, or an even choice."""
+    """When something was written or acquired, and `last`: all of it, or an even choice."""
     changes: int
     """Records of `__share_group_state` up to that time, of `changes_total`."""
     changes_total: int
     window: PartitionWindow | None
     """None before the first snapshot that is kept."""
+    names_holders: bool | None
+    """Whether what is written names members, if there is any. Apache Kafka and older Headraces write none."""
+    knows_current: bool
+    """Holds that go on are known: the dashboard runs in the broker."""
+    held: tuple[PastHoldRow, ...]
+    """What was held at that time: a row for each acquisition."""
+    ended: tuple[PastHoldRow, ...]
+    """The holds that had ended last, the newest first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

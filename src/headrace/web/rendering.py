@@ -117,7 +117,10 @@ def run_title(run: WindowRun) -> str:
         words.append(f"delivered {plural(run.delivery_count, 'time')}")
     if run.holder is not None:
         left = f", lock ends in {seconds(run.lock_ms_left)}" if run.lock_ms_left is not None else ""
-        words.append(f"held by {run.holder_name or run.holder}{left}")
+        since = f" since {clock(run.past.acquired_at)} UTC" if run.past is not None else ""
+        words.append(f"held by {run.holder_name or run.holder}{since}{left}")
+    elif run.past is not None:
+        words.append(f"{run.past.words}: {run.past.name}, after {seconds(run.past.held_ms)}")
     return "; ".join(words)
 
 

@@ -1,17 +1,18 @@
 """A share-partition's window as the dashboard draws it: runs in order, without holes, and not too many of them.
 
-What is written down says nothing of locks: offsets in the window that no run covers are shown as `unknown`. More than
-RUNS_MAX runs are gathered into as many pieces of equal length, each with the state that a watcher should see first. A
-window may have a hundred thousand runs, so nothing is made for each of them.
+What is written down says nothing of the locks of now: offsets in the window that no run covers are shown as
+`unknown`. More than RUNS_MAX runs are gathered into as many pieces of equal length, each with the state that a watcher
+should see first. A window may have a hundred thousand runs, so nothing is made for each of them.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from headrace.client.admin.explain import why_full
+from headrace.client.admin.explain import past_member_name, why_full
+from headrace.share.holds import PastHold
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, WindowPiece
-from headrace.web.model import PartitionWindow, WindowRun
+from headrace.web.model import PartitionWindow, PastHoldRow, WindowRun
 
 RUNS_MAX = 400
 UNKNOWN = "unknown"
@@ -91,6 +92,27 @@ def _run(piece: WindowPiece) -> WindowRun:
         lock_ms_left=run.lock_ms_left if run is not None else None,
         held_ms=run.held_ms if run is not None else None,
         renewals=run.renewals if run is not None else None,
+        past=past_row(run.past) if run is not None and run.past is not None else None,
+    )
+
+
+def past_row(*holds: PastHold) -> PastHoldRow:
+    """Holds of one member that began together."""
+    one = holds[0]
+    last_end = max((hold.ended_at for hold in holds if hold.ended_at is not None), default=None)
+    is_over = all(hold.ended_at is not None for hold in holds)
+    return PastHoldRow(
+        first=min(hold.first for hold in holds),
+        last=max(hold.last for hold in holds),
+        count=sum(hold.last - hold.first + 1 for hold in holds),
+        ranges=len(holds),
+        member_id=one.member_id,
+        name=past_member_name(one),
+        acquired_at=one.acquired_at,
+        ended_at=last_end if is_over else None,
+        ends=tuple(dict.fromkeys(hold.end.name.lower() for hold in holds if hold.end is not None)),
+        words=", ".join(dict.fromkeys(hold.words for hold in holds if hold.ended_at is not None)),
+        held_ms=last_end - one.acquired_at if is_over and last_end is not None else None,
     )
 
 

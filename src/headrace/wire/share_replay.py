@@ -31,6 +31,10 @@ class ReplayedState:
     _: KW_ONLY
     updates: list[Sequence[StateBatch]] = field(default_factory=list)
 
+    @staticmethod
+    def of(snapshot: Snapshot) -> "ReplayedState":
+        return ReplayedState(*snapshot[:8])
+
     def merged(self) -> Sequence[StateBatch]:
         if self.updates or (self.batches and self.batches[0].first < self.start_offset):
             self.batches = self.merged_with((), self.start_offset)

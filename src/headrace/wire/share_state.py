@@ -30,8 +30,10 @@ _UPDATE_HEAD = struct.Struct(">hiiq")
 """Version, snapshot epoch, leader epoch, start offset."""
 _UPDATE_BATCH = struct.Struct(">qqbhx")
 """A state batch, and no tagged fields."""
-_UPDATE_COUNT = struct.Struct(">bbbi")
-"""One tagged field: its tag, its size, the number of settled records."""
+_UPDATE_COUNT = struct.Struct(">bbi")
+"""A tagged field: its tag, its size, the number of settled records."""
+_HOLDS_TAG = b"\x90\x4e"
+"""10,000."""
 
 
 class ShareKey(NamedTuple):
@@ -70,6 +72,8 @@ class Snapshot(NamedTuple):
     create_timestamp: int
     write_timestamp: int
     batches: Sequence[StateBatch]
+    holds: bytes = b""
+    """Those that ended with the write that it stands for; see share_holds.py."""
 
 
 class Update(NamedTuple):
@@ -78,6 +82,7 @@ class Update(NamedTuple):
     start_offset: int
     complete_count: int
     batches: Sequence[StateBatch]
+    holds: bytes = b""
 
 
 def snapshot_key(key: ShareKey) -> bytes:
@@ -106,6 +111,7 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
                 )
                 for first, last, state, count in snapshot.batches
             ],
+            holds=snapshot.holds,
         ),
         0,
     )
@@ -113,12 +119,22 @@ def encode_snapshot(snapshot: Snapshot) -> bytes:
 
 def encode_update(update: Update) -> bytes:
     """What `encode` makes of a ShareUpdateValue, for a third of the time: every acknowledgement writes one."""
-    snapshot_epoch, leader_epoch, start_offset, complete_count, batches = update
+    snapshot_epoch, leader_epoch, start_offset, complete_count, batches, holds = update
     out = bytearray(_UPDATE_HEAD.pack(0, snapshot_epoch, leader_epoch, start_offset))
     write_uvarint(out, len(batches) + 1)
     for batch in batches:
         out += _UPDATE_BATCH.pack(*batch)
-    out += b"\0" if complete_count == -1 else _UPDATE_COUNT.pack(1, 0, 4, complete_count)
+    has_count = complete_count != -1
+    out.append(has_count + bool(holds))
+    if has_count:
+        out += _UPDATE_COUNT.pack(0, 4, complete_count)
+    if holds:
+        value = bytearray()
+        write_uvarint(value, len(holds) + 1)
+        value += holds
+        out += _HOLDS_TAG
+        write_uvarint(out, len(value))
+        out += value
     return bytes(out)
 
 
@@ -150,6 +166,7 @@ def _read_snapshot(value: bytes | None) -> Snapshot | None:
         body.create_timestamp,
         body.write_timestamp,
         [_batch(batch) for batch in body.state_batches],
+        body.holds,
     )
 
 
@@ -164,6 +181,7 @@ def _read_update(value: bytes | None) -> Update | None:
         body.start_offset,
         body.delivery_complete_count,
         [_batch(batch) for batch in body.state_batches],
+        body.holds,
     )
 
 

@@ -1,12 +1,14 @@
 """`headrace state` and `headrace top` on both brokers: what a share group has done, drawn and raw."""
 
 import json
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 
 import pytest
 
-from headrace import ShareConsumer
+from headrace import Admin, ShareConsumer
 from tests.conformance.cli.conftest import Command
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.steps import wait_for
 
 
@@ -42,6 +44,56 @@ def test_raw_records_are_those_of_apache_s_formatter(run: Command, unique: str) 
     assert {record["key"]["data"]["groupId"] for record in records} == {unique}
     batches = [batch for record in records for batch in record["value"]["data"]["stateBatches"]]
     assert {"firstOffset": 0, "lastOffset": 1, "deliveryState": 2, "deliveryCount": 1} in batches
+
+
+def test_a_window_of_the_past_says_who_held_its_records(
+    broker: BrokerUnderTest, broker_with: Callable[[Mapping[str, object]], BrokerUnderTest], unique: str
+) -> None:
+    """Apache Kafka writes no members, and the command says so. The clock of the shared broker may be in the future."""
+    servers = (broker if broker.is_apache else broker_with({})).bootstrap_servers
+    run = Command(servers)
+    run("topic", "create", unique)
+    run("produce", unique, "--perf", "--count", "6", "--size", "5")
+    run("group", "config", "set", unique, "share.auto.offset.reset=earliest")
+    with (
+        Admin(bootstrap_servers=servers) as admin,
+        ShareConsumer(
+            bootstrap_servers=servers,
+            group_id=unique,
+            client_id="press-1",
+            share_acknowledgement_mode="explicit",
+        ) as member,
+    ):
+        member.subscribe([unique])
+        held = wait_for(lambda: member.poll(timeout=5.0))
+        held[1].reject()
+        for one in (held[0], *held[2:]):
+            one.renew()
+        member.commit_sync()
+        first = admin.share_state_records(unique)[-1]
+        for one in (held[0], *held[2:]):
+            one.accept()
+        member.commit_sync()
+        last = admin.share_state_records(unique)[-1]
+    before, after = (run("state", unique, "--at", str(one.timestamp)) for one in (first, last))
+    if not first.holds:
+        assert broker.is_apache
+        assert (
+            "Who held records is unknown: `__share_group_state` names no members. Apache Kafka" in before.err
+        )
+        return
+    name = "press-1@127.0.0.1"
+    assert re.search(
+        rf" 0 +acquired +1 record +delivered once, held by {name} for \d+\.\d s by then", before.out
+    )
+    assert re.search(rf" 1 +archived +1 record +delivered once, rejected \({name}, after \d", before.out)
+    assert "Who held records is written when the hold ends" in before.err
+    assert re.search(rf"  Ended before:\n  \d\d:\d\d:\d\d  2-5  accepted \({name}, after \d", after.out)
+    (state,) = run("state", unique, "--json", "--at", str(first.timestamp)).json
+    assert [(one["first"], one["last"], one["client_id"], one["end"]) for one in state["ended"]] == [
+        (1, 1, "press-1", "rejected")
+    ]
+    assert {one["past"]["client_host"] for one in state["runs"]} == {"/127.0.0.1"}
 
 
 def test_a_record_is_explained(run: Command, unique: str) -> None:

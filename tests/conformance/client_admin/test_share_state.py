@@ -13,6 +13,7 @@ from headrace import Broker
 from headrace.client.admin import EARLIEST, Admin
 from headrace.client.admin.results import StateRecordKind
 from headrace.client.errors import GroupIdNotFoundError
+from headrace.share.holds import HoldEnd
 from headrace.share.states import RecordState
 from headrace.share.view import StateRun
 from headrace.wire.share_state import Snapshot, Update
@@ -191,5 +192,46 @@ def test_the_state_of_an_earlier_time_is_replayed(
     now = wait_for(lambda: found if len((found := admin.share_state(unique)[unique, 0]).runs) == 2 else None)
     assert [run.first for run in now.runs] == [1, 3]
     then = admin.share_state(unique, at=datetime.fromtimestamp(first / 1000, UTC))[unique, 0]
-    assert [run.first for run in then.runs] == [1]
+    assert [(run.first, run.last) for run in then.runs if run.state is ACKNOWLEDGED] == [(1, 1)]
     assert admin.share_state(unique, at=datetime(2020, 1, 1, tzinfo=UTC)) == {}
+
+
+def test_who_held_records_at_a_time_is_replayed_where_it_is_written(
+    broker: BrokerUnderTest, admin: Admin, wire: WireClient, unique: str, member: NewMember
+) -> None:
+    """Apache Kafka writes no members. Ours names the holder when the hold ends."""
+    alone = member(new_queue(wire, unique, 10))
+    alone.join(unique)
+    alone.take(10, 0)
+    assert alone.ack((0, 4, ACCEPT)) == 0
+    held = admin.share_state_records(unique)[-1].timestamp
+    wait_for(lambda: broker.now_ms() > held)
+    assert alone.ack((5, 6, REJECT), (7, 7, RELEASE)) == 0
+    records = wait_for(
+        lambda: found if (found := admin.share_state_records(unique))[-1].timestamp > held else None
+    )
+    end = records[-1].timestamp
+    then, later = (
+        admin.share_state(unique, at=datetime.fromtimestamp(time / 1000, UTC))[unique, 0]
+        for time in (held, end)
+    )
+    if broker.kind == "apache":
+        assert (then.names_holders, then.ended, {run.past for run in later.runs}) == (False, (), {None})
+        assert all(not record.holds for record in records)
+        return
+    who = {(hold.member_id, hold.client_host) for record in records for hold in record.holds}
+    assert who == {(alone.member_id, "/127.0.0.1")}
+    assert [(run.first, run.last, run.state, run.delivery_count, run.holder) for run in then.runs] == [
+        (0, 4, ACKNOWLEDGED, 1, None),
+        (5, 6, ACQUIRED, 1, alone.member_id),
+        (7, 7, ACQUIRED, 1, alone.member_id),
+    ]
+    since = then.runs[1].past
+    assert since is not None
+    assert since.acquired_at <= held < (since.ended_at or 0) == end
+    assert then.runs[1].held_ms == held - since.acquired_at
+    assert [(hold.first, hold.last, hold.end) for hold in then.ended] == [(0, 4, HoldEnd.ACCEPTED)]
+    assert [
+        (run.first, run.last, run.state, run.past.end if run.past else None, run.holder) for run in later.runs
+    ][-2:] == [(5, 6, ARCHIVED, HoldEnd.REJECTED, None), (7, 7, AVAILABLE, HoldEnd.RELEASED, None)]
+    assert (then.names_holders, later.names_holders) == (True, True)

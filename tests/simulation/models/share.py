@@ -19,6 +19,7 @@ each start, and at the end of a life by draining every group with a fresh member
 9. The count of settled records is right, and so the lag is never negative.
 10. A session expects the epoch after that of the last request which passed its check.
 11. A snapshot of the state says what the updates before it said, and nothing below the start.
+    What is written when a hold ends names who had the records, since when, and how it ended.
 12. When all members are gone, every record that is not settled can be delivered again.
 
 And: what was produced before a power cut and is gone leaves no state behind; read_committed groups get nothing that
@@ -45,7 +46,8 @@ from headrace.share.session import ShareSession
 from headrace.wire.batches import split
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
 from headrace.wire.records import read_records
-from headrace.wire.share_state import ShareKey
+from headrace.wire.share_holds import holds_of
+from headrace.wire.share_state import ShareKey, decode
 from tests.simulation import environment, share_watching
 from tests.simulation.model import End, Model
 from tests.simulation.models.logs import LogModel, Logs, batch_entries
@@ -141,11 +143,30 @@ class Share(Model, share_watching.ShareWatcher):
             return
         if log.topic == STATE_TOPIC:
             self.journal.is_starting = self.world.is_starting
+            self._check_holds(data)
             self.journal.appended(log.partition, data, appended.base_offset)
             if self.journal.dropped:
                 self._forget_dropped()
         elif log.topic.startswith("dlq"):
             self._note_letters(log, data, appended.base_offset)
+
+    def _check_holds(self, data: bytes) -> None:
+        now_ms = self.world.clock.monotonic_ms()
+        for record in read_records(data):
+            decoded = decode(record.key or b"", record.value)
+            if decoded is None or decoded[1] is None or self.journal.is_starting:
+                continue
+            key, body = decoded
+            holds = holds_of(body, record.timestamp)
+            if not self.core.settings.get_int("headrace.share.state.history.ms"):
+                if holds:
+                    raise Violation("share: hold written for nobody", f"{key}: {holds}")
+                continue
+            serving = [one for one in self.shadows.values() if one.key == key and one.is_serving]
+            for shadow in serving:
+                shadow.check_holds(holds, body.batches, record.timestamp, now_ms)
+            if holds and not serving:
+                raise Violation("share: hold from nowhere", f"{key}: {holds}")
 
     def _forget_dropped(self) -> None:
         """A group that has forgotten a topic begins anew there."""
@@ -228,7 +249,7 @@ class Share(Model, share_watching.ShareWatcher):
         held = {
             (offset, change.delivery_count)
             for change in acquisition.changes
-            if change.cause is C.ACQUIRE and change.holder == given["member"]
+            if change.cause is C.ACQUIRE and change.hold is not None and change.hold.member == given["member"]
             for offset in range(change.first, change.last + 1)
         }
         for one in acquisition.acquired:
@@ -273,6 +294,7 @@ class Share(Model, share_watching.ShareWatcher):
             return
         rules = self.rules(shadow.key.group_id)
         shadow.width = shadow.next - shadow.start
+        shadow.check_ends(changes)
         shadow.apply(changes, rules, self.world.clock.monotonic_ms())
         for change in changes:
             if isinstance(change, Change):

@@ -7,9 +7,13 @@ against the law here, which is written down a second time on purpose.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from headrace.share.changes import AckBatch, AnyChange, Change
+from headrace.broker.share.wall_time import TOLERANCE_MS
+from headrace.share.changes import AckBatch, AnyChange, Change, StateBatch
+from headrace.share.holds import HoldEnd, PastHold
 from headrace.share.partition import SharePartition
 from headrace.share.states import Cause, RecordState
+from headrace.share.window import RangeView
+from headrace.wire.share_holds import HOLDS_MAX
 from headrace.wire.share_state import ShareKey
 from tests.simulation.models.logs import Entry, LogModel
 from tests.simulation.violation import Violation
@@ -33,6 +37,18 @@ FROM_HELD: dict[Cause, RecordState] = {
     C.REJECT_TO_DEAD_LETTERS: S.ARCHIVING,
     C.EXHAUST_TO_DEAD_LETTERS: S.ARCHIVING,
 }
+ENDS: dict[Cause, tuple[HoldEnd, ...]] = {
+    C.ACCEPT: (HoldEnd.ACCEPTED,),
+    C.RELEASE: (HoldEnd.RELEASED, HoldEnd.TAKEN),
+    C.CLOSE: (HoldEnd.CLOSED,),
+    C.EXPIRE: (HoldEnd.EXPIRED,),
+    C.REJECT: (HoldEnd.REJECTED,),
+    C.GAP: (HoldEnd.GAP,),
+    C.REJECT_TO_DEAD_LETTERS: (HoldEnd.REJECTED,),
+    C.EXHAUST: (HoldEnd.RELEASED, HoldEnd.TAKEN, HoldEnd.CLOSED, HoldEnd.EXPIRED),
+    C.EXHAUST_TO_DEAD_LETTERS: (HoldEnd.RELEASED, HoldEnd.TAKEN, HoldEnd.CLOSED, HoldEnd.EXPIRED),
+}
+"""How the journal may say that a hold ended."""
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 
 
@@ -52,6 +68,16 @@ class InFlight(NamedTuple):
     count: int
     holder: str | None = None
     deadline_ms: int = 0
+    since_ms: int = 0
+    """When the holder has acquired it."""
+
+    @staticmethod
+    def of(one: "Change | RangeView") -> "InFlight":
+        if one.state is not S.ACQUIRED or one.hold is None:
+            return InFlight(one.state, one.delivery_count)
+        return InFlight(
+            one.state, one.delivery_count, one.hold.member, one.deadline_ms or 0, one.hold.since_ms
+        )
 
 
 UNSEEN = InFlight(S.AVAILABLE, 0)
@@ -83,12 +109,18 @@ class Shadow:
         """Of the window, before the changes that are being applied."""
         self.given_up: dict[int, int] = {}
         """Records that go to the dead letters, with the revision of the settings by which they do."""
+        self.ended: dict[int, HoldEnd | None] = {}
+        """Offsets whose holds are written as ended, by a decision that is about to be applied."""
         self.is_behind = False
         """Locks have ended and the journal has refused to note it: the journal knows less than the engine."""
 
     @property
     def log_start(self) -> int:
         return self.loaded.partition.log.start_offset
+
+    @property
+    def is_serving(self) -> bool:
+        return not self.loaded._is_closed and not self.loaded.is_fenced
 
     # Changes
 
@@ -98,8 +130,8 @@ class Shadow:
                 self._change(change, rules, now_ms)
 
     def _change(self, change: Change, rules: Rules, now_ms: int) -> None:
-        first, last, state, count, cause, holder, deadline_ms, _ = change
-        new = InFlight(state, count, holder, deadline_ms or 0)
+        first, last, cause = change.first, change.last, change.cause
+        new = InFlight.of(change)
         offsets = self.offsets
         for offset in range(first, last + 1):
             before = offsets.get(offset, UNSEEN)
@@ -122,7 +154,7 @@ class Shadow:
             self._refuse(offset, before, new, "delivered after its end")
         if new.state is not S.ACQUIRED or new.count != before.count + 1:
             self._refuse(offset, before, new, "wrong delivery count")
-        if new.deadline_ms != now_ms + rules.lock_ms:
+        if new.deadline_ms != now_ms + rules.lock_ms or new.since_ms != now_ms:
             self._refuse(offset, before, new, f"wrong lock, now is {now_ms}, it lasts {rules.lock_ms}")
         if offset < self.start:
             self._refuse(offset, before, new, f"delivered below the start {self.start}")
@@ -150,7 +182,7 @@ class Shadow:
         if cause in (C.REJECT, C.EXHAUST) and rules.has_dead_letters:
             self._refuse(offset, before, new, "archived without a dead letter")
         if cause is C.RENEW and (
-            new.deadline_ms != now_ms + rules.lock_ms or new.holder != before.holder or not rules.may_renew
+            new.deadline_ms != now_ms + rules.lock_ms or new[2::2] != before[2::2] or not rules.may_renew
         ):
             self._refuse(offset, before, new, f"wrong renewal, now is {now_ms}")
 
@@ -178,6 +210,44 @@ class Shadow:
             self._refuse(offset, before, new, f"archived as aborted: {entry}")
         if cause is C.COMPACT and self.must_exist(offset):
             self._refuse(offset, before, new, f"archived as missing from the log: {entry}")
+
+    # Holds that end, as they are written
+
+    def check_holds(
+        self, holds: Sequence[PastHold], batches: Sequence[StateBatch], timestamp: int, now_ms: int
+    ) -> None:
+        """What is written of holds is what was: it names whoever had the records, and since when."""
+        for hold in holds:
+            since_ms = now_ms - (timestamp - hold.acquired_at)
+            for offset in range(hold.first, hold.last + 1):
+                one = self.offsets.get(offset, UNSEEN)
+                if (one.state, one.count, one.holder) != (
+                    S.ACQUIRED, hold.delivery_count, hold.member_id,
+                ) or abs(one.since_ms - since_ms) > TOLERANCE_MS:  # fmt: skip
+                    raise Violation("share: wrong hold written", f"{self.key} {offset}: {one}, {hold}")
+                self.ended[offset] = hold.end
+        if len(holds) > HOLDS_MAX // 2:
+            return
+        for batch in batches:
+            for offset in range(batch.first, batch.last + 1):
+                one = self.offsets.get(offset, UNSEEN)
+                if one.state is S.ACQUIRED and one.count == batch.delivery_count and offset not in self.ended:
+                    raise Violation("share: hold not written", f"{self.key} {offset}: {one}, {holds}")
+
+    def check_ends(self, changes: Sequence[AnyChange]) -> None:
+        """The engine carries out what was written."""
+        for change in changes if self.ended else ():
+            if isinstance(change, Change) and change.cause in ENDS:
+                for offset in range(change.first, change.last + 1):
+                    end = self.ended.pop(offset, None)
+                    if end is not None and end not in ENDS[change.cause]:
+                        raise Violation(
+                            "share: wrong end of a hold written", f"{self.key} {offset}: {end}, {change}"
+                        )
+        if self.ended:
+            raise Violation(
+                "share: the end of a hold was written, and it goes on", f"{self.key} {self.ended}"
+            )
 
     # The start
 
@@ -235,7 +305,7 @@ class Shadow:
     def check_engine(self) -> None:
         found = 0
         for one in self.engine.snapshot().ranges:
-            expected = InFlight(one.state, one.delivery_count, one.holder, one.deadline_ms or 0)
+            expected = InFlight.of(one)
             for offset in range(one.first, one.last + 1):
                 if self.offsets.get(offset) != expected:
                     raise Violation(

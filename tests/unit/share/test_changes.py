@@ -1,6 +1,15 @@
 """What of a decision is persisted."""
 
-from headrace.share.changes import AcquiredRecords, Acquisition, Change, StartMoved, StateBatch, state_batches
+from headrace.share.changes import (
+    AcquiredRecords,
+    Acquisition,
+    Change,
+    StartMoved,
+    StateBatch,
+    ended_holds,
+    state_batches,
+)
+from headrace.share.holds import Hold, HoldEnd
 from headrace.share.states import Cause
 from headrace.share.states import RecordState as S
 
@@ -27,8 +36,8 @@ def test_neighbors_that_are_alike_are_joined() -> None:
 
 def test_acquisitions_renewals_and_what_the_log_shows_again_are_not_written() -> None:
     changes = [
-        Change(0, 4, S.ACQUIRED, 1, Cause.ACQUIRE, "m1", 5, (0, 4)),
-        Change(5, 9, S.ACQUIRED, 1, Cause.RENEW, "m1", 5, (5, 9)),
+        Change(0, 4, S.ACQUIRED, 1, Cause.ACQUIRE, Hold("m1", 0), 5, (0, 4)),
+        Change(5, 9, S.ACQUIRED, 1, Cause.RENEW, Hold("m1", 0, 1), 5, (5, 9)),
         change(10, 11, S.ARCHIVED, Cause.ABORT),
         change(12, 12, S.ARCHIVED, Cause.COMPACT),
         change(13, 13, S.ARCHIVED, Cause.TRIM),
@@ -45,3 +54,34 @@ def test_nothing_below_the_start_is_written() -> None:
 
 def test_an_acquisition_counts_offsets() -> None:
     assert Acquisition([], [AcquiredRecords(0, 4, 1), AcquiredRecords(10, 10, 2)]).record_count == 6
+
+
+def test_the_holds_that_a_decision_ends_are_named_with_their_ends() -> None:
+    ann, bob = Hold("ann", 5), Hold("bob", 5)
+
+    def ends(first: int, last: int, cause: Cause, hold: Hold | None) -> Change:
+        return Change(first, last, S.ARCHIVED, 1, cause, hold, None, (0, 99))
+
+    changes = [
+        ends(0, 4, Cause.ACCEPT, ann),
+        ends(5, 9, Cause.ACCEPT, ann),
+        ends(10, 10, Cause.ACCEPT, bob),
+        ends(12, 12, Cause.ACCEPT, bob),
+        ends(13, 13, Cause.EXHAUST, bob),
+        ends(14, 14, Cause.RELEASE, bob),
+        ends(15, 15, Cause.REJECT_TO_DEAD_LETTERS, bob._replace(renewals=2)),
+        ends(16, 16, Cause.GAP, bob),
+        ends(20, 29, Cause.TRIM, ann),
+        ends(30, 39, Cause.RENEW, ann),
+        ends(40, 49, Cause.DEAD_LETTER, None),
+        StartMoved(50),
+    ]
+    assert ended_holds(changes, HoldEnd.RELEASED) == [
+        (0, 9, ann, HoldEnd.ACCEPTED),
+        (10, 10, bob, HoldEnd.ACCEPTED),
+        (12, 12, bob, HoldEnd.ACCEPTED),
+        (13, 14, bob, HoldEnd.RELEASED),
+        (15, 15, ("bob", 5, 2), HoldEnd.REJECTED),
+        (16, 16, bob, HoldEnd.GAP),
+    ]
+    assert ended_holds(changes[4:5], HoldEnd.EXPIRED) == [(13, 13, bob, HoldEnd.EXPIRED)]

@@ -1,10 +1,11 @@
 """Locks: found by deadline and by holder, gone when they hold nothing."""
 
+from headrace.share.holds import Hold
 from headrace.share.locks import Lock, Locks
 
 
 def held(locks: Locks, holder: str, deadline_ms: int, first: int, last: int) -> Lock:
-    lock = locks.take(holder, deadline_ms, first, last)
+    lock = locks.take(Hold(holder, 0), deadline_ms, first, last)
     lock.held += last - first + 1
     return lock
 
@@ -12,11 +13,20 @@ def held(locks: Locks, holder: str, deadline_ms: int, first: int, last: int) -> 
 def test_what_one_member_takes_at_one_instant_shares_a_lock() -> None:
     locks = Locks()
     lock = held(locks, "m1", 100, 0, 4)
-    assert locks.take("m1", 100, 5, 9) is lock
-    assert locks.take("m1", 100, 20, 24) is lock
+    assert locks.take(Hold("m1", 0), 100, 5, 9) is lock
+    assert locks.take(Hold("m1", 0), 100, 20, 24) is lock
     assert lock.spans == [(0, 9), (20, 24)]
-    assert locks.take("m2", 100, 30, 34) is not lock
-    assert locks.take("m1", 101, 40, 44) is not lock
+    assert locks.take(Hold("m2", 0), 100, 30, 34) is not lock
+    assert locks.take(Hold("m1", 0), 101, 40, 44) is not lock
+
+
+def test_what_was_acquired_at_two_instants_shares_no_lock_though_it_is_renewed_at_one() -> None:
+    locks = Locks()
+    old, new = (locks.take(Hold("m1", since, 1), 100, since, since) for since in (3, 7))
+    assert old is not new
+    assert list(locks.of("m1")) == list(locks.due(100)) == [old, new]
+    locks.drop(old)
+    assert list(locks.of("m1")) == list(locks.due(100)) == [new]
 
 
 def test_the_first_deadline_is_the_one_that_counts() -> None:

@@ -1,5 +1,6 @@
 """RangeMap: splits and joins, so that what it holds depends only on what is true of each offset."""
 
+from headrace.share.holds import Hold
 from headrace.share.locks import Lock
 from headrace.share.offsets import RangeMap
 from headrace.share.states import RecordState as S
@@ -12,7 +13,7 @@ def shown(ranges: RangeMap) -> list[tuple[int, int, str, int]]:
 
 
 def filled() -> tuple[RangeMap, Lock]:
-    ranges, lock = RangeMap(), Lock("m1", 100)
+    ranges, lock = RangeMap(), Lock(Hold("m1", 0), 100)
     ranges.put(0, 9, S.ACQUIRED, 1, lock, BATCH)
     return ranges, lock
 
@@ -44,7 +45,7 @@ def test_ranges_of_different_batches_are_never_joined() -> None:
     ranges = RangeMap()
     ranges.put(0, 9, S.AVAILABLE, 1, None, (0, 9))
     ranges.put(10, 19, S.AVAILABLE, 1, None, (10, 19))
-    ranges.put(10, 12, S.ACQUIRED, 2, Lock("m1", 1), (10, 19))
+    ranges.put(10, 12, S.ACQUIRED, 2, Lock(Hold("m1", 0), 1), (10, 19))
     ranges.put(10, 12, S.AVAILABLE, 1, None, (10, 19))
     assert [(entry.first, entry.last) for entry in ranges] == [(0, 9), (10, 19)]
     assert all(entry.is_whole_batch for entry in ranges)
@@ -52,7 +53,7 @@ def test_ranges_of_different_batches_are_never_joined() -> None:
 
 def test_ranges_with_different_locks_or_counts_stay_apart() -> None:
     ranges, _ = filled()
-    ranges.put(5, 9, S.ACQUIRED, 1, Lock("m2", 100), BATCH)
+    ranges.put(5, 9, S.ACQUIRED, 1, Lock(Hold("m2", 0), 100), BATCH)
     ranges.put(8, 9, S.AVAILABLE, 1, None, BATCH)
     ranges.put(9, 9, S.AVAILABLE, 2, None, BATCH)
     assert [entry.first for entry in ranges] == [0, 5, 8, 9]

@@ -26,7 +26,7 @@ def update(start_offset: int, *batches: StateBatch, leader: int = -1, complete: 
 def played(*records: Snapshot | Update | None) -> ReplayedState | None:
     state: ReplayedState | None = None
     for record in records:
-        state = replay(state, record, lambda body: ReplayedState(*body))
+        state = replay(state, record, ReplayedState.of)
     return state
 
 

@@ -26,7 +26,7 @@ from headrace.broker.slices import Steps
 from headrace.broker.timers import Timer
 from headrace.share.errors import SessionLimitReached, ShareError
 from headrace.share.modes import AcquireMode
-from headrace.share.session import CLOSE_EPOCH, ShareSession
+from headrace.share.session import CLOSE_EPOCH, OPEN_EPOCH, ShareSession
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicIdPartition
 from headrace.wire.messages.share_fetch_request import ShareFetchRequest
@@ -96,8 +96,9 @@ def _session(
     forgotten = [
         (topic.topic_id, index) for topic in request.forgotten_topics_data for index in topic.partitions
     ]
+    leader = core.share_leader
     try:
-        return core.share_leader.sessions.fetch(
+        session = leader.sessions.fetch(
             group_id,
             member_id,
             request.share_session_epoch,
@@ -110,6 +111,9 @@ def _session(
         raise
     except ShareError as error:
         raise engine_error(error) from error
+    if request.share_session_epoch == OPEN_EPOCH:
+        leader.names.opened(session, call)
+    return session
 
 
 def _refuse_later(core: "BrokerCore", wait_ms: int, message: str) -> Later[ShareFetchResponse]:

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.share.loaded import Stale
 from headrace.share.changes import AckBatch, AcknowledgeType
+from headrace.share.holds import HoldEnd
 from headrace.wire.errors import ErrorCode, KafkaError
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ def release_record(core: "BrokerCore", group_id: str, topic: str, partition: int
             if entry.first <= offset <= entry.last and entry.holder is not None:
                 try:
                     answer = AckBatch(offset, offset, (AcknowledgeType.RELEASE,))
-                    loaded.acknowledge(entry.holder, [answer], allows_renew=False)
+                    loaded.acknowledge(entry.holder, [answer], allows_renew=False, given_back=HoldEnd.TAKEN)
                 except Stale as stale:
                     raise stale.error from stale
                 return entry.holder

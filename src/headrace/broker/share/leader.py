@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.broker.metrics import Histogram
 from headrace.broker.parked import Line
 from headrace.broker.share.loaded import LoadedPartition, Stale
+from headrace.broker.share.names import MemberNames
 from headrace.broker.share.requests import Acks
+from headrace.broker.share.wall_time import WallTime
 from headrace.broker.slices import Steps
 from headrace.share.changes import AckBatch
 from headrace.share.session import ShareSession, ShareSessions
@@ -45,6 +47,8 @@ class ShareLeader:
         self.handed: Counter[tuple[str, str]] = Counter()
         """Records given to each (group, member) that has a session; `answered` likewise. For views."""
         self.answered: Counter[tuple[str, str]] = Counter()
+        self.names = MemberNames(self.sessions)
+        self.wall_time = WallTime(core.clock)
         self._histograms: dict[str, tuple[Histogram, Histogram]] = {}
         core.on_disconnect.append(self._disconnected)
         core.topics.on_deleted.append(self._note_topic_deleted)
@@ -196,14 +200,14 @@ class ShareLeader:
         ]
         for loaded in held:
             loaded.leave(session.member_id)
-        self._core.slices.run(self._release(held))
+        self._core.slices.run(self._release(held, session))
 
-    @staticmethod
-    def _release(held: Sequence[LoadedPartition]) -> Steps:
+    def _release(self, held: Sequence[LoadedPartition], session: ShareSession) -> Steps:
         for count, loaded in enumerate(held, 1):
             loaded.release_left()
             if count % PARTITIONS_PER_STEP == 0:
                 yield
+        self.names.released(session)
 
     def _disconnected(self, connection_id: int) -> None:
         for session in self.sessions.disconnected(str(connection_id)):

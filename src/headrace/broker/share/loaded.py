@@ -12,17 +12,18 @@ from headrace.broker.errors import engine_error, share_state_error
 from headrace.broker.metrics import Counter
 from headrace.broker.settings.durations import duration_ms
 from headrace.broker.share.dead_letters import EXHAUSTED, REJECTED, DeadLetterRange
-from headrace.broker.share.holds import Holds
 from headrace.broker.share.reading import read_slice
 from headrace.broker.timers import Timer
 from headrace.log.times import offset_for_time
-from headrace.share.changes import AckBatch, AcquiredRecords, AnyChange, Change
+from headrace.share.changes import AckBatch, AcquiredRecords, AnyChange, Change, ended_holds
 from headrace.share.errors import CorruptState, ShareError
+from headrace.share.holds import HoldEnd
 from headrace.share.limits import Limits
 from headrace.share.modes import AcquireMode
 from headrace.share.partition import SharePartition
 from headrace.share.states import Cause, RecordState
 from headrace.wire.errors import ErrorCode, KafkaError
+from headrace.wire.share_holds import encode_holds
 from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
@@ -84,6 +85,7 @@ class LoadedPartition:
         self._revision = -1
         self._limits = Limits()
         self._is_committed_only = False
+        self._has_history = False
         try:
             stored = core.share_state.read(key, self.leader_epoch)
         except KafkaError as error:
@@ -104,7 +106,8 @@ class LoadedPartition:
             partition=str(key.partition),
         )
         self._acknowledged: dict[str, Counter] = {}
-        self.holds = Holds()
+        self.full_since_ms: int | None = None
+        """Wall time since which the window is full, for views."""
         self._resume_dead_letters()
 
     def _first_offset(self, kept: int) -> int:
@@ -159,6 +162,7 @@ class LoadedPartition:
             )
             isolation = settings.group_str(group_id, "share.isolation.level")
             self._is_committed_only = isolation == "read_committed"
+            self._has_history = settings.get_int("headrace.share.state.history.ms") > 0
         return self._limits
 
     def readable_bytes(self, limit: int) -> int:
@@ -215,7 +219,14 @@ class LoadedPartition:
         records = found.cut(acquired[0].first, acquired[-1].last)
         return Handed(records, acquired, acquisition.record_count)
 
-    def acknowledge(self, member: str, batches: Sequence[AckBatch], *, allows_renew: bool) -> None:
+    def acknowledge(
+        self,
+        member: str,
+        batches: Sequence[AckBatch],
+        *,
+        allows_renew: bool,
+        given_back: HoldEnd = HoldEnd.RELEASED,
+    ) -> None:
         """All of the member's answers, or KafkaError and none; Stale when this copy of the state is outdated."""
         if self.is_fenced:
             raise Stale(share_state_error(KafkaError(ErrorCode.FENCED_STATE_EPOCH)))
@@ -230,20 +241,12 @@ class LoadedPartition:
             )
         except ShareError as error:
             raise engine_error(error) from error
-        self._journal(changes)
-        if allows_renew:
-            self.holds.note_renewals(changes, self._taken_at, start_offset=self.engine.start_offset)
+        self._journal(changes, given_back)
         self._apply(changes)
         for change in changes:
             kind = ACKNOWLEDGED_AS.get(change.cause)
             if kind is not None:
                 self._acknowledged_as(kind).value += change.last - change.first + 1
-
-    def _taken_at(self, offset: int) -> int:
-        """When the lock on a record was taken or last renewed."""
-        return (
-            self.engine.lock_deadline_ms(offset) or self._core.clock.monotonic_ms()
-        ) - self.limits().lock_ms
 
     def _acknowledged_as(self, kind: str) -> Counter:
         counter = self._acknowledged.get(kind)
@@ -265,7 +268,7 @@ class LoadedPartition:
         if self._is_closed:
             return
         for member in sorted(left):
-            self._change_anyway(self.engine.release_member(member, limits=self.limits()))
+            self._change_anyway(self.engine.release_member(member, limits=self.limits()), HoldEnd.CLOSED)
 
     @property
     def is_copying(self) -> bool:
@@ -281,7 +284,8 @@ class LoadedPartition:
             self._timer.cancel()
             self._timer = None
 
-    def _journal(self, changes: Sequence[AnyChange]) -> None:
+    def _journal(self, changes: Sequence[AnyChange], given_back: HoldEnd) -> None:
+        """`given_back`: how records came back, where they did."""
         write = self.engine.write_for(changes)
         if write is None:
             return
@@ -295,6 +299,7 @@ class LoadedPartition:
                 start_offset=write.start_offset,
                 complete_count=write.delivery_complete_count,
                 batches=write.batches,
+                holds=self._holds(changes, given_back),
             )
         except KafkaError as error:
             mapped = share_state_error(error)
@@ -302,13 +307,25 @@ class LoadedPartition:
                 raise Stale(mapped) from error
             raise mapped from error
 
-    def _change_anyway(self, changes: Sequence[AnyChange]) -> None:
+    def _holds(self, changes: Sequence[AnyChange], given_back: HoldEnd) -> bytes:
+        """Who lets go of records with this decision, for those who look back. Nobody can if no history is kept."""
+        self.limits()
+        if not self._has_history:
+            return b""
+        leader, group_id = self._core.share_leader, self.key.group_id
+        return encode_holds(
+            ended_holds(changes, given_back),
+            lambda member: leader.names.of(group_id, member),
+            leader.wall_time.ahead_ms(),
+        )
+
+    def _change_anyway(self, changes: Sequence[AnyChange], given_back: HoldEnd) -> None:
         """Kafka's rule for locks that end by themselves: a failed write does not undo it."""
         if not changes:
             self._arm()
             return
         try:
-            self._journal(changes)
+            self._journal(changes, given_back)
         except Stale as error:
             self._core.share_leader.note_unwritten(self, error)
             return  # this copy is dropped, and the next one knows nothing of its locks
@@ -319,7 +336,10 @@ class LoadedPartition:
     def _apply(self, changes: Sequence[AnyChange]) -> None:
         if self.engine.apply(changes):
             self._core.parked.touch(self.key)
-        self.holds.note_size(self.engine.window_size, self.limits().window_max, self._core.clock.wall_ms)
+        if self.engine.window_size < self.limits().window_max:
+            self.full_since_ms = None
+        elif self.full_since_ms is None:
+            self.full_since_ms = self._core.clock.wall_ms()
         self._arm()
         letters = [
             DeadLetterRange(change.first, change.last, change.delivery_count, CAUSES[change.cause])
@@ -345,7 +365,7 @@ class LoadedPartition:
         changes = self.engine.expire(self._core.clock.monotonic_ms(), limits=self.limits())
         if changes:
             self._lock_timeouts.add(sum(change.last - change.first + 1 for change in changes))
-        self._change_anyway(changes)
+        self._change_anyway(changes, HoldEnd.EXPIRED)
 
     def _resume_dead_letters(self) -> None:
         """After a crash between giving up and the copy's durability: copy again, with the cause the count tells."""
@@ -372,7 +392,7 @@ class LoadedPartition:
                 for letter in letters
                 for change in self.engine.dead_lettered(letter.first_offset, letter.last_offset)
             ]
-            self._change_anyway(copied)
+            self._change_anyway(copied, HoldEnd.RELEASED)
             if not self._copies_pending:
                 self._core.share_leader.unload_if_idle(self)
 

@@ -81,7 +81,7 @@ class StoredState(ReplayedState):
 
 
 def _stored(snapshot: Snapshot, partition: int, offset: int) -> StoredState:
-    return StoredState(*snapshot, partition=partition, snapshot_at=offset)
+    return StoredState(*snapshot[:8], partition=partition, snapshot_at=offset)
 
 
 class ShareStateStore:
@@ -257,6 +257,7 @@ class ShareStateStore:
         start_offset: int,
         complete_count: int,
         batches: Sequence[StateBatch],
+        holds: bytes = b"",
         may_be_late: bool = False,
     ) -> Later[None]:
         """In the topic when this returns; the Later resolves when it is durable too.
@@ -273,7 +274,7 @@ class ShareStateStore:
             raise KafkaError(ErrorCode.FENCED_STATE_EPOCH)
         if may_be_late:
             start_offset, complete_count = state.not_lower(start_offset, complete_count)
-        update = Update(state.snapshot_epoch, leader_epoch, start_offset, complete_count, batches)
+        update = Update(state.snapshot_epoch, leader_epoch, start_offset, complete_count, batches, holds)
         if state.update_count >= self._updates_max:
             try:
                 return self._write_snapshot(key, self._next_snapshot(state, update))
@@ -351,6 +352,7 @@ class ShareStateStore:
             create_timestamp=state.create_timestamp,
             write_timestamp=self._core.clock.wall_ms(),
             batches=state.merged_with(update.batches, start_offset),
+            holds=update.holds,
         )
 
     def _write_snapshot(self, key: ShareKey, snapshot: Snapshot) -> Later[None]:

@@ -4,12 +4,11 @@ A window may be in a hundred thousand pieces. `gather_views` only copies them, o
 everybody waits for it; `finish_views` makes the view of that, on any thread.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.broker.groups.share import ShareGroup
-from headrace.broker.share.holds import Hold
 from headrace.broker.share.loaded import LoadedPartition
 from headrace.share.changes import StateBatch
 from headrace.share.states import RecordState
@@ -34,8 +33,6 @@ class GatheredState(NamedTuple):
     """Of a window that is being served; else what is stored counts."""
     stored: tuple[StateBatch, ...]
     now_ms: int
-    lock_ms: int = 0
-    renewed: Mapping[int, Hold] = {}
 
 
 class WindowFigures(NamedTuple):
@@ -82,12 +79,8 @@ def group_view(core: "BrokerCore", group_id: str) -> dict[tuple[str, int], Share
 
 def finish_views(gathered: Iterable[GatheredState]) -> dict[tuple[str, int], SharePartitionState]:
     views = {}
-    for view, ranges, stored, now_ms, lock_ms, renewed in gathered:
-        runs = written_runs(stored)
-        if ranges is not None:
-            runs = tuple(
-                _with_hold(run, now_ms, lock_ms, renewed) for run in live_runs(ranges, now_ms=now_ms)
-            )
+    for view, ranges, stored, now_ms in gathered:
+        runs = written_runs(stored) if ranges is None else live_runs(ranges, now_ms=now_ms)
         next_offset = view.next_offset
         if ranges is None:
             next_offset = runs[-1].last + 1 if runs else view.start_offset
@@ -100,15 +93,6 @@ def _without_holes(view: SharePartitionState, next_offset: int | None) -> Iterab
     """Nobody holds a record of a window that is not being served."""
     for first, last, run in view.pieces(next_offset):
         yield StateRun(first, last, RecordState.AVAILABLE, 0) if run is None else run
-
-
-def _with_hold(run: StateRun, now_ms: int, lock_ms: int, renewed: Mapping[int, Hold]) -> StateRun:
-    if run.holder is None or run.lock_ms_left is None:
-        return run
-    known = renewed.get(run.first)
-    if known is not None and known[:2] == (run.holder, run.delivery_count):
-        return replace(run, held_ms=max(0, now_ms - known.since_ms), renewals=known.renewals)
-    return replace(run, held_ms=max(0, lock_ms - run.lock_ms_left), renewals=0)
 
 
 def gather_views(core: "BrokerCore", group_id: str) -> list[GatheredState]:
@@ -146,6 +130,7 @@ def _gather(
     else:
         batches = tuple(stored.merged())
     is_committed_only = core.settings.group_str(key.group_id, "share.isolation.level") == "read_committed"
+    now_ms = core.clock.monotonic_ms()
     view = SharePartitionState(
         group_id=key.group_id,
         topic=partition.topic.name,
@@ -162,9 +147,8 @@ def _gather(
         log_end_offset=partition.log.end_offset,
         is_live=True,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
-        full_since=None if loaded is None else loaded.holds.full_since_ms,
+        full_since=None if loaded is None else loaded.full_since_ms,
         stable_offset=partition.log.stable_offset if is_committed_only else None,
+        seen_at=now_ms + core.share_leader.wall_time.ahead_ms(),
     )
-    lock_ms = core.settings.group_int(key.group_id, "share.record.lock.duration.ms")
-    renewed = {} if loaded is None else dict(loaded.holds.renewed)
-    return GatheredState(view, ranges, batches, core.clock.monotonic_ms(), lock_ms, renewed)
+    return GatheredState(view, ranges, batches, now_ms)

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from headrace.share.holds import PastHold
 from headrace.share.states import RecordState
 from headrace.share.view import SharePartitionState, StateRun
 
@@ -225,6 +226,11 @@ def _times(count: int) -> str:
 
 def _count(count: int) -> str:
     return f"{count:,} record{'s' if count != 1 else ''} come{'s' if count == 1 else ''}"
+
+
+def past_member_name(hold: PastHold) -> str:
+    """Its client id and host where they were written, else its id."""
+    return member_name(hold.client_id, hold.client_host) if hold.client_id else hold.member_id
 
 
 def member_name(client_id: str, host: str) -> str:

@@ -14,8 +14,10 @@ from headrace.base.names import nearest
 from headrace.base.settings import ConfigType
 from headrace.client.cluster import Node
 from headrace.client.delivery import TopicPartition
+from headrace.share.holds import PastHold
 from headrace.wire.enums import ConfigSource, GroupState, GroupType
 from headrace.wire.ids import TopicAndPartition
+from headrace.wire.share_holds import holds_of
 from headrace.wire.share_state import Snapshot, Update
 
 E = TypeVar("E", bound=Enum)
@@ -217,6 +219,11 @@ class ShareStateRecord:
     """The partition of the record in `__share_group_state`, and its offset there."""
     offset: int
     timestamp: int
+
+    @property
+    def holds(self) -> tuple[PastHold, ...]:
+        """The holds that ended with it: who had the records since when. Headrace writes them, Apache Kafka does not."""
+        return () if self.value is None else tuple(holds_of(self.value, self.timestamp))
 
 
 def parse_choice(kind: type[E], given: "E | str") -> E:

@@ -17,12 +17,13 @@ from headrace.client.admin.share_offsets import Topics, described_offsets, place
 from headrace.client.delivery import TopicPartition
 from headrace.client.errors import OffsetOutOfRangeError, error_for
 from headrace.client.plain_fetch import read_range
-from headrace.share.view import SharePartitionState, written_runs
+from headrace.share.view import SharePartitionState, StateRun, written_runs
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode
 from headrace.wire.ids import TopicAndPartition, partition_for, uuid_text
 from headrace.wire.records import Record, read_records
+from headrace.wire.share_history import PastPartition
 from headrace.wire.share_replay import ReplayedState, replay
 from headrace.wire.share_state import STATE_TOPIC, ShareKey, Snapshot, Update, decode
 
@@ -38,24 +39,19 @@ class _Found(NamedTuple):
     timestamp: int
 
 
+class _Replayed(NamedTuple):
+    state: ReplayedState
+    runs: tuple[StateRun, ...]
+    past: PastPartition | None = None
+    """If it was replayed up to a time."""
+
+
 async def share_state(
     call: AdminCall, group_id: str, topics: Topics | None, at: datetime | None = None
 ) -> dict[TopicAndPartition, SharePartitionState]:
     keys = await _keys(call, group_id, topics)
-    at_ms = None if at is None else as_timestamp(at)
-
-    async def play(home: int, records: AsyncIterator[_Found]) -> dict[ShareKey, ReplayedState]:
-        states: dict[ShareKey, ReplayedState | None] = {}
-        async for record in records:
-            if at_ms is not None and record.timestamp > at_ms:
-                continue
-            known = states.get(record.key)
-            states[record.key] = replay(known, record.body, lambda snapshot: ReplayedState(*snapshot))
-        return {key: state for key, state in states.items() if state is not None}
-
-    states = {
-        key: state for played in await _read(call, keys.values(), play) for key, state in played.items()
-    }
+    played = await _read(call, keys.values(), _play_now if at is None else _play_until(as_timestamp(at)))
+    states = {key: state for some in played for key, state in some.items()}
     places = [place for place, key in keys.items() if key in states]
     starts, ends = await in_parallel(
         list_offsets(call, dict.fromkeys(places, spec)) for spec in (OffsetSpec.EARLIEST, OffsetSpec.LATEST)
@@ -65,7 +61,7 @@ async def share_state(
         place: view_of(
             keys[place],
             place,
-            states[keys[place]],
+            *states[keys[place]],
             log_start_offset=starts[place].offset or 0,
             log_end_offset=_end(before.get(place), ends[place]),
         )
@@ -78,13 +74,32 @@ def _end(then: ListedOffset | None, now: ListedOffset) -> int:
     return (then.offset if then is not None and then.offset is not None else now.offset) or 0
 
 
-def state_at(records: Iterable[ShareStateRecord], at_ms: int) -> ReplayedState | None:
-    """One share-partition as it was written down at a time; None before its first snapshot that is still there."""
-    state: ReplayedState | None = None
-    for record in records:
-        if record.timestamp <= at_ms:
-            state = replay(state, record.value, lambda snapshot: ReplayedState(*snapshot))
-    return state
+async def _play_now(home: int, records: AsyncIterator[_Found]) -> "dict[ShareKey, _Replayed]":
+    states: dict[ShareKey, ReplayedState | None] = {}
+    async for record in records:
+        states[record.key] = replay(states.get(record.key), record.body, ReplayedState.of)
+    return {
+        key: _Replayed(state, written_runs(state.merged()))
+        for key, state in states.items()
+        if state is not None
+    }
+
+
+def _play_until(
+    at_ms: int,
+) -> "Callable[[int, AsyncIterator[_Found]], Coroutine[Any, Any, dict[ShareKey, _Replayed]]]":
+    async def play(home: int, records: AsyncIterator[_Found]) -> dict[ShareKey, _Replayed]:
+        pasts: dict[ShareKey, PastPartition] = {}
+        async for record in records:
+            past = pasts.setdefault(record.key, PastPartition(at_ms))
+            past.add(record.timestamp, record.body)
+        return {
+            key: _Replayed(past.state, past.runs(), past)
+            for key, past in pasts.items()
+            if past.state is not None
+        }
+
+    return play
 
 
 async def share_state_records(
@@ -180,12 +195,16 @@ def view_of(
     key: ShareKey,
     place: TopicPartition,
     state: ReplayedState,
+    runs: tuple[StateRun, ...],
+    past: PastPartition | None = None,
     *,
     log_start_offset: int,
     log_end_offset: int,
 ) -> SharePartitionState:
-    runs = written_runs(state.merged())
     start_offset = known(state.start_offset)
+    if start_offset is None and runs and runs[0].holder is not None:
+        # Where it begins is written with the first answer: until then these were held.
+        start_offset = runs[0].first
     return SharePartitionState(
         group_id=key.group_id,
         topic=place.topic,
@@ -201,4 +220,6 @@ def view_of(
         log_start_offset=log_start_offset,
         log_end_offset=log_end_offset,
         is_live=False,
+        names_holders=None if past is None else past.names_holders,
+        ended=() if past is None else past.latest(),
     )

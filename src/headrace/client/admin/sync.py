@@ -243,9 +243,11 @@ class Admin:
         """The state of a share group as last written to `__share_group_state`: ranges of records with their states.
 
         With `at`, a datetime with a time zone, the state at that time, as far back as the topic goes: Headrace keeps
-        it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned.
+        it for `headrace.share.state.history.ms`, Apache Kafka until it is pruned. Headrace writes who held records when
+        it no longer does: `run.holder` is who held them at that time, and `run.past` has times and how the hold ended.
+        Apache Kafka writes no members (`names_holders` is False).
 
-        Locks are never written, so records without a stored state may be acquired. `Broker.share_state` of an
+        Locks of now are not written, so records without a stored state may be acquired. `Broker.share_state` of an
         embedded broker includes locks. Needs READ on that topic.
         """
         return self._run(self._admin.share_state(group_id, topics, at=at))

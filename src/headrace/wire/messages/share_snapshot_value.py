@@ -43,6 +43,7 @@ class ShareSnapshotValue(Message):
         "create_timestamp",
         "write_timestamp",
         "state_batches",
+        "holds",
     )
     API_KEY = 0
     VERSIONS = (0, 0)
@@ -56,6 +57,7 @@ class ShareSnapshotValue(Message):
         F("create_timestamp", "int64", (0, 32767), default=0),
         F("write_timestamp", "int64", (0, 32767), default=0),
         F("state_batches", "[]struct", (0, 32767), struct=StateBatch),
+        F("holds", "bytes", (0, 32767), tagged=(0, 32767), tag=10000, ignorable=True, default=b""),
     )
 
     def __init__(
@@ -69,6 +71,7 @@ class ShareSnapshotValue(Message):
         create_timestamp: int = 0,
         write_timestamp: int = 0,
         state_batches: Sequence[StateBatch] = (),
+        holds: bytes = b"",
     ) -> None:
         self.snapshot_epoch = snapshot_epoch
         self.state_epoch = state_epoch
@@ -78,3 +81,4 @@ class ShareSnapshotValue(Message):
         self.create_timestamp = create_timestamp
         self.write_timestamp = write_timestamp
         self.state_batches = state_batches
+        self.holds = holds

@@ -40,6 +40,7 @@ class ShareUpdateValue(Message):
         "start_offset",
         "delivery_complete_count",
         "state_batches",
+        "holds",
     )
     API_KEY = 1
     VERSIONS = (0, 0)
@@ -50,6 +51,7 @@ class ShareUpdateValue(Message):
         F("start_offset", "int64", (0, 32767), default=0),
         F("delivery_complete_count", "int32", (0, 32767), tagged=(0, 32767), tag=0, default=-1),
         F("state_batches", "[]struct", (0, 32767), struct=StateBatch),
+        F("holds", "bytes", (0, 32767), tagged=(0, 32767), tag=10000, ignorable=True, default=b""),
     )
 
     def __init__(
@@ -60,9 +62,11 @@ class ShareUpdateValue(Message):
         start_offset: int = 0,
         delivery_complete_count: int = -1,
         state_batches: Sequence[StateBatch] = (),
+        holds: bytes = b"",
     ) -> None:
         self.snapshot_epoch = snapshot_epoch
         self.leader_epoch = leader_epoch
         self.start_offset = start_offset
         self.delivery_complete_count = delivery_complete_count
         self.state_batches = state_batches
+        self.holds = holds

@@ -696,7 +696,7 @@ def _read_along(desk: Desk) -> dict[ShareKey, View]:
     """What a client makes of the topic's records."""
     states: dict[ShareKey, ReplayedState | None] = {}
     for entry in desk.entries():
-        states[entry.key] = replay(states.get(entry.key), entry.body, lambda body: ReplayedState(*body))
+        states[entry.key] = replay(states.get(entry.key), entry.body, ReplayedState.of)
     return {key: _view(state)[:8] for key, state in states.items() if state is not None}
 
 
