@@ -255,6 +255,7 @@ class _ShareFetch:
                     batch_size=request.batch_size,
                     records_max=records_left,
                     max_bytes=max(1, max_bytes // len(ready)),
+                    wants_records=not request.acquire_only,
                 )
             except KafkaError as error:
                 self._result.failed(place, error)
@@ -265,9 +266,8 @@ class _ShareFetch:
                 served += 1
                 records_left -= handed.record_count
                 self._leader.handed[session.group_id, session.member_id] += handed.record_count
-                given = handed.without_records() if request.acquire_only else handed
-                self._core.count_fetched(loaded.partition.topic.name, len(given.records))
-                self._result.handed(place, given)
+                self._core.count_fetched(loaded.partition.topic.name, len(handed.records))
+                self._result.handed(place, handed)
                 session.served(place)
         spent_ms = (perf_counter_ns() - began_ns) / 1_000_000
         percent = 100 * served / len(self._places) if self._places else 0.0

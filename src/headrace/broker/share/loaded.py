@@ -61,9 +61,6 @@ class Handed(NamedTuple):
     left_out: int = 0
     """Bytes of records that the member does not want to have."""
 
-    def without_records(self) -> "Handed":
-        return self._replace(records=b"", left_out=len(self.records))
-
 
 PASSED_OVER = Handed(b"", (), 0)
 """Records that are deleted, compacted or aborted: they are settled, and there may be more behind them."""
@@ -180,7 +177,14 @@ class LoadedPartition:
         return log.reader.bytes_from(offset, limit=limit, committed=self._is_committed_only)
 
     def acquire(
-        self, member: str, *, mode: AcquireMode, batch_size: int, records_max: int, max_bytes: int
+        self,
+        member: str,
+        *,
+        mode: AcquireMode,
+        batch_size: int,
+        records_max: int,
+        max_bytes: int,
+        wants_records: bool = True,
     ) -> Handed | None:
         """What the member gets; None where there is nothing to acquire, PASSED_OVER where others may come behind it."""
         self.release_left()
@@ -195,7 +199,12 @@ class LoadedPartition:
         if offset >= log.end_offset:
             return None
         found = read_slice(
-            log, offset, records_max=records_max, max_bytes=max_bytes, committed=self._is_committed_only
+            log,
+            offset,
+            records_max=records_max,
+            max_bytes=max_bytes,
+            committed=self._is_committed_only,
+            keeps_data=wants_records,
         )
         if found is None:
             return None
@@ -216,8 +225,11 @@ class LoadedPartition:
         acquired = acquisition.acquired
         if not acquired:
             return PASSED_OVER
-        records = found.cut(acquired[0].first, acquired[-1].last)
-        return Handed(records, acquired, acquisition.record_count)
+        first, last = acquired[0].first, acquired[-1].last
+        if wants_records:
+            return Handed(found.cut(first, last), acquired, acquisition.record_count)
+        start, stop = found.place(first, last)
+        return Handed(b"", acquired, acquisition.record_count, left_out=stop - start)
 
     def acknowledge(
         self,

@@ -20,20 +20,27 @@ if TYPE_CHECKING:
 _SPAN = struct.Struct(">qi11xi")
 """Base offset, length and last offset delta of a batch."""
 BYTES_MIN = 64 * 1024
+BYTES_TO_WALK = 512 * 1024
+"""Read at a time where nobody wants the data: what the processor's cache holds."""
 
 
 class Slice(NamedTuple):
     data: bytes
+    """Empty where nobody wants it."""
     batches: list[Span]
     positions: list[int]
-    """Where each batch begins in `data`; one more for its end."""
+    """Where each batch begins in the slice; one more for its end."""
     aborted: list[Span]
 
-    def cut(self, first: int, last: int) -> bytes:
-        """The bytes from the batch that holds `first` to the one that holds `last`."""
+    def place(self, first: int, last: int) -> tuple[int, int]:
+        """Where the batch that holds `first` begins in the slice, and where the one that holds `last` ends."""
         begin = bisect_right(self.batches, (first, _LAST)) - 1
         end = bisect_right(self.batches, (last, _LAST))
-        start, stop = self.positions[max(0, begin)], self.positions[end]
+        return self.positions[max(0, begin)], self.positions[end]
+
+    def cut(self, first: int, last: int) -> bytes:
+        """The bytes there."""
+        start, stop = self.place(first, last)
         return self.data if stop - start == len(self.data) else self.data[start:stop]
 
 
@@ -41,12 +48,19 @@ _LAST = 1 << 63
 
 
 def read_slice(
-    log: "PartitionLog", offset: int, *, records_max: int, max_bytes: int, committed: bool
+    log: "PartitionLog",
+    offset: int,
+    *,
+    records_max: int,
+    max_bytes: int,
+    committed: bool,
+    keeps_data: bool = True,
 ) -> Slice | None:
     """Whole batches from the one that holds `offset` on; None where there is nothing to read yet.
 
     Every turn of the loop either notes a batch behind those it has, or is the last one.
     """
+    keeps_data = keeps_data or committed  # which batches were aborted is found in the data
     chunks: list[bytes] = []
     batches: list[Span] = []
     positions: list[int] = []
@@ -55,9 +69,13 @@ def read_slice(
     while True:
         read = log.reader.read(
             at,
-            max_bytes=min(max_bytes - size, _guess(log, offset + records_max - at)),
+            max_bytes=min(
+                max_bytes - size,
+                _guess(log, offset + records_max - at),
+                max_bytes if keeps_data else BYTES_TO_WALK,
+            ),
             committed=committed,
-            at_least_one=not size,
+            at_least_one=not size or not keeps_data,
         )
         if not read.data:
             break
@@ -65,13 +83,14 @@ def read_slice(
         used = _walk(read.data, size, batches, positions, offset + records_max, limit)
         if not used:  # compaction has left a hole, and what follows it begins after the last wanted offset
             break
-        chunks.append(read.data if used == len(read.data) else read.data[:used])
+        if keeps_data:
+            chunks.append(read.data if used == len(read.data) else read.data[:used])
         aborted.update(dict.fromkeys(read.aborted))
         size += used
         at = max(at + 1, batches[-1][1] + 1)
         if at >= offset + records_max or size >= max_bytes or at >= log.end_offset:
             break
-    if not chunks:
+    if not size:
         return None
     data = chunks[0] if len(chunks) == 1 else b"".join(chunks)
     positions.append(size)

@@ -4,7 +4,7 @@ from typing import Any, cast
 
 import pytest
 
-from headrace.broker.share.reading import Slice, read_slice
+from headrace.broker.share.reading import BYTES_TO_WALK, Slice, read_slice
 from headrace.log.memory_disk import MemoryDisk
 from headrace.log.partition_log import PartitionLog
 from headrace.log.reading import Read
@@ -99,6 +99,45 @@ def test_a_committed_read_with_aborted_records_before_a_hole_ends() -> None:
         assert read is not None
         assert read.batches[0] == (0, 0)
         assert all(first < records_max for first, _ in read.batches[1:])
+
+
+@pytest.mark.parametrize("max_bytes", [1, 700_000, EVERYTHING])
+@pytest.mark.parametrize("records_max", [1, 7, 500])
+def test_a_read_without_data_finds_the_same_batches_and_reads_little_at_a_time(
+    records_max: int, max_bytes: int
+) -> None:
+    _, log = open_log(max_message_bytes=1 << 22)
+    sizes = [200_000, BYTES_TO_WALK + 1, 10, 300_000, 10, 2 * BYTES_TO_WALK, *[90_000] * 20]
+    for size in sizes:
+        log.append(batch("v" * size), now_ms=NOW)
+    seen: list[int] = []
+
+    class Watched(Counted):
+        def read(self, offset: int, **options: Any) -> Read:
+            read = super().read(offset, **options)
+            seen.append(len(read.data))
+            return read
+
+    wanted = slice_of(log, 0, records_max=records_max, max_bytes=max_bytes)
+    found = read_slice(
+        cast(PartitionLog, Watched(log)),
+        0,
+        records_max=records_max,
+        max_bytes=max_bytes,
+        committed=False,
+        keeps_data=False,
+    )
+    assert wanted is not None
+    assert found is not None
+    count = len(found.batches)
+    assert found.data == b""
+    assert count >= len(wanted.batches)
+    assert found.batches[: len(wanted.batches)] == wanted.batches
+    assert found.positions[: len(wanted.batches)] == wanted.positions[:-1]
+    assert found.place(0, count - 1) == (0, found.positions[count])
+    assert max(seen) <= 2 * BYTES_TO_WALK + 100
+    if max_bytes == EVERYTHING:
+        assert count == min(records_max, len(sizes))
 
 
 def test_a_committed_read_ends_before_an_open_transaction() -> None:
