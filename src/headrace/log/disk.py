@@ -7,12 +7,19 @@ or has a new name, is safe after `sync_directory` of its directory.
 
 import contextlib
 import fcntl
+import logging
 import os
 import shutil
 import threading
+import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from headrace.log.errors import FILES_USED_UP
+
+logger = logging.getLogger("headrace.log")
+T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 
 LOCK_NAME = ".lock"
@@ -108,6 +115,55 @@ class Disk(Protocol):
     def sync_directory(self, path: str = "") -> None: ...
 
 
+class SpareDescriptor:
+    """An open file that is given up where the process has used up its descriptors, and opened again later.
+
+    What has to be synced must be opened first. Whoever uses this process, perhaps with too many files of its own, can
+    keep the broker from writing, but not from making safe what it has written: a sync that fails ends the broker.
+    """
+
+    WAIT_S = 30.0
+    """Others may be faster to take the descriptor that was given up."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._descriptor = -1
+
+    def keep(self) -> None:
+        if self._descriptor < 0:
+            with self._guard, contextlib.suppress(OSError):
+                if self._descriptor < 0:
+                    self._descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+
+    def give_up(self) -> None:
+        with self._guard:
+            if self._descriptor >= 0:
+                os.close(self._descriptor)
+                self._descriptor = -1
+
+    def open(self, attempt: Callable[[], T]) -> T:
+        """On a worker's thread: it may wait."""
+        try:
+            return attempt()
+        except OSError as error:
+            if error.errno not in FILES_USED_UP:
+                raise
+            logger.warning("a sync has to wait: %s", error)
+        give_up_s = time.monotonic() + self.WAIT_S
+        while True:
+            self.give_up()
+            try:
+                return attempt()
+            except OSError as error:
+                if error.errno not in FILES_USED_UP or time.monotonic() > give_up_s:
+                    raise
+            time.sleep(0.01)
+
+
+SPARE = SpareDescriptor()
+"""Descriptors belong to the process."""
+
+
 def parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
@@ -125,11 +181,12 @@ def write_file(disk: Disk, path: str, data: Buffer) -> None:
 def sync_file(disk: Disk, path: str) -> None:
     """Does nothing if there is no such file (any more)."""
     with contextlib.suppress(FileNotFoundError):
-        file = disk.open(path)
+        file = SPARE.open(lambda: disk.open(path))
         try:
             file.sync()
         finally:
             file.close()
+            SPARE.keep()
 
 
 def replace_file(disk: Disk, path: str, data: Buffer) -> None:
@@ -265,6 +322,7 @@ class OsDisk:
                 "Stop that broker, or use another directory."
             ) from None
         self._lock_descriptor = descriptor
+        SPARE.keep()
 
     def lock_to_read(self) -> None:
         """The same for whoever changes nothing, perhaps because nothing can be written there."""
@@ -322,10 +380,11 @@ class OsDisk:
 
     def sync_directory(self, path: str = "") -> None:
         try:
-            descriptor = os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = SPARE.open(lambda: os.open(self._path(path), os.O_RDONLY | os.O_CLOEXEC))
         except FileNotFoundError:
             return  # deleted since: nothing to keep
         try:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+            SPARE.keep()

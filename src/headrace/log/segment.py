@@ -7,20 +7,24 @@ all segments share one bounded pool.
 """
 
 import logging
+import resource
 import struct
 from collections import deque
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import Any, TypeVar
 
 from headrace.log.disk import Disk, File, FileClosed, sync_file, write_file
+from headrace.log.errors import FILES_USED_UP
 from headrace.log.index import OffsetIndex, TimeIndex
 from headrace.log.layout import INDEX, INDEXES, LOG, TIME_INDEX, file_name
 from headrace.wire.batches import FRAME_SIZE, HEADER_SIZE, LENGTH_MIN, BatchHeader, read_header
 from headrace.wire.errors import ErrorCode, KafkaError
 
 logger = logging.getLogger("headrace.log")
+T = TypeVar("T")
 
 OPEN_FILES_MAX = 400
+"""A quarter of what the process may open, if that is less: connections and the rest of the process need some, too."""
 _EXTENT = struct.Struct(">qi11xi")
 """Base offset, length, last offset delta: enough to walk from batch to batch."""
 _CHUNK = 4096
@@ -40,8 +44,8 @@ class OpenFiles:
 
     __slots__ = ("_limit", "_segments")
 
-    def __init__(self, limit: int = OPEN_FILES_MAX) -> None:
-        self._limit = limit
+    def __init__(self, limit: int | None = None) -> None:
+        self._limit = open_files_max() if limit is None else limit
         self._segments: deque[Segment] = deque()
 
     def __len__(self) -> int:
@@ -61,6 +65,29 @@ class OpenFiles:
 
     def closed(self, segment: "Segment") -> None:
         self._segments.remove(segment)
+
+    def with_room(self, attempt: Callable[[], T]) -> T:
+        """Does what opens a file; where the process has used up its descriptors, once more without most of these."""
+        try:
+            return attempt()
+        except OSError as error:
+            if not self.make_room(error):
+                raise
+        return attempt()
+
+    def make_room(self, error: OSError) -> bool:
+        """Closes most of them, if the error is that there is no descriptor left; whether that may help."""
+        if error.errno not in FILES_USED_UP or not self._segments:
+            return False
+        kept = len(self._segments) // 4
+        while len(self._segments) > kept:
+            self._segments.popleft().put_away()
+        return True
+
+
+def open_files_max() -> int:
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_MAX if files == resource.RLIM_INFINITY else max(1, min(OPEN_FILES_MAX, files // 4))
 
 
 class Segment:
@@ -150,7 +177,7 @@ class Segment:
         return self._file or self._reopen()
 
     def _reopen(self) -> File:
-        file = self.disk.open(self.path)
+        file = self._open_files.with_room(lambda: self.disk.open(self.path))
         if file.size() < self.size:
             size = file.size()
             file.close()

@@ -1,7 +1,12 @@
 """Both disks keep the same promises; the simulated one also forgets what was not synced, and fails when told to."""
 
+import contextlib
 import errno
+import os
 import random
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -298,3 +303,34 @@ def test_a_folder_stays_the_same_whatever_takes_its_name(disk: Disk) -> None:
     folder.close()
     with pytest.raises(FileNotFoundError):
         disk.open_folder("nothing")
+
+
+@contextmanager
+def no_descriptor_left() -> Iterator[None]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = [os.open(os.devnull, os.O_RDONLY)]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken[0] + 8, hard))
+    try:
+        with contextlib.suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        yield
+    finally:
+        for descriptor in taken:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_a_sync_finds_a_descriptor_in_a_process_that_has_used_up_its_own(tmp_path: Path) -> None:
+    disk = OsDisk(tmp_path)
+    disk.lock()
+    try:
+        write_file(disk, "a", b"1")
+        with no_descriptor_left():
+            with pytest.raises(OSError, match="Too many open files"):
+                disk.open("a")
+            for _ in range(3):
+                sync_file(disk, "a")
+                disk.sync_directory()
+    finally:
+        disk.unlock()

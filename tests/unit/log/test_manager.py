@@ -11,7 +11,7 @@ import pytest
 from headrace.log.config import LogConfig
 from headrace.log.disk import DirectoryLocked, OsDisk, write_file
 from headrace.log.manager import LogManager, UnknownFormat
-from headrace.log.memory_disk import REMOVE, MemoryDisk
+from headrace.log.memory_disk import CREATE, REMOVE, MemoryDisk
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.log.logs import NOW, TOPIC_ID, batch, delete_records, open_log, values_of
 
@@ -182,6 +182,22 @@ def test_open_files_are_bounded() -> None:
     manager.sync(logs)
     manager.close()
     assert len(manager.store.open_files) == 0
+
+
+def test_where_no_descriptor_is_left_most_files_are_closed_and_what_needs_one_is_tried_again() -> None:
+    disk = MemoryDisk(is_simulated=True)
+    manager, _ = open_log(disk)
+    logs = [manager.open_log("many", index, LogConfig(), bytes(16)) for index in range(8)]
+    for log in logs:
+        log.append(batch("a"), now_ms=NOW)
+    another = manager.open_log("another", 0, LogConfig(), bytes(16))
+    disk.fail_at(1, OSError(errno.EMFILE, "Too many open files"), kinds={CREATE})
+    another.append(batch("b"), now_ms=NOW)
+    assert len(manager.store.open_files) == 3
+    assert values_of(another) == ["b"]
+    for log in logs:
+        log.append(batch("c"), now_ms=NOW)
+        assert values_of(log) == ["a", "c"]
 
 
 def test_a_deleted_topic_is_out_of_use_at_once_and_off_the_disk_later(tmp_path: Path) -> None:
