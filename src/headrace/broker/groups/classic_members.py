@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from heapq import heappop, heappush
 
 from headrace.broker.later import Later
 from headrace.wire.codec import MalformedMessage, read_message
@@ -63,6 +64,40 @@ class ClassicMember:
             subscription=self.metadata(protocol_name),
             assignment=assignment,
         )
+
+
+class Deadlines:
+    """Who is waited for until when. Nobody stops a client from announcing very many: each costs the logarithm of that."""
+
+    def __init__(self) -> None:
+        self._by_id: dict[str, int] = {}
+        self._heap: list[tuple[int, str]] = []
+        """With those that were discarded, until they come to the front or outnumber the others."""
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self._by_id
+
+    def __len__(self) -> int:
+        return len(self._by_id)
+
+    def add(self, member_id: str, deadline_ms: int) -> None:
+        self._by_id[member_id] = deadline_ms
+        heappush(self._heap, (deadline_ms, member_id))
+
+    def discard(self, member_id: str) -> None:
+        self._by_id.pop(member_id, None)
+        if len(self._heap) > 64 + 2 * len(self._by_id):
+            self._heap = sorted((deadline_ms, known) for known, deadline_ms in self._by_id.items())
+
+    def first_ms(self) -> int | None:
+        """The first deadline."""
+        while self._heap and self._by_id.get(self._heap[0][1]) != self._heap[0][0]:
+            heappop(self._heap)
+        return self._heap[0][0] if self._heap else None
+
+    def pop_first(self) -> None:
+        if self.first_ms() is not None:
+            del self._by_id[heappop(self._heap)[1]]
 
 
 class Members:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.broker.groups import records
-from headrace.broker.groups.classic_members import ClassicMember, Members, Protocols, reborn
+from headrace.broker.groups.classic_members import ClassicMember, Deadlines, Members, Protocols, reborn
 from headrace.broker.groups.records import JournalEntry
 from headrace.broker.groups.registry import Now, Write
 from headrace.broker.later import Later
@@ -93,7 +93,7 @@ class Rebalance:
         self.protocol_name: str | None = None
         self.members = Members()
         self.subscribed_topics: frozenset[str] | None = None
-        self.pending_joins: dict[str, int] = {}
+        self.pending_joins = Deadlines()
         """Members that were given an id and told to come back with it, and until when they may."""
         self.pending_syncs: set[str] = set()
         self._came_from_empty = False
@@ -117,7 +117,7 @@ class Rebalance:
         if former is not None:
             return self._join_again(former, joining, now)
         if request.group_instance_id is None and joining.version >= MEMBER_ID_REQUIRED_SINCE:
-            self.pending_joins[joining.new_member_id] = now.ms + request.session_timeout_ms
+            self.pending_joins.add(joining.new_member_id, now.ms + request.session_timeout_ms)
             joining.answer.resolve(
                 JoinGroupResponse(error_code=ErrorCode.MEMBER_ID_REQUIRED, member_id=joining.new_member_id)
             )
@@ -171,6 +171,7 @@ class Rebalance:
 
         def welcome() -> None:
             take_over()
+            self.note_subscriptions()  # no new generation tells what it reads now: else offsets of that would expire
             can_skip = joining.version >= SKIP_ASSIGNMENT_SINCE
             is_leader = can_skip and members.leader_id == member.member_id
             # An older client that found itself leader would assign anew, and nobody waits for that.
@@ -259,7 +260,7 @@ class Rebalance:
 
     def _leave_one(self, member_id: str, instance_id: str | None) -> None:
         if member_id in self.pending_joins:
-            del self.pending_joins[member_id]
+            self.pending_joins.discard(member_id)
             return
         holder = self.members.static(instance_id) if not member_id else None
         member = holder or self.members.require(member_id, instance_id)
@@ -267,7 +268,7 @@ class Rebalance:
 
     def deadline_ms(self) -> int | None:
         deadlines = [member.deadline_ms for member in self.members]
-        deadlines += [*self.pending_joins.values(), self._join_deadline_ms, self._sync_deadline_ms]
+        deadlines += [self.pending_joins.first_ms(), self._join_deadline_ms, self._sync_deadline_ms]
         return min((deadline_ms for deadline_ms in deadlines if deadline_ms is not None), default=None)
 
     def expire(self, now: Now) -> Write | None:
@@ -275,10 +276,9 @@ class Rebalance:
             return self._expire_join(now)
         if _is_due(self._sync_deadline_ms, now):
             return self._expire_sync(now)
-        for member_id, deadline_ms in self.pending_joins.items():
-            if _is_due(deadline_ms, now):
-                del self.pending_joins[member_id]
-                return self._complete_join(now) if self._is_complete else None
+        if _is_due(self.pending_joins.first_ms(), now):
+            self.pending_joins.pop_first()
+            return self._complete_join(now) if self._is_complete else None
         for member in self.members:
             if _is_due(member.deadline_ms, now):
                 member.deadline_ms = None
@@ -339,7 +339,7 @@ class Rebalance:
             self.protocol_type = request.protocol_type
         if self.state is GroupState.PREPARING_REBALANCE and self._came_from_empty:
             self._has_new_member = True
-        self.pending_joins.pop(member_id, None)
+        self.pending_joins.discard(member_id)
         self.members.add(member)
         return self._rebalance_or_complete(now)
 
@@ -432,7 +432,7 @@ class Rebalance:
 
     def _remove(self, member_id: str) -> None:
         self.members.remove(member_id)
-        self.pending_joins.pop(member_id, None)
+        self.pending_joins.discard(member_id)
         self.pending_syncs.discard(member_id)
 
     def _move_to(self, state: GroupState, now: Now) -> None:
@@ -477,7 +477,7 @@ class Rebalance:
                 group_instance_id=one.instance_id,
                 metadata=one.metadata(self.protocol_name),
             )
-            for one in self.members
+            for one in (self.members if with_members else ())
         ]
         return JoinGroupResponse(
             generation_id=self.generation,
@@ -486,7 +486,7 @@ class Rebalance:
             leader=leader_id or "",
             skip_assignment=skips_assignment,
             member_id=member.member_id,
-            members=members if with_members else [],
+            members=members,
         )
 
     def _assigned(self, member: ClassicMember) -> SyncGroupResponse:

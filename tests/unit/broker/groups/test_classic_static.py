@@ -37,6 +37,15 @@ def test_a_returning_member_takes_its_place_and_assignment_without_a_rebalance(
     assert leader.heartbeat() == ErrorCode.NONE
 
 
+def test_a_returning_member_that_reads_another_topic_makes_the_group_read_it(core: FakeCore) -> None:
+    """There is no new generation to tell: else its offsets would expire while it reads that topic."""
+    (member,) = stable_group(core, ClassicClient(core, instance_id="one"))
+    protocols = (("range", subscription("u")),)
+    ClassicClient(core, instance_id="one", protocols=protocols).join()
+    group = core.groups.registry.require(member.group_id)
+    assert (group.is_subscribed_to("t"), group.is_subscribed_to("u")) == (False, True)
+
+
 def test_a_returning_leader_is_told_to_skip_the_assignment(
     core: FakeCore, members: list[ClassicClient]
 ) -> None:
