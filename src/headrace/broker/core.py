@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from headrace.broker import elements
 from headrace.broker.backups import Backups
 from headrace.broker.call import Call, CloseConnection
 from headrace.broker.clock import Clock, StampingClock
@@ -154,7 +155,10 @@ class BrokerCore:
         self.topics.on_deleted.append(self._forget_topic)
         if not self.logs.was_clean:
             self.topics.recover()
-        self.fetch_sessions = FetchSessions(settings.get_int("max.incremental.fetch.session.cache.slots"))
+        self.fetch_sessions = FetchSessions(
+            settings.get_int("max.incremental.fetch.session.cache.slots"),
+            settings.get_int(elements.SETTING),
+        )
         self.on_disconnect: list[Callable[[int], None]] = []
         self.journals = Journals(self)
         self.share_state = ShareStateStore(self)

@@ -81,8 +81,10 @@ class FetchSession:
 
 
 class FetchSessions:
-    def __init__(self, sessions_max: int) -> None:
+    def __init__(self, sessions_max: int, partitions_max: int = 2**31 - 1) -> None:
+        """`partitions_max`: of one session, however many requests have named them."""
         self._sessions_max = sessions_max
+        self._partitions_max = partitions_max
         self._sessions: OrderedDict[int, FetchSession] = OrderedDict()
 
     def open(self, *, uses_topic_ids: bool, now_ms: int) -> FetchSession | None:
@@ -117,6 +119,22 @@ class FetchSessions:
         session.last_used_ms = now_ms
         self._sessions.move_to_end(session_id)
         return session
+
+    def update(
+        self,
+        session: FetchSession,
+        wanted: Iterable[WantedPartition],
+        forgotten: Iterable[tuple[str, bytes, int]] = (),
+    ) -> None:
+        """Each fetch of the session is about all of them. INVALID_REQUEST ends one that has too many."""
+        session.update(wanted, forgotten)
+        count = len(session.partitions)
+        if count > self._partitions_max:
+            self.close(session.id)
+            raise KafkaError(
+                ErrorCode.INVALID_REQUEST,
+                f"A fetch session of {count} partitions, where {self._partitions_max} are allowed; use several.",
+            )
 
     def close(self, session_id: int) -> None:
         self._sessions.pop(session_id, None)

@@ -86,10 +86,12 @@ class ShareSession:
 class ShareSessions:
     """All share sessions of a broker."""
 
-    __slots__ = ("_by_connection", "_by_group", "_sessions", "sessions_max")
+    __slots__ = ("_by_connection", "_by_group", "_sessions", "partitions_max", "sessions_max")
 
-    def __init__(self, sessions_max: int) -> None:
+    def __init__(self, sessions_max: int, partitions_max: int = EPOCH_MAX) -> None:
         self.sessions_max = sessions_max
+        self.partitions_max = partitions_max
+        """Of one session, however many requests have named them: each fetch is about all of them."""
         self._sessions: dict[tuple[str, str], ShareSession] = {}
         self._by_connection: dict[str, set[ShareSession]] = {}
         self._by_group: dict[str, int] = {}
@@ -129,6 +131,12 @@ class ShareSessions:
             session = self._advance(group_id, member_id, epoch)
         if epoch != CLOSE_EPOCH:
             session.update(added, forgotten)
+            if len(session) > self.partitions_max:
+                count = len(session)
+                session.update((), session.partitions[self.partitions_max :])
+                raise InvalidRequest(
+                    f"A share session of {count} partitions, where {self.partitions_max} are allowed; use several members."
+                )
         return session
 
     def acknowledge(self, group_id: str, member_id: str, epoch: int) -> ShareSession:

@@ -442,3 +442,40 @@ def test_offsets_of_a_topic_that_is_deleted_while_they_are_prepared_are_refused(
     codes = {partition.error_code for partition in answer.value.topics[0].partitions}
     assert codes == {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
     assert bench.core.groups.state.offsets.get("g", "t", 0) is None
+
+
+def test_fetch_sessions_may_have_as_many_partitions_as_a_request_may_name() -> None:
+    bench = Bench(**{"headrace.request.elements.max": 1000})
+    request = fetch_from(range(1000))
+    request.session_epoch = 0
+    opened, _ = turns(bench, request, 12)
+    more = fetch_from(range(1000, 1001))
+    more.session_id, more.session_epoch = opened.session_id, 1
+    response, _ = turns(bench, more, 12)
+    assert response.error_code == ErrorCode.INVALID_REQUEST
+    assert len(bench.core.fetch_sessions) == 0
+
+
+def test_share_sessions_may_have_as_many_partitions_as_a_request_may_name() -> None:
+    bench = Bench(**{"headrace.request.elements.max": 1000})
+    assert bench.core.share_leader.sessions.partitions_max == 1000
+
+
+def test_a_search_by_time_ends_when_its_client_has_gone() -> None:
+    runner = WhenTold()
+    bench = Bench(runner=runner)
+    topic = topic_of(bench, 3)
+    for partition in topic.partitions:
+        for _ in range(5):
+            partition.log.append(packed_batch(200), now_ms=0)
+    answer = bench.core.handle(list_offsets_of(range(3), 1_199), Call(api_version=7))
+    assert isinstance(answer, Later)
+    runner.step()
+    bench.core.settle()
+    assert len(runner.waiting) == 1
+    answer.abandon()
+    runner.step()
+    while bench.core.slices.is_pending:
+        bench.core.settle()
+    assert not runner.waiting
+    assert not answer.is_done

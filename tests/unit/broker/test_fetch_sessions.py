@@ -59,3 +59,16 @@ def test_a_full_table_gives_way_only_to_an_idle_session() -> None:
     assert sessions.open(uses_topic_ids=False, now_ms=120_000) is not None
     assert refused(sessions, first.id, 1) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND
     assert len(sessions) == 1
+
+
+def test_a_session_that_names_too_many_partitions_ends() -> None:
+    """Whoever adds to it request by request would make each fetch of it, and the memory it takes, as large as he likes."""
+    sessions = FetchSessions(10, partitions_max=3)
+    session = sessions.open(uses_topic_ids=False, now_ms=0)
+    assert session is not None
+    sessions.update(session, [wanted(0), wanted(1), wanted(2)])
+    sessions.update(session, [wanted(3), wanted(2)], [wanted(0).key])
+    with pytest.raises(KafkaError, match="A fetch session of 4 partitions, where 3 are allowed") as caught:
+        sessions.update(session, [wanted(4)])
+    assert caught.value.code is ErrorCode.INVALID_REQUEST
+    assert refused(sessions, session.id, 1) is ErrorCode.FETCH_SESSION_ID_NOT_FOUND

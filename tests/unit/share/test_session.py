@@ -105,6 +105,15 @@ class TestConnectionsAndLimits:
 
 
 class TestPartitions:
+    def test_a_session_takes_no_more_partitions_than_it_may_have(self) -> None:
+        sessions, session = opened(A, sessions=ShareSessions(10, partitions_max=2))
+        sessions.fetch("g", "m1", 1, connection_id="c1", added=[B])
+        sessions.fetch("g", "m1", 2, connection_id="c1", added=[C], forgotten=[A])
+        with pytest.raises(InvalidRequest, match="A share session of 3 partitions, where 2 are allowed"):
+            sessions.fetch("g", "m1", 3, connection_id="c1", added=[D])
+        assert session.partitions == [B, C]
+        assert sessions.fetch("g", "m1", 4, connection_id="c1") is session
+
     def test_naming_a_partition_twice_does_no_harm(self) -> None:  # scenario 23: librdkafka repeats topics
         _, session = opened(A, B, A)
         session.update([B, C], [])

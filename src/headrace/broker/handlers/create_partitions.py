@@ -1,4 +1,7 @@
-"""CreatePartitions (37), v0-v3: raises a topic's number of partitions to `count`. It can never fall."""
+"""CreatePartitions (37), v0-v3: raises a topic's number of partitions to `count`. It can never fall.
+
+As in Kafka one request makes at most 10,000 partitions: all of it is refused if it asks for more.
+"""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -16,15 +19,30 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 3)
+PARTITIONS_MAX = 10_000
+"""In one request."""
 
 
 def handle(core: "BrokerCore", request: CreatePartitionsRequest, call: Call) -> CreatePartitionsResponse:
+    _refuse_excess(core, request)
     times = Counter(topic.name for topic in request.topics)
     results = {
         topic.name: _attempt(core, topic, times[topic.name] > 1, is_dry_run=request.validate_only)
         for topic in request.topics
     }
     return CreatePartitionsResponse(results=list(results.values()))
+
+
+def _refuse_excess(core: "BrokerCore", request: CreatePartitionsRequest) -> None:
+    total = 0
+    for asked in request.topics:
+        topic = core.topics.get(asked.name)
+        total += max(0, asked.count - len(topic.partitions)) if topic is not None else 0
+    if total > PARTITIONS_MAX:
+        raise KafkaError(
+            ErrorCode.POLICY_VIOLATION,
+            f"{total} new partitions in one request, where {PARTITIONS_MAX} are allowed; send several requests.",
+        )
 
 
 def _attempt(

@@ -68,7 +68,7 @@ def _resolve_session(
         session = core.fetch_sessions.open(uses_topic_ids=uses_topic_ids, now_ms=now_ms)
         if session is None:
             return None, wanted
-        session.update(wanted, ())
+        core.fetch_sessions.update(session, wanted)
         return session, session.partitions.values()
     session = core.fetch_sessions.advance(
         request.session_id, request.session_epoch, uses_topic_ids=uses_topic_ids, now_ms=now_ms
@@ -78,7 +78,7 @@ def _resolve_session(
         for topic in request.forgotten_topics_data
         for index in topic.partitions
     ]
-    session.update(wanted, forgotten)
+    core.fetch_sessions.update(session, wanted, forgotten)
     return session, session.partitions.values()
 
 

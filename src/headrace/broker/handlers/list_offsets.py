@@ -4,7 +4,8 @@ Special times: -1 latest (the last stable offset for read_committed), -2 earlies
 timestamp (v7+), -4 earliest local (v8+), -5 latest tiered (v9+), -6 earliest pending upload (v11). Nothing is tiered
 here: -4 is the earliest offset, -5 and -6 answer "none".
 
-A search by time reads the log in steps, and batches that are not small are opened on a worker thread.
+A search by time reads the log in steps, and batches that are not small are opened on a worker thread. It ends when its
+client has gone: batches that claim other times than their records have can make it open very many.
 """
 
 from collections import Counter
@@ -63,6 +64,9 @@ def handle(
         (place, partition) for place, topic in enumerate(request.topics) for partition in topic.partitions
     ]
     times = Counter((place, partition.partition_index) for place, partition in asked)
+    answer: Later[ListOffsetsResponse] = Later()
+    client = _Client()
+    answer.on_abandon = client.leave
 
     def find(one: Asked) -> Answering:
         place, partition = one
@@ -70,7 +74,9 @@ def handle(
             return _refused(partition.partition_index, ErrorCode.INVALID_REQUEST)
         try:
             return (
-                yield from _find(core, request.topics[place].name, partition, committed, call.api_version)
+                yield from _find(
+                    core, client, request.topics[place].name, partition, committed, call.api_version
+                )
             )
         except KafkaError as error:
             return _refused(partition.partition_index, error.code)
@@ -84,12 +90,12 @@ def handle(
             ]
         )
 
-    answer: Later[ListOffsetsResponse] = Later()
-
     def steps() -> WaitingSteps:
         found: list[ListOffsetsPartitionResponse] = []
         spent = 0
         for one in asked:
+            if client.is_gone:
+                return
             spent += _cost(one)
             if spent > PARTITIONS_PER_STEP and found:
                 yield None
@@ -101,12 +107,27 @@ def handle(
     return answer.now()
 
 
+class _Client:
+    """Who waits for the answer."""
+
+    def __init__(self) -> None:
+        self.is_gone = False
+
+    def leave(self) -> None:
+        self.is_gone = True
+
+
 def _cost(asked: Asked) -> int:
     return SEARCH_COST if asked[1].timestamp >= 0 or asked[1].timestamp == MAX_TIMESTAMP else 1
 
 
 def _find(
-    core: "BrokerCore", topic: str, asked: ListOffsetsPartition, committed: bool, version: int
+    core: "BrokerCore",
+    client: _Client,
+    topic: str,
+    asked: ListOffsetsPartition,
+    committed: bool,
+    version: int,
 ) -> Answering:
     log = core.topics.require(topic, asked.partition_index).log
     check_leader_epoch(log, asked.current_leader_epoch)
@@ -118,10 +139,10 @@ def _find(
     elif asked.timestamp in (EARLIEST, EARLIEST_LOCAL):
         offset = log.start_offset
     elif asked.timestamp == MAX_TIMESTAMP:
-        timestamp, offset = (yield from _searched(core, search_max_timestamp(log))) or NONE
+        timestamp, offset = (yield from _searched(core, client, search_max_timestamp(log))) or NONE
     elif asked.timestamp >= 0:
         search = search_time(log, asked.timestamp, committed=committed)
-        timestamp, offset = (yield from _searched(core, search)) or NONE
+        timestamp, offset = (yield from _searched(core, client, search)) or NONE
     elif asked.timestamp not in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
         # A special time from a newer Kafka, as far as we can tell.
         raise KafkaError(ErrorCode.UNSUPPORTED_VERSION)
@@ -133,8 +154,10 @@ def _find(
     )
 
 
-def _searched(core: "BrokerCore", search: Search) -> Generator[Later[None] | None, None, Found | None]:
-    while True:
+def _searched(
+    core: "BrokerCore", client: _Client, search: Search
+) -> Generator[Later[None] | None, None, Found | None]:
+    while not client.is_gone:
         try:
             batch = next(search)
         except StopIteration as end:
@@ -148,6 +171,7 @@ def _searched(core: "BrokerCore", search: Search) -> Generator[Later[None] | Non
             looked = core.opened(partial(batch.look, AT_LEISURE_BYTES_MAX))
             yield looked
             assert looked.value is None  # raises what went wrong
+    return None
 
 
 def _epoch_at(log: "PartitionLog", offset: int) -> int:

@@ -57,7 +57,8 @@ _HEADRACE = (
         "headrace.request.elements.max", Type.INT, 100_000,
         "How many elements the lists of a request may have: topics, partitions, groups, ACLs, all together. For "
         "requests that the broker handles in one piece, such as CreateAcls and TxnOffsetCommit, a tenth of it. The "
-        "connection of a client that sends more is closed.",
+        "connection of a client that sends more is closed. A fetch session or share session has at most as many "
+        "partitions.",
         minimum=1000,
     ),
 )  # fmt: skip

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, MutableMapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from headrace.broker.elements import SETTING
 from headrace.broker.metrics import Histogram
 from headrace.broker.parked import Line
 from headrace.broker.share.loaded import LoadedPartition, Stale
@@ -41,7 +42,9 @@ class ShareLeader:
         """By share key."""
         self._by_group: dict[str, dict[ShareKey, LoadedPartition]] = {}
         self._by_topic: dict[bytes, dict[ShareKey, LoadedPartition]] = {}
-        self.sessions = ShareSessions(core.settings.get_int("group.share.max.share.sessions"))
+        self.sessions = ShareSessions(
+            core.settings.get_int("group.share.max.share.sessions"), core.settings.get_int(SETTING)
+        )
         self._left: dict[str, set[str]] = {}
         """Groups whose members closed their sessions properly, by the connection they had opened them on."""
         self.handed: Counter[tuple[str, str]] = Counter()
@@ -166,7 +169,12 @@ class ShareLeader:
                 yield
 
     def note_fetch(self, group_id: str, percent: float, spent_ms: float) -> None:
-        """How many of its partitions a fetch got records from, and how long it took to acquire them."""
+        """How many of its partitions a fetch got records from, and how long it took to acquire them.
+
+        Only of groups that are served here: anybody may name a group, and what is noted stays until it is deleted.
+        """
+        if group_id not in self._by_group:
+            return
         histograms = self._histograms.get(group_id)
         if histograms is None:
             histograms = self._histograms[group_id] = (

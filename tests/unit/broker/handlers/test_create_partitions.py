@@ -76,3 +76,12 @@ def test_what_cannot_be_is_refused_with_kafkas_text(admin, orders, asked, code, 
 def test_a_name_that_is_there_twice_is_refused_once(admin, orders):
     assert grow(admin, to(3), to(4)) == [("orders", ErrorCode.INVALID_REQUEST, "Duplicate topic name.")]
     assert len(orders.partitions) == 2
+
+
+def test_a_request_for_very_many_partitions_is_refused_as_a_whole(admin, orders):
+    more = admin.topics.create("more", partitions=1, configs={})
+    assert {code for _, code, _ in grow(admin, to(2 + 6_000), to(1 + 4_001, "more"))} == {
+        ErrorCode.POLICY_VIOLATION
+    }
+    assert (len(orders.partitions), len(more.partitions)) == (2, 1)
+    assert grow(admin, to(2 + 10_000), to(1, "nowhere"))[0] == ("orders", 0, None)

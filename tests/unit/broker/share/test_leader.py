@@ -519,3 +519,15 @@ def test_a_damaged_partition_does_not_keep_a_member_from_the_others(bench: Bench
     assert sound is not None
     assert damaged.error_code == ErrorCode.KAFKA_STORAGE_ERROR
     assert [(one.first_offset, one.last_offset) for one in sound.acquired_records] == [(0, 2)]
+
+
+def test_groups_that_somebody_only_names_leave_no_metrics_behind(bench: Bench) -> None:
+    topic = bench.topic()
+    Member(bench, "m").ask_fetch(topic)
+    before = len(bench.core.metrics.snapshot())
+    for number in range(20):
+        Member(bench, "m", group_id=f"made-up-{number}").ask_fetch(topic)
+    labels = [sample.labels.get("group", "") for sample in bench.core.metrics.snapshot()]
+    assert not [group for group in labels if group.startswith("made-up")]
+    assert labels.count(GROUP) > 0
+    assert len(labels) <= before + 1  # the errors of those fetches
