@@ -45,6 +45,8 @@ PARTITIONS_MAX = 100_000
 JOURNAL_TOMBSTONES_MS = 60 * 60 * 1000
 PARTITIONS_PER_STEP = 200
 """Whose directories are renamed in one turn of the loop."""
+TOPIC_COST = 20
+"""A topic counts for so many: every group and transaction hears that it is gone."""
 _LEGAL_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
@@ -314,7 +316,7 @@ class Topics:
                     "topic %s is deleted, but its files could not be removed yet: %s", topic.name, error
                 )
                 self._left_over[topic.name] = StoredTopic(topic.name, topic.id, len(topic.partitions))
-            partitions += len(topic.partitions)
+            partitions += TOPIC_COST + len(topic.partitions)
             if partitions >= PARTITIONS_PER_STEP:
                 partitions = 0
                 yield

@@ -82,6 +82,9 @@ class ConsumerGroup:
         """The topics that each pattern of a member stands for."""
         self.is_stale = True
         """Topics have changed since the last heartbeat: the next one looks whether that matters."""
+        self._names: frozenset[str] | None = None
+        """The topics that its members read; None until it is asked for. Groups are asked about each topic that changes."""
+        self._has_patterns = False
         self._static: dict[str, str] = {}
         self._holders: Counter[TopicIdPartition] = Counter()
         self._sessions: dict[str, int] = {}
@@ -129,6 +132,7 @@ class ConsumerGroup:
         return max(votes, key=lambda name: (votes[name], name)) if votes else None
 
     def apply(self, key: Message, value: Message | None) -> None:
+        self._names = None
         match key, value:
             case ConsumerGroupMetadataKey(), ConsumerGroupMetadataValue() as metadata:
                 self.epoch, self.metadata_hash = metadata.epoch, metadata.metadata_hash
@@ -279,8 +283,8 @@ class ConsumerGroup:
         return None
 
     def forget_topic(self, topic: str) -> None:
-        if self.is_subscribed_to(topic) or any(member.pattern for member in self.members.values()):
-            self.is_stale = True
+        if not self.is_stale:
+            self.is_stale = self.is_subscribed_to(topic) or self._has_patterns
 
     def check_offset_commit(
         self, *, member_id: str, instance_id: str | None, epoch: int, version: int, is_transactional: bool
@@ -323,7 +327,10 @@ class ConsumerGroup:
             raise KafkaError(ErrorCode.NON_EMPTY_GROUP)
 
     def is_subscribed_to(self, topic: str) -> bool:
-        return any(topic in self.names_of(member) for member in self.members.values())
+        if self._names is None:
+            self._names = frozenset().union(*map(self.names_of, self.members.values()))
+            self._has_patterns = any(member.pattern for member in self.members.values())
+        return topic in self._names
 
     def offsets_idle_since(self, committed: OffsetAndMetadata) -> int | None:
         return committed.committed_ms

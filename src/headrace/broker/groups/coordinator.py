@@ -50,6 +50,10 @@ logger = logging.getLogger("headrace.groups")
 OFFSETS_TOPIC = "__consumer_offsets"
 RETRY_MS = 1000
 """When the journal refused what time demanded: how long until it is tried again."""
+RETENTION_COST = 500
+"""Groups whose offsets are looked at in one turn of the loop."""
+JOURNAL_COST = 25
+"""A write to the journal counts for so many."""
 EXPIRATIONS_PER_STEP = 10
 """Members whose sessions have ended, of one group, that are dealt with in one turn of the loop."""
 
@@ -66,6 +70,7 @@ class GroupCoordinator:
         self.registry.check = partial(core.journals.require, OFFSETS_TOPIC)
         self.share = ShareGroups(self)
         self._timers: dict[str, Timer] = {}
+        self._is_retaining = False
         self._expiring: set[str] = set()
         """Groups that deal with what is due, over several turns: they arm their timers when that is done."""
         core.topics.on_changed.append(self._note_topic_changed)
@@ -243,16 +248,31 @@ class GroupCoordinator:
         self.core.timers.at(now.ms + interval_ms, self._expire_offsets)
 
     def _expire_offsets(self) -> None:
-        now = self.now()
-        self._arm_retention(now)
+        self._arm_retention(self.now())
+        if not self._is_retaining:
+            self._is_retaining = True
+            self.core.slices.run(self._retention())
+
+    def _retention(self) -> Steps:
+        """Some groups in each turn of the loop."""
         retention_ms = self.core.settings.get_int("offsets.retention.minutes") * 60_000
-        for group in self.registry:
-            # A share group has no offsets that could expire, and stays until somebody deletes it.
-            is_kept = group.type is GroupType.SHARE
-            entries = [] if is_kept else self._expired(group, retention_ms)
-            if entries:
-                logger.info("group %s: %d records have expired", group.group_id, len(entries))
-                self._journal_quietly(group.group_id, entries)
+        spent = 0
+        try:
+            for group in self.registry:
+                if spent >= RETENTION_COST:
+                    yield
+                    spent = 0
+                spent += 1
+                # A share group has no offsets that could expire, and stays until somebody deletes it.
+                if group.type is GroupType.SHARE or not self.registry.has(group):
+                    continue
+                entries = self._expired(group, retention_ms)
+                if entries:
+                    logger.info("group %s: %d records have expired", group.group_id, len(entries))
+                    self._journal_quietly(group.group_id, entries)
+                    spent += JOURNAL_COST + len(entries)
+        finally:
+            self._is_retaining = False
 
     def _expired(self, group: Group, retention_ms: int) -> list[JournalEntry]:
         entries, is_nothing_left = self.state.offsets.expired(
@@ -271,6 +291,16 @@ class GroupCoordinator:
         except KafkaError as error:
             logger.warning("group %s: the journal refused a change: %s", group_id, error)
 
+    def _forget_offsets(self, partition: int, entries: Sequence[JournalEntry]) -> None:
+        """Of several groups of one partition of the journal at once. What is refused, the next start puts right."""
+        try:
+            self.core.append_internal(OFFSETS_TOPIC, partition, [entry.encode() for entry in entries])
+        except KafkaError as error:
+            logger.warning("the journal refused that offsets of a deleted topic are gone: %s", error)
+            return
+        for entry in entries:
+            self.state.apply(entry)
+
     def _note_topic_changed(self, topic: "Topic") -> None:
         for group in self.registry:
             group.forget_topic(topic.name)
@@ -282,12 +312,16 @@ class GroupCoordinator:
             if isinstance(group, ShareGroup):
                 self.share.forget_topic(group, topic.id)
         unidentified: dict[int, None] = {}
+        tombstones: dict[int, list[JournalEntry]] = {}
         for group_id in self.state.offsets.groups_reading(topic.name):
+            index = self.partition_of(group_id)
             if self.state.offsets.has_unidentified(group_id, topic.name):
-                unidentified[self.partition_of(group_id)] = None
+                unidentified[index] = None
             entries = self.state.offsets.tombstones(group_id, topic=topic.name, topic_id=topic.id)
+            tombstones.setdefault(index, []).extend(entries)
+        for index, entries in tombstones.items():
             for first in range(0, len(entries), ENTRIES_MAX):
-                self._journal_quietly(group_id, entries[first : first + ENTRIES_MAX])
+                self._forget_offsets(index, entries[first : first + ENTRIES_MAX])
         if not unidentified:
             return []
         journal = self.core.topics.internal(OFFSETS_TOPIC)

@@ -113,6 +113,10 @@ class Registry:
         self.check(group_id)
         return self._groups.get(group_id)
 
+    def has(self, group: Group) -> bool:
+        """It has not been deleted, nor has another taken its place."""
+        return self._groups.get(group.group_id) is group
+
     def require(self, group_id: str) -> Group:
         group = self.get(group_id)
         if group is None:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.errors import journal_error
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later, resolved
+from headrace.broker.slices import Steps
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
 from headrace.broker.transactions.ending import RETRY_MS, Ending, partition_at, write_marker
@@ -39,8 +40,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("headrace.transactions")
 
-TOMBSTONES_MAX = 500
-"""In one batch of the journal."""
+TOMBSTONES_MAX = 200
+"""In one batch of the journal, and in one turn of the loop."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -375,21 +376,39 @@ class TransactionCoordinator:
     def _sweep(self) -> None:
         """Forgets the transactional ids that nobody used for long."""
         self._schedule_sweep()
-        now_ms = self._core.expiry_clock.wall_ms()
-        expiration_ms = self._core.settings.get_int("transactional.id.expiration.ms")
-        expired: dict[int, list[TransactionMetadata]] = defaultdict(list)
+        self._core.slices.run(self._sweeping())
+
+    def _sweeping(self) -> Steps:
+        """Some in each turn. One that is used again meanwhile stays."""
+        expired: dict[int, list[str]] = defaultdict(list)
         for transaction in self:
-            if machine.is_expired(transaction, expiration_ms=expiration_ms, now_ms=now_ms):
-                dead = machine.expire(transaction, now_ms=now_ms)
-                expired[self._partition_of(dead.transactional_id)].append(dead)
+            if self._is_expired(transaction):
+                expired[self._partition_of(transaction.transactional_id)].append(transaction.transactional_id)
+        spent = 0
         try:
-            for partition, dead_ones in expired.items():
-                for first in range(0, len(dead_ones), TOMBSTONES_MAX):
-                    self._bury(partition, dead_ones[first : first + TOMBSTONES_MAX])
+            for partition, ids in expired.items():
+                for first in range(0, len(ids), TOMBSTONES_MAX):
+                    if spent >= TOMBSTONES_MAX:
+                        yield
+                        spent = 0
+                    found = [self._transactions.get(one) for one in ids[first : first + TOMBSTONES_MAX]]
+                    self._bury(partition, [one for one in found if one is not None and self._is_expired(one)])
+                    spent += len(found)
         except KafkaError as error:
             logger.error("expired transactional IDs cannot be removed until the next sweep: %s", error)
 
-    def _bury(self, partition: int, dead: Sequence[TransactionMetadata]) -> None:
+    def _is_expired(self, transaction: TransactionMetadata) -> bool:
+        return machine.is_expired(
+            transaction,
+            expiration_ms=self._core.settings.get_int("transactional.id.expiration.ms"),
+            now_ms=self._core.expiry_clock.wall_ms(),
+        )
+
+    def _bury(self, partition: int, expired: Sequence[TransactionMetadata]) -> None:
+        if not expired:
+            return
+        now_ms = self._core.expiry_clock.wall_ms()
+        dead = [machine.expire(transaction, now_ms=now_ms) for transaction in expired]
         self._append(partition, [(journal.encode_key(each.transactional_id), None) for each in dead])
         for each in dead:
             del self._transactions[each.transactional_id]

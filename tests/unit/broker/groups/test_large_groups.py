@@ -6,7 +6,13 @@ What a turn of the loop does is counted in operations, for groups of two sizes.
 from collections.abc import Callable
 
 from headrace.broker.groups.classic import ClassicGroup
-from headrace.broker.groups.coordinator import EXPIRATIONS_PER_STEP
+from headrace.broker.groups.coordinator import EXPIRATIONS_PER_STEP, JOURNAL_COST, RETENTION_COST
+from headrace.broker.handlers import offset_commit
+from headrace.wire.messages.offset_commit_request import (
+    OffsetCommitRequest,
+    OffsetCommitRequestPartition,
+    OffsetCommitRequestTopic,
+)
 from tests.unit.broker.groups.classic_client import INITIAL_DELAY_MS, ClassicClient
 from tests.unit.broker.groups.consumer_client import ConsumerClient, group_of
 from tests.unit.broker.groups.fake_core import FakeCore
@@ -104,3 +110,62 @@ def test_sessions_that_end_together_are_dealt_with_a_few_a_turn(core: FakeCore) 
     assert core.timers.deadline_ms() is not None
     after(core, SESSION_MS)
     assert group_of(core).is_empty
+
+
+def commit(core: FakeCore, group_id: str) -> None:
+    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=7)
+    topics = [OffsetCommitRequestTopic(name="t", partitions=[partition])]
+    core.handle(offset_commit, OffsetCommitRequest(group_id=group_id, topics=topics), version=9)
+
+
+def offset(core: FakeCore, group_id: str) -> int | None:
+    found = core.groups.state.offsets.get(group_id, "t", 0)
+    return found.offset if found is not None else None
+
+
+def test_offsets_of_many_groups_expire_some_in_each_turn() -> None:
+    core = FakeCore(**{"offsets.retention.minutes": 1})
+    core.topics.create("t", 1)
+    names = [f"g{number}" for number in range(5 * RETENTION_COST // JOURNAL_COST)]
+    for name in names:
+        commit(core, name)
+    core.clock.now_ms += 600_000
+    core.timers.run_due(core.clock.now_ms)
+    left = [name for name in names if offset(core, name) is not None]
+    assert len(names) // 2 < len(left) < len(names)
+    # Deleted, and made again by a commit, before its turn: this is another group.
+    core.groups.journal(left[0], core.groups.state.offsets.tombstones(left[0]))
+    core.groups.registry.remove(left[0])
+    commit(core, left[0])
+    while core.slices.is_pending:
+        core.slices.step()
+    assert [name for name in names if offset(core, name) is not None] == left[:1]
+
+
+def test_a_deleted_topic_takes_its_offsets_with_it_in_few_writes(core: FakeCore) -> None:
+    core.topics.create("t", 1)
+    names = [f"g{number}" for number in range(200)]
+    for name in names:
+        commit(core, name)
+    journal = core.topics.internal("__consumer_offsets").partitions
+    before = sum(len(partition.log.data) for partition in journal)
+    core.topics.delete("t")
+    assert sum(len(partition.log.data) for partition in journal) - before <= len(journal)
+    assert [name for name in names if offset(core, name) is not None] == []
+    core.check_replay()
+
+
+def test_many_topics_cost_a_group_no_look_at_its_members_for_each(core: FakeCore) -> None:
+    for name in ("t", "u"):
+        core.topics.create(name, 1)
+    for number in range(100):
+        ConsumerClient(core, f"m{number}").join()
+    group = group_of(core)
+    group.is_stale = False
+    group.forget_topic("another")
+    assert operations(lambda: group.forget_topic("yet another")) < 100
+    assert not group.is_stale
+    ConsumerClient(core, "new", topics=["u"]).join()
+    group.is_stale = False
+    group.forget_topic("u")
+    assert group.is_stale

@@ -8,7 +8,7 @@ from typing import TypeVar
 import pytest
 
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import ProducerIdentity
+from headrace.broker.transactions.coordinator import TOMBSTONES_MAX, ProducerIdentity
 from headrace.broker.transactions.ending import RETRY_MS
 from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
 from headrace.broker.transactions.states import TransactionState
@@ -428,8 +428,24 @@ class TestDeadlines:
         core.settings.values["transactional.id.expiration.ms"] = 1
         before = core.appends
         core.advance(3_600_000)
+        left = len(list(core.transactions))
+        assert 1500 - 2 * TOMBSTONES_MAX < left <= 1500 - TOMBSTONES_MAX
+        while core.slices.is_pending:
+            core.slices.step()
         assert list(core.transactions) == []
         assert core.appends - before <= 50
+
+    def test_an_id_that_is_used_again_between_two_turns_of_a_sweep_stays(self, core: FakeCore) -> None:
+        for number in range(3 * TOMBSTONES_MAX):
+            core.transactions.initialize(f"t{number}", timeout_ms=1)
+        core.settings.values["transactional.id.expiration.ms"] = 1
+        core.advance(3_600_000)
+        used = next(iter(core.transactions)).transactional_id
+        producer = core.transactions.initialize(used, timeout_ms=1).value
+        while core.slices.is_pending:
+            core.slices.step()
+        assert producer is not None
+        assert [each.transactional_id for each in core.transactions] == [used]
 
 
 class TestProduce:
