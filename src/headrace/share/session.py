@@ -135,7 +135,8 @@ class ShareSessions:
                 count = len(session)
                 session.update((), session.partitions[self.partitions_max :])
                 raise InvalidRequest(
-                    f"A share session of {count} partitions, where {self.partitions_max} are allowed; use several members."
+                    f"A share session of {count} partitions, where {self.partitions_max} are allowed; "
+                    "use several members."
                 )
         return session
 

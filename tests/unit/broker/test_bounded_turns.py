@@ -479,3 +479,48 @@ def test_a_search_by_time_ends_when_its_client_has_gone() -> None:
         bench.core.settle()
     assert not runner.waiting
     assert not answer.is_done
+
+
+def produce_in_transaction(producer: InitProducerIdResponse, indexes: range) -> ProduceRequest:
+    batch = build_batch(
+        [NewRecord(None, b"v", (), 0)],
+        producer_id=producer.producer_id,
+        producer_epoch=producer.producer_epoch,
+        base_sequence=0,
+        is_transactional=True,
+    )
+    data = [PartitionProduceData(index=index, records=batch) for index in indexes]
+    topics = [TopicProduceData(name="t", partition_data=data)]
+    return ProduceRequest(acks=1, transactional_id="x", topic_data=topics)
+
+
+@pytest.mark.parametrize("partitions", [10, 200])
+def test_partitions_of_a_request_join_its_transaction_with_one_record_of_the_journal(
+    bench: Bench, partitions: int
+) -> None:
+    """Each record names all partitions of the transaction: one for each would grow with the square."""
+    topic_of(bench, partitions)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer, _ = turns(bench, init, 4)
+    journal = bench.core.topics.internal("__transaction_state")
+    before = sum(partition.log.end_offset for partition in journal.partitions)
+    response, _ = turns(bench, produce_in_transaction(producer, range(partitions)), 12)
+    assert {one.error_code for one in response.responses[0].partition_responses} == {ErrorCode.NONE}
+    assert sum(partition.log.end_offset for partition in journal.partitions) == before + 1
+    transaction = bench.core.transactions.describe("x")
+    assert transaction is not None
+    assert len(transaction.partitions) == partitions
+
+
+def test_each_partition_of_a_fenced_producers_request_is_told_so(bench: Bench) -> None:
+    topic_of(bench, 3)
+    init = InitProducerIdRequest(transactional_id="x", transaction_timeout_ms=60_000)
+    producer, _ = turns(bench, init, 4)
+    turns(bench, init, 4)
+    response, _ = turns(bench, produce_in_transaction(producer, range(4)), 12)
+    assert [one.error_code for one in response.responses[0].partition_responses] == [
+        ErrorCode.INVALID_PRODUCER_EPOCH
+    ] * 3 + [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION]
+    transaction = bench.core.transactions.describe("x")
+    assert transaction is not None
+    assert not transaction.partitions

@@ -62,7 +62,7 @@ def test_a_full_table_gives_way_only_to_an_idle_session() -> None:
 
 
 def test_a_session_that_names_too_many_partitions_ends() -> None:
-    """Whoever adds to it request by request would make each fetch of it, and the memory it takes, as large as he likes."""
+    """Every fetch of it is about all of them, and they take memory."""
     sessions = FetchSessions(10, partitions_max=3)
     session = sessions.open(uses_topic_ids=False, now_ms=0)
     assert session is not None

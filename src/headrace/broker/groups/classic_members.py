@@ -67,7 +67,7 @@ class ClassicMember:
 
 
 class Deadlines:
-    """Who is waited for until when. Nobody stops a client from announcing very many: each costs the logarithm of that."""
+    """Who is waited for until when. A client may announce very many: each costs the logarithm of their number."""
 
     def __init__(self) -> None:
         self._by_id: dict[str, int] = {}

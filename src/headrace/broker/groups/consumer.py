@@ -83,7 +83,7 @@ class ConsumerGroup:
         self.is_stale = True
         """Topics have changed since the last heartbeat: the next one looks whether that matters."""
         self._names: frozenset[str] | None = None
-        """The topics that its members read; None until it is asked for. Groups are asked about each topic that changes."""
+        """The topics that its members read; None until it is asked for, as for each topic that changes."""
         self._has_patterns = False
         self._static: dict[str, str] = {}
         self._holders: Counter[TopicIdPartition] = Counter()

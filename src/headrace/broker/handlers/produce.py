@@ -10,6 +10,8 @@ at a time. A request for many partitions is written over several turns of the lo
 for that, so that nothing overtakes.
 """
 
+import contextlib
+from collections.abc import Sequence
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -33,7 +35,7 @@ from headrace.wire.batches import (
     read_header,
 )
 from headrace.wire.errors import ErrorCode, KafkaError
-from headrace.wire.ids import uuid_text
+from headrace.wire.ids import TopicAndPartition, uuid_text
 from headrace.wire.message import Message
 from headrace.wire.messages.produce_request import PartitionProduceData, ProduceRequest, TopicProduceData
 from headrace.wire.messages.produce_response import (
@@ -60,6 +62,8 @@ PARTITIONS_PER_STEP = 40
 """Partitions that are written to in one turn of the loop."""
 FIRST_WRITE_COST = 3
 """The first write to a partition, or after a crash, makes files: it counts for so many."""
+JOINED_TOGETHER = 1_000
+"""Partitions that join a transaction with one record of the journal."""
 OPENED_AT_ONCE_MAX = 10
 """Batches that are opened in one turn of the loop."""
 FLAGS_AT = ATTRIBUTES_AT + 1
@@ -132,6 +136,8 @@ class _Produce:
 
     def write(self) -> Answer:
         responses = []
+        if self._request.transactional_id is not None:
+            self._join([(topic, data) for topic in self._request.topic_data for data in topic.partition_data])
         for topic, found in zip(self._request.topic_data, self._found, strict=True):
             results = [self._append(found, data) for data in topic.partition_data]
             responses.append(_topic_response(topic, results))
@@ -156,7 +162,13 @@ class _Produce:
                 written, answer.fail
             )
 
+        appended = 0
+
         def append(one: Sent) -> PartitionProduceResponse:
+            nonlocal appended
+            if appended % JOINED_TOGETHER == 0 and self._request.transactional_id is not None:
+                self._join(sent[appended : appended + JOINED_TOGETHER])
+            appended += 1
             topic, data = one
             return self._append(self._topic(topic), data)  # looked up now: it may have been deleted since
 
@@ -245,6 +257,26 @@ class _Produce:
             log_append_time_ms=appended.append_time_ms,
             log_start_offset=log.start_offset,
         )
+
+    def _join(self, sent: Sequence[Sent]) -> None:
+        """Partitions join the transaction together: each journal record of it names all that have.
+
+        A refusal is told by each partition for itself (`_check_transaction`).
+        """
+        transactional_id, version = self._request.transactional_id, self._call.api_version
+        if version < IMPLICIT_ADD_SINCE or len(sent) < 2:
+            return
+        joining: dict[tuple[int, int], list[TopicAndPartition]] = {}
+        for topic, data in sent:
+            with contextlib.suppress(KafkaError):
+                partition = self._partition(self._topic(topic), data.index)
+                header = read_header(_one_batch(data.records, version))
+                if header.is_transactional and not partition.topic.is_internal:
+                    producer = header.producer_id, header.producer_epoch
+                    joining.setdefault(producer, []).append((partition.topic.name, partition.index))
+        for producer, places in joining.items():
+            with contextlib.suppress(KafkaError):
+                self._core.transactions.verify_or_add(transactional_id, *producer, places, may_add=True)
 
     def _check_internal(self, partition: "Partition") -> None:
         if self._call.client_id != ADMIN_CLIENT_ID:
