@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 
+TIMES = 4
+"""Records by whose times a log is searched after a start."""
+
+
 @dataclass(slots=True)
 class Entry:
     """One record, or one transaction marker, as it was appended."""
@@ -632,6 +636,7 @@ class Logs(Model):
         found = list(self._read(model, log))
         self._check_start_after(model, log)
         self._check_present(model, log, found, how)
+        self._check_times(model, log, found)
         model.attempt = None
         expected = max(model.stable, model.start)
         if log.stable_offset != expected:
@@ -666,6 +671,12 @@ class Logs(Model):
             take()
         for producer_id, first in list(model.open.items()):
             if first < log.start_offset and producer_id not in log.producer_states.open_transactions:
+                if first < model.durable_end or how is not End.POWER:
+                    raise Violation(
+                        "open transaction forgotten",
+                        f"{model.name} after {how.value}: producer {producer_id} since {first}, "
+                        f"durable up to {model.durable_end}",
+                    )
                 self._forget(model.lose_transaction(producer_id, before=log.start_offset), model)
         if how is End.POWER:
             self._reopen(model, log)
@@ -740,6 +751,28 @@ class Logs(Model):
         if not model.was_compacted:
             raise Violation("records missing", f"{model.name} after {how.value}: {missing[:3]}")
         self._check_compacted(model, missing)
+
+    @staticmethod
+    def _check_times(model: LogModel, log: PartitionLog, found: list[Entry]) -> None:
+        """A search by time finds the first record that is not older, as whoever reads everything would.
+
+        The markers of transactions are records, too, as in Kafka.
+        """
+        records = [entry for entry in found if entry.offset >= log.start_offset]
+        known = {records[at].timestamp for at in range(0, len(records), 1 + len(records) // TIMES)}
+        for timestamp in sorted({0, *known, *(time + 1 for time in known)}):
+            first = next((entry for entry in records if entry.timestamp >= timestamp), None)
+            for committed in (False, True):
+                end = log.stable_offset if committed else log.end_offset
+                expected = (
+                    (first.timestamp, first.offset) if first is not None and first.offset < end else None
+                )
+                answer = log.offset_for_time(timestamp, committed=committed)
+                if answer != expected:
+                    raise Violation(
+                        "wrong offset for a time",
+                        f"{model.name}: {answer} for {timestamp}, {committed=}, not {expected}",
+                    )
 
     @staticmethod
     def _newest(model: LogModel) -> dict[bytes | None, int]:
