@@ -111,14 +111,22 @@ class Compaction:
         self._is_canceled = False
 
     def run(self) -> None:
-        """On a worker's thread. Never raises for trouble with the disk: the log stays as it is."""
+        """On a worker's thread. Never raises: the log stays as it is. `finish` must be called, or the log is never
+        compacted again, nor does anything of it expire.
+        """
         try:
             self._run()
         except _Canceled:
             pass
-        except (OSError, KafkaError) as error:
+        except Exception as error:
             if not self.log.is_deleted:
-                logger.warning("%s could not be compacted: %s", self.log.name, error)
+                is_known = isinstance(error, (OSError, KafkaError))
+                logger.warning(
+                    "%s could not be compacted: %s",
+                    self.log.name,
+                    error,
+                    exc_info=None if is_known else error,
+                )
 
     def _run(self) -> None:
         if self._is_canceled:

@@ -31,6 +31,7 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
 from headrace.wire.messages.init_producer_id_request import InitProducerIdRequest
@@ -385,9 +386,13 @@ def test_produce_without_acks_to_many_partitions_is_written_and_not_answered(ben
     assert all(partition.log.end_offset == 1 for partition in topic.partitions)
 
 
-def test_metadata_opens_no_logs(bench: Bench) -> None:
+@pytest.mark.parametrize(
+    ("request_", "version"),
+    [(MetadataRequest(topics=None), 12), (DescribeTopicPartitionsRequest(topics=[]), 0)],
+)
+def test_descriptions_of_topics_open_no_logs(bench: Bench, request_: Message, version: int) -> None:
     topic = topic_of(bench, 3)
-    response, _ = turns(bench, MetadataRequest(topics=None), 12)
+    response, _ = turns(bench, request_, version)
     assert [len(described.partitions) for described in response.topics] == [3]
     assert not any(partition.opened_log for partition in topic.partitions)
 

@@ -103,6 +103,7 @@ def _names(core: "BrokerCore", request: DescribeTopicPartitionsRequest) -> list[
 
 def _describe(core: "BrokerCore", topic: Topic, first: int, end: int) -> DescribeTopicPartitionsResponseTopic:
     this_node = [core.node_id]
+    leader_epoch = core.logs.store.leader_epoch  # of all logs; asking each would open those not in use
     return DescribeTopicPartitionsResponseTopic(
         name=topic.name,
         topic_id=topic.id,
@@ -111,7 +112,7 @@ def _describe(core: "BrokerCore", topic: Topic, first: int, end: int) -> Describ
             DescribeTopicPartitionsResponsePartition(
                 partition_index=partition.index,
                 leader_id=core.node_id,
-                leader_epoch=partition.log.leader_epoch,
+                leader_epoch=leader_epoch,
                 replica_nodes=this_node,
                 isr_nodes=this_node,
                 eligible_leader_replicas=[],

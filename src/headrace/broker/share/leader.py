@@ -197,12 +197,18 @@ class ShareLeader:
     def close(self, session: ShareSession) -> None:
         """Gives back all the member holds, also in partitions it has forgotten.
 
-        Of many share-partitions a few a turn; whoever comes to one before its turn finds the records given back.
+        Unless the session has ended while its last request was handled: its connection was closed, or the member has
+        opened another one, and what it holds now is that one's.
         """
-        self.sessions.remove(session)
+        if self.sessions.get(session.group_id, session.member_id) is session:
+            self.sessions.remove(session)
+            self._left.setdefault(session.connection_id, set()).add(session.group_id)
+            self._give_back(session)
+
+    def _give_back(self, session: ShareSession) -> None:
+        """Of many share-partitions a few a turn; whoever comes to one before its turn finds the records given back."""
         for counts in (self.handed, self.answered):
             del counts[session.group_id, session.member_id]  # a Counter does not mind if it is not there
-        self._left.setdefault(session.connection_id, set()).add(session.group_id)
         held = [
             loaded for loaded in self.loaded(session.group_id) if session.member_id in loaded.engine.holders
         ]
@@ -218,10 +224,12 @@ class ShareLeader:
         self.names.released(session)
 
     def _disconnected(self, connection_id: int) -> None:
+        left = self._left.pop(str(connection_id), set())
         for session in self.sessions.disconnected(str(connection_id)):
-            self.close(session)
+            self._give_back(session)
+            left.add(session.group_id)
             self._core.metrics.count("ShareSessionEvictionsPerSec")
-        for group_id in self._left.pop(str(connection_id), ()):
+        for group_id in left:
             self._core.slices.run(self._unload_idle(group_id))
 
     def _unload_idle(self, group_id: str) -> Steps:

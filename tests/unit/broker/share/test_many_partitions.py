@@ -301,3 +301,42 @@ def test_state_that_was_written_in_one_batch_and_pruned_in_part_is_read_at_the_n
     bench.restart(clean=False)
     assert bench.core.journals.is_sound("__share_group_state")
     assert all(bench.core.share_state.get(key) is not None for key in keys)
+
+
+def last_answer_of(topic: Topic) -> ShareAcknowledgeRequest:
+    """Accepts the first record of each partition and closes the session of "a"."""
+    batch = AcknowledgementBatch(first_offset=0, last_offset=0, acknowledge_types=[ACCEPT])
+    places = [
+        AcknowledgePartition(partition_index=partition.index, acknowledgement_batches=[batch])
+        for partition in topic.partitions
+    ]
+    return ShareAcknowledgeRequest(
+        group_id=GROUP,
+        member_id="a",
+        share_session_epoch=-1,
+        topics=[AcknowledgeTopic(topic_id=topic.id, partitions=places)],
+    )
+
+
+def test_the_end_of_an_old_session_gives_back_nothing_of_a_new_one(bench: Bench) -> None:
+    """The last request of a session takes several turns, and its member opens the next one on another connection."""
+    topic = topic_of_many(bench, 3 * PARTITIONS_PER_STEP, records=2)
+    old = Member(bench, "a", connection_id=1)
+    old.fetch(topic, records_max=10 * PARTITIONS, indexes=range(3 * PARTITIONS_PER_STEP))
+    answer = bench.core.handle(last_answer_of(topic), Call(api_version=2, connection_id=1))
+    assert isinstance(answer, Later)
+    new = Member(bench, "a", connection_id=2)
+    assert new.take(topic) == []
+    while not answer.is_done:
+        bench.core.settle()
+    assert Member(bench, "b", connection_id=3).take(topic) == []
+    assert new.settle(topic, (1, 1, ACCEPT)) == 0
+
+
+def test_a_connection_that_closes_during_the_end_of_its_session_leaves_nothing_behind(bench: Bench) -> None:
+    topic = topic_of_many(bench, 3 * PARTITIONS_PER_STEP)
+    Member(bench, "a").fetch(topic, records_max=10 * PARTITIONS, indexes=range(3 * PARTITIONS_PER_STEP))
+    assert isinstance(bench.core.handle(last_answer_of(topic), Call(api_version=2, connection_id=1)), Later)
+    turns(bench, disconnect(bench))
+    assert not bench.core.share_leader._left
+    assert not bench.core.share_leader.loaded(GROUP)
