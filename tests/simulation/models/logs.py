@@ -759,6 +759,13 @@ class Logs(Model):
         The markers of transactions are records, too, as in Kafka.
         """
         records = [entry for entry in found if entry.offset >= log.start_offset]
+        if not model.was_compacted and log.bases[:1] == [log.start_offset]:
+            youngest = max(records, key=lambda entry: (entry.timestamp, -entry.offset), default=None)
+            expected = (youngest.timestamp, youngest.offset) if youngest is not None else None
+            if log.max_timestamp() != expected:
+                raise Violation(
+                    "wrong youngest record", f"{model.name}: {log.max_timestamp()}, not {expected}"
+                )
         known = {records[at].timestamp for at in range(0, len(records), 1 + len(records) // TIMES)}
         for timestamp in sorted({0, *known, *(time + 1 for time in known)}):
             first = next((entry for entry in records if entry.timestamp >= timestamp), None)
