@@ -188,7 +188,7 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         self._is_writable = False
-        self._core.outgoing.congested(self.id, self._transport.get_write_buffer_size)
+        self._core.outgoing.congested(self.id, self._transport.get_write_buffer_size, self.abort)
 
     def resume_writing(self) -> None:
         self._is_writable = True

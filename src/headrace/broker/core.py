@@ -27,7 +27,7 @@ from headrace.broker.later import Later
 from headrace.broker.metrics import Counter, MetricsRegistry
 from headrace.broker.outgoing import Outgoing
 from headrace.broker.parked import Parked
-from headrace.broker.pieces import Pieces, cut_of
+from headrace.broker.pieces import LargeAnswers, Pieces, cut_of
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.progress import Progress
 from headrace.broker.request_metrics import RequestMetrics
@@ -91,6 +91,7 @@ class BrokerCore:
         self.parked = Parked()
         self.slices = Slices()
         self.outgoing = Outgoing(settings.get_int("headrace.unread.response.bytes"))
+        self.large_answers = LargeAnswers()
         self.metrics = MetricsRegistry()
         self.metrics.gauge("PurgatorySize", lambda: len(self.parked))
         self.request_metrics = RequestMetrics(self.metrics)

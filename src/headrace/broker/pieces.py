@@ -5,15 +5,17 @@ list that is. Each piece of the list is a request: it is authorized, handled, an
 pieces of the response are put together. So the response is the one that many small requests would get, and no turn does
 more than a small request needs. An item may be cut, too, if the list inside it is long.
 
-How many items the next piece has follows from the bytes that the last one has answered: the time goes with them.
+How many items the next piece has follows from the bytes that the last one has answered: the time goes with them. Of
+large answers one at a time is put together, so that many clients that ask for one hold no more memory than one does.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headrace.broker.later import Later
-from headrace.broker.slices import Steps
+from headrace.broker.slices import WaitingSteps
 from headrace.wire.apis import response_class
 from headrace.wire.codec import EncodedItems, encode_items
 from headrace.wire.errors import ErrorCode, KafkaError
@@ -30,6 +32,8 @@ SMALL_ANSWER, LARGE_ANSWER = 16 << 10, 64 << 10
 """Bytes of a piece's answer up to which the next piece may be larger, and from which on it is smaller."""
 ANSWER_BYTES_MAX = 100 << 20
 """The largest response that is put together from pieces: as much as a request may have."""
+LARGE_BYTES = 4 << 20
+"""An answer with more waits until no other of its size is under way."""
 Answer = Message | Later[Message] | None
 _LISTS: dict[type[Message], list[tuple[str, bool]]] = {}
 """The lists of a struct, and whether their items are structs."""
@@ -77,6 +81,30 @@ class RequestPiece(NamedTuple):
     """It is a part of one item, not the first one."""
 
 
+class LargeAnswers:
+    """Whose turn it is to have a large answer put together: one after the other."""
+
+    def __init__(self) -> None:
+        self._is_taken = False
+        self._waiting: deque[Later[None]] = deque()
+
+    def enter(self) -> Later[None]:
+        """Resolves when it is one's turn. Call `leave` then, whatever happens."""
+        turn: Later[None] = Later()
+        if self._is_taken:
+            self._waiting.append(turn)
+        else:
+            self._is_taken = True
+            turn.resolve(None)
+        return turn
+
+    def leave(self) -> None:
+        if self._waiting:
+            self._waiting.popleft().resolve(None)
+        else:
+            self._is_taken = False
+
+
 class Pieces:
     """One request on its way to its response."""
 
@@ -98,6 +126,7 @@ class Pieces:
         self.later: Later[Message] = Later()
         self.later.on_abandon = self._abandon
         self._is_abandoned = False
+        self._has_turn = False
 
     def run(self) -> Later[Message]:
         self._core.slices.run(self._steps(), self.later.fail)
@@ -106,16 +135,29 @@ class Pieces:
     def _abandon(self) -> None:
         self._is_abandoned = True
 
-    def _steps(self) -> Steps:
-        for piece in self._pieces:
-            if self._is_abandoned:
-                return
-            answer = self._handle(replaced(self._request, self._cut.items, piece.items))
-            assert isinstance(answer, Message), "what is cut is answered at once"
-            if not self._take(piece, answer):
-                return
-            yield
-        self._finish()
+    def _steps(self) -> WaitingSteps:
+        try:
+            for piece in self._pieces:
+                if self._is_abandoned:
+                    return
+                answer = self._handle(replaced(self._request, self._cut.items, piece.items))
+                assert isinstance(answer, Message), "what is cut is answered at once"
+                if not self._take(piece, answer):
+                    return
+                yield self._turn()
+            if not self._is_abandoned:
+                self._finish()
+        finally:
+            if self._has_turn:
+                self._core.large_answers.leave()
+
+    def _turn(self) -> Later[None] | None:
+        """What a large answer has to wait for before it gets larger."""
+        if self._has_turn or self._written() <= LARGE_BYTES:
+            return None
+        self._has_turn = True
+        turn = self._core.large_answers.enter()
+        return None if turn.is_done else turn
 
     def _take(self, piece: RequestPiece, answer: Any) -> bool:
         """Writes the answer to a piece; False if there is no more to do."""

@@ -3,7 +3,7 @@
 import pytest
 
 from headrace.broker.call import Call
-from headrace.broker.outgoing import Outgoing
+from headrace.broker.outgoing import CUT_OFF_BYTES_MIN, Outgoing
 from headrace.broker.topics import Topic
 from headrace.wire.batches import split
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -69,3 +69,26 @@ def test_the_allowance_never_falls_below_nothing() -> None:
     outgoing = Outgoing(100)
     outgoing.congested(1, lambda: 1000)
     assert outgoing.allowance() == 0
+
+
+def test_who_leaves_most_unread_is_cut_off_at_twice_the_bound() -> None:
+    """Responses to other requests than fetches are as large as they are."""
+    outgoing = Outgoing(10 * CUT_OFF_BYTES_MIN)
+    cut_off: list[int] = []
+    sizes = [1, 9, 3, 8, 0.5]
+    for number, size in enumerate(sizes):
+        outgoing.congested(
+            number,
+            lambda size=size: int(size * CUT_OFF_BYTES_MIN),
+            lambda number=number: cut_off.append(number),
+        )  # type: ignore[misc]
+    assert cut_off == [1]
+    assert outgoing.unread_bytes() == 12.5 * CUT_OFF_BYTES_MIN
+
+
+def test_many_that_are_a_little_slow_are_not_cut_off() -> None:
+    outgoing = Outgoing(100)
+    cut_off: list[int] = []
+    for number in range(10):
+        outgoing.congested(number, lambda: CUT_OFF_BYTES_MIN, lambda number=number: cut_off.append(number))  # type: ignore[misc]
+    assert not cut_off

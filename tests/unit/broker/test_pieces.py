@@ -1,6 +1,7 @@
 """Requests about many things, handled in pieces: the response is the one that one piece would get."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -210,3 +211,32 @@ def test_errors_in_pieces_are_counted() -> None:
     told(bench, "describe_groups", 6, {"groups": TOPICS})
     counted = bench.core.metrics.counter("ErrorsPerSec", request="DescribeGroups", error="GROUP_ID_NOT_FOUND")
     assert counted.value == len(TOPICS)
+
+
+def test_of_large_answers_one_at_a_time_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of many clients may ask for one: what is held for them meanwhile is little more than for one."""
+    monkeypatch.setattr(pieces, "LARGE_BYTES", 2_000)
+    bench = Bench()
+    request = DescribeGroupsRequest(groups=["x" * 100] * 600)
+    answers = [bench.core.handle(request, Call(api_version=0, connection_id=number)) for number in range(5)]
+    later = [answer for answer in answers if isinstance(answer, Later)]
+    assert len(later) == 5
+    later[2].abandon()
+    done: list[int] = []
+    turns = 0
+    ended: list[int] = []
+    while bench.core.slices.is_pending:
+        bench.core.settle()
+        turns += 1
+        for number, answer in enumerate(later):
+            if answer.is_done and number not in done:
+                done.append(number)
+                ended.append(turns)
+    assert done == [0, 1, 3, 4]
+    # None gets on while another one does: else they would end one right after the other.
+    assert min(after - before for before, after in pairwise(ended)) > 1
+    alone = bench.core.handle(request, Call(api_version=0))
+    assert isinstance(alone, Later)
+    while not alone.is_done:
+        bench.core.settle()
+    assert encode(later[4].value, 0) == encode(alone.value, 0)
