@@ -56,6 +56,7 @@ ALLOWED = {
     "client/security.py": "nonces",
     "client/sync.py": "time-outs of calls",
     "log/backup.py": "when to report progress",
+    "log/disk.py": "waiting for a descriptor that others give back",
     "log/memory_disk.py": "which unsynced bytes a power cut takes, from a seed",
     "log/metadata.py": "ids of clusters and topics",
     "spark/ahead_notes.py": "names of files that are new",

@@ -57,6 +57,8 @@ from headrace.wire.records import NewRecord, build_batch
 logger = logging.getLogger("headrace.broker")
 
 LOUD_INTERVAL_MS = 5000
+FETCH_SESSIONS = ("max.incremental.fetch.session.cache.slots", elements.SETTING)
+"""How many there may be, and how many partitions one may have."""
 NOWHERE = ("", 0)
 """The address before the broker listens."""
 CHANGE_METADATA = frozenset({19, 20, 22, 30, 31, 33, 37, 44, 51, 57})
@@ -156,10 +158,7 @@ class BrokerCore:
         self.topics.on_deleted.append(self._forget_topic)
         if not self.logs.was_clean:
             self.topics.recover()
-        self.fetch_sessions = FetchSessions(
-            settings.get_int("max.incremental.fetch.session.cache.slots"),
-            settings.get_int(elements.SETTING),
-        )
+        self.fetch_sessions = FetchSessions(*map(settings.get_int, FETCH_SESSIONS))
         self.on_disconnect: list[Callable[[int], None]] = []
         self.journals = Journals(self)
         self.share_state = ShareStateStore(self)

@@ -226,25 +226,18 @@ class PartitionLog:
             raise deleted(self)
         if self.damage is not None:
             raise self.damage.error(self, ErrorCode.KAFKA_STORAGE_ERROR)
-        try:
+        while True:
             try:
-                segment = self._write_once(data, placed, now_ms)
+                segment = self._segment_for(len(data), placed, now_ms)
+                self._enter_epoch()
+                segment.append(data, placed, interval=self.config.index_interval_bytes)
+                break
             except OSError as error:
                 if not self.store.open_files.make_room(error):
-                    raise
-                segment = self._write_once(data, placed, now_ms)
-        except OSError as error:
-            raise storage_error(self, "cannot be written", error) from error
+                    raise storage_error(self, "cannot be written", error) from error
         if not segment.is_dirty:
             self.files.note_dirty(segment)
         self.end_offset = next_offset
-
-    def _write_once(self, data: bytes | bytearray, placed: list[Placed], now_ms: int) -> Segment:
-        """OSError: only files may be there that were not before."""
-        segment = self._segment_for(len(data), placed, now_ms)
-        self._enter_epoch()
-        segment.append(data, placed, interval=self.config.index_interval_bytes)
-        return segment
 
     @property
     def makes_files(self) -> bool:

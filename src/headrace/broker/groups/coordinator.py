@@ -4,9 +4,6 @@ Theory of operation. Each group lives in one partition of `__consumer_offsets`, 
 appended there first, then applied; whoever asked for something that must last is answered when the append is durable.
 At start `load` applies every partition from its beginning; offsets of transactions that have no marker yet stay
 pending until the transaction coordinator ends them.
-
-Each group has at most one timer, at its earliest deadline. Heartbeats only move deadlines back, so they leave the timer
-alone: it fires, finds nothing due, and is armed anew.
 """
 
 import logging
@@ -28,11 +25,11 @@ from headrace.broker.groups.registry import Group, Now, Write
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.groups.share_groups import ShareGroups
 from headrace.broker.groups.state import CoordinatorState
+from headrace.broker.groups.timers import GroupTimers
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later
 from headrace.broker.producer import ProducerIdAndEpoch
 from headrace.broker.slices import Steps
-from headrace.broker.timers import Timer
 from headrace.wire.batches import read_header
 from headrace.wire.codec import MalformedMessage
 from headrace.wire.enums import GroupState, GroupType
@@ -48,14 +45,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger("headrace.groups")
 
 OFFSETS_TOPIC = "__consumer_offsets"
-RETRY_MS = 1000
-"""When the journal refused what time demanded: how long until it is tried again."""
 RETENTION_COST = 500
 """Groups whose offsets are looked at in one turn of the loop."""
 JOURNAL_COST = 25
 """A write to the journal counts for so many."""
-EXPIRATIONS_PER_STEP = 10
-"""Members whose sessions have ended, of one group, that are dealt with in one turn of the loop."""
 
 
 class GroupCoordinator:
@@ -69,10 +62,8 @@ class GroupCoordinator:
         self.registry = self.state.registry
         self.registry.check = partial(core.journals.require, OFFSETS_TOPIC)
         self.share = ShareGroups(self)
-        self._timers: dict[str, Timer] = {}
+        self._timers = GroupTimers(self)
         self._is_retaining = False
-        self._expiring: set[str] = set()
-        """Groups that deal with what is due, over several turns: they arm their timers when that is done."""
         core.topics.on_changed.append(self._note_topic_changed)
         core.topics.on_deleted.append(self._note_topic_deleted)
         self._show_metrics()
@@ -193,55 +184,7 @@ class GroupCoordinator:
 
     def watch(self, group: Group) -> None:
         """Arms the group's timer, unless it already fires in time."""
-        if group.group_id in self._expiring:
-            return
-        deadline_ms = group.deadline_ms()
-        armed = self._timers.get(group.group_id)
-        if armed is not None:
-            if deadline_ms is not None and armed.deadline_ms <= deadline_ms:
-                return
-            armed.cancel()
-            del self._timers[group.group_id]
-        if deadline_ms is not None:
-            self._arm(group.group_id, deadline_ms)
-
-    def _arm(self, group_id: str, deadline_ms: int) -> None:
-        self._timers[group_id] = self.core.timers.at(deadline_ms, lambda: self._expire(group_id))
-
-    def _expire(self, group_id: str) -> None:
-        del self._timers[group_id]
-        self.core.slices.run(self._expirations(group_id))
-
-    def _expirations(self, group_id: str) -> Steps:
-        """After a pause, thousands of sessions of one group may have ended at once."""
-        self._expiring.add(group_id)
-        retry_ms: int | None = None
-        expired = 0
-        try:
-            while retry_ms is None and (group := self._due(group_id)) is not None:
-                if expired and expired % EXPIRATIONS_PER_STEP == 0:
-                    yield
-                    if self._due(group_id) is not group:
-                        continue
-                expired += 1
-                now = self.now()
-                write = group.expire(now)
-                if write is not None and not self.carry_out(group, write):
-                    retry_ms = now.ms + RETRY_MS
-        finally:
-            self._expiring.discard(group_id)
-        if retry_ms is not None:
-            self._arm(group_id, retry_ms)
-            return
-        left = self.registry.get(group_id)
-        if left is not None:
-            self.watch(left)
-
-    def _due(self, group_id: str) -> Group | None:
-        """The group, if something in it is due."""
-        group = self.registry.get(group_id)
-        deadline_ms = group.deadline_ms() if group is not None else None
-        return group if deadline_ms is not None and deadline_ms <= self.core.clock.monotonic_ms() else None
+        self._timers.watch(group)
 
     def _arm_retention(self, now: Now) -> None:
         interval_ms = self.core.settings.get_int("offsets.retention.check.interval.ms")

@@ -110,7 +110,7 @@ Answer = ProduceResponse | Later[ProduceResponse] | None
 class _Produce:
     """One request on its way to its answer."""
 
-    __slots__ = ("_call", "_core", "_found", "_now_ms", "_opened", "_request", "_written")
+    __slots__ = ("_call", "_core", "_found", "_now_ms", "_opened", "_passed", "_request", "_written")
 
     def __init__(self, core: "BrokerCore", request: ProduceRequest, call: Call) -> None:
         self._core = core
@@ -122,6 +122,7 @@ class _Produce:
         self._opened: dict[int, _Opening] = {}
         """By the identity of the request's partition data."""
         self._written: list[PartitionLog] = []
+        self._passed = 0
 
     def is_small(self) -> bool:
         """Whether one turn of the loop is enough, as nearly always."""
@@ -162,14 +163,10 @@ class _Produce:
                 written, answer.fail
             )
 
-        appended = 0
-
         def append(one: Sent) -> PartitionProduceResponse:
-            nonlocal appended
-            if appended % JOINED_TOGETHER == 0 and self._request.transactional_id is not None:
-                self._join(sent[appended : appended + JOINED_TOGETHER])
-            appended += 1
             topic, data = one
+            if self._request.transactional_id is not None:
+                self._join_in_time(sent)
             return self._append(self._topic(topic), data)  # looked up now: it may have been deleted since
 
         def written(results: list[PartitionProduceResponse]) -> None:
@@ -257,6 +254,12 @@ class _Produce:
             log_append_time_ms=appended.append_time_ms,
             log_start_offset=log.start_offset,
         )
+
+    def _join_in_time(self, sent: Sequence[Sent]) -> None:
+        """Before each partition is written: every so many times, those that come next join."""
+        if self._passed % JOINED_TOGETHER == 0:
+            self._join(sent[self._passed : self._passed + JOINED_TOGETHER])
+        self._passed += 1
 
     def _join(self, sent: Sequence[Sent]) -> None:
         """Partitions join the transaction together: each journal record of it names all that have.

@@ -50,8 +50,8 @@ _HEADRACE = (
     _broker(
         "headrace.unread.response.bytes", Type.INT, 96 << 20,
         "Memory for responses that clients do not read, for all connections together. A fetch response takes at most "
-        "half of what is left of it, but at least one record batch. At twice as much, the client that leaves most unread "
-        "is cut off.",
+        "half of what is left of it, but at least one record batch. At twice as much, the client that leaves most "
+        "unread is cut off.",
         minimum=0,
     ),
     _broker(

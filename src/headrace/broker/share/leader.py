@@ -214,14 +214,7 @@ class ShareLeader:
         ]
         for loaded in held:
             loaded.leave(session.member_id)
-        self._core.slices.run(self._release(held, session))
-
-    def _release(self, held: Sequence[LoadedPartition], session: ShareSession) -> Steps:
-        for count, loaded in enumerate(held, 1):
-            loaded.release_left()
-            if count % PARTITIONS_PER_STEP == 0:
-                yield
-        self.names.released(session)
+        self._core.slices.run(_release(held, session, self.names))
 
     def _disconnected(self, connection_id: int) -> None:
         left = self._left.pop(str(connection_id), set())
@@ -300,3 +293,11 @@ class ShareLeader:
             self._core.parked.touch(loaded.key)
             if count % PARTITIONS_PER_STEP == 0:
                 yield
+
+
+def _release(held: Sequence[LoadedPartition], session: ShareSession, names: MemberNames) -> Steps:
+    for count, loaded in enumerate(held, 1):
+        loaded.release_left()
+        if count % PARTITIONS_PER_STEP == 0:
+            yield
+    names.released(session)

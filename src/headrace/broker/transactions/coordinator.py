@@ -14,7 +14,6 @@ Deadlines: an open transaction is aborted when its producer's timeout has passed
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -22,7 +21,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from headrace.broker.errors import journal_error
 from headrace.broker.journals import current_records
 from headrace.broker.later import Later, resolved
-from headrace.broker.slices import Steps
 from headrace.broker.timers import Timer
 from headrace.broker.transactions import journal, machine, recovery
 from headrace.broker.transactions.ending import RETRY_MS, Ending, partition_at, write_marker
@@ -30,6 +28,7 @@ from headrace.broker.transactions.journal import TOPIC, UnknownRecord
 from headrace.broker.transactions.machine import BUMPS_EPOCH, TransactionMetadata
 from headrace.broker.transactions.producer_ids import ProducerIds
 from headrace.broker.transactions.states import PREPARED, TransactionState
+from headrace.broker.transactions.sweep import Sweep
 from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.ids import TopicAndPartition, partition_for
 
@@ -39,9 +38,6 @@ if TYPE_CHECKING:
     from headrace.log.partition_log import PartitionLog
 
 logger = logging.getLogger("headrace.transactions")
-
-TOMBSTONES_MAX = 200
-"""In one batch of the journal, and in one turn of the loop."""
 
 
 class ProducerIdentity(NamedTuple):
@@ -56,6 +52,7 @@ class TransactionCoordinator:
         self._transactions: dict[str, TransactionMetadata] = {}
         self._endings: dict[str, Ending] = {}
         self._deadlines: dict[str, Timer] = {}
+        self._sweep = Sweep(core, self._transactions, self._partition_of, self._append)
         core.topics.on_deleted.append(self._note_topic_deleted)
 
     def load(self) -> None:
@@ -75,7 +72,7 @@ class TransactionCoordinator:
                 # A crash may have left the decision in the page cache only: markers must not outlive it.
                 journals = self._journals_of([transaction.transactional_id])
                 self._see_through(transaction, self._core.durable(journals))
-        self._schedule_sweep()
+        self._sweep.arm()
 
     def _repair(self) -> None:
         now_ms = self._core.clock.wall_ms()
@@ -366,50 +363,3 @@ class TransactionCoordinator:
 
         durable.then(keep)
         return durable
-
-    def _schedule_sweep(self) -> None:
-        interval_ms = self._core.settings.get_int(
-            "transaction.remove.expired.transaction.cleanup.interval.ms"
-        )
-        self._core.timers.at(self._core.clock.monotonic_ms() + interval_ms, self._sweep)
-
-    def _sweep(self) -> None:
-        """Forgets the transactional ids that nobody used for long."""
-        self._schedule_sweep()
-        self._core.slices.run(self._sweeping())
-
-    def _sweeping(self) -> Steps:
-        """Some in each turn. One that is used again meanwhile stays."""
-        expired: dict[int, list[str]] = defaultdict(list)
-        for transaction in self:
-            if self._is_expired(transaction):
-                expired[self._partition_of(transaction.transactional_id)].append(transaction.transactional_id)
-        spent = 0
-        try:
-            for partition, ids in expired.items():
-                for first in range(0, len(ids), TOMBSTONES_MAX):
-                    if spent >= TOMBSTONES_MAX:
-                        yield
-                        spent = 0
-                    found = [self._transactions.get(one) for one in ids[first : first + TOMBSTONES_MAX]]
-                    self._bury(partition, [one for one in found if one is not None and self._is_expired(one)])
-                    spent += len(found)
-        except KafkaError as error:
-            logger.error("expired transactional IDs cannot be removed until the next sweep: %s", error)
-
-    def _is_expired(self, transaction: TransactionMetadata) -> bool:
-        return machine.is_expired(
-            transaction,
-            expiration_ms=self._core.settings.get_int("transactional.id.expiration.ms"),
-            now_ms=self._core.expiry_clock.wall_ms(),
-        )
-
-    def _bury(self, partition: int, expired: Sequence[TransactionMetadata]) -> None:
-        if not expired:
-            return
-        now_ms = self._core.expiry_clock.wall_ms()
-        dead = [machine.expire(transaction, now_ms=now_ms) for transaction in expired]
-        self._append(partition, [(journal.encode_key(each.transactional_id), None) for each in dead])
-        for each in dead:
-            del self._transactions[each.transactional_id]
-        logger.info("removed %d expired transactional IDs", len(dead))

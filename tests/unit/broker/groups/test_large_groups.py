@@ -6,7 +6,8 @@ What a turn of the loop does is counted in operations, for groups of two sizes.
 from collections.abc import Callable
 
 from headrace.broker.groups.classic import ClassicGroup
-from headrace.broker.groups.coordinator import EXPIRATIONS_PER_STEP, JOURNAL_COST, RETENTION_COST
+from headrace.broker.groups.coordinator import JOURNAL_COST, RETENTION_COST
+from headrace.broker.groups.timers import EXPIRATIONS_PER_STEP
 from headrace.broker.handlers import offset_commit
 from headrace.wire.messages.offset_commit_request import (
     OffsetCommitRequest,

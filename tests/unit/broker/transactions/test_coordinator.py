@@ -8,10 +8,11 @@ from typing import TypeVar
 import pytest
 
 from headrace.broker.later import Later
-from headrace.broker.transactions.coordinator import TOMBSTONES_MAX, ProducerIdentity
+from headrace.broker.transactions.coordinator import ProducerIdentity
 from headrace.broker.transactions.ending import RETRY_MS
 from headrace.broker.transactions.machine import EPOCH_LAST, EPOCH_MAX, TransactionMetadata
 from headrace.broker.transactions.states import TransactionState
+from headrace.broker.transactions.sweep import TOMBSTONES_MAX
 from headrace.wire.errors import ErrorCode, KafkaError
 from tests.unit.broker.transactions.fake_core import FakeCore, Marker, PowerLost
 
