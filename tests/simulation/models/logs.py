@@ -760,7 +760,7 @@ class Logs(Model):
         The markers of transactions are records, too, as in Kafka.
         """
         records = [entry for entry in found if entry.offset >= log.start_offset]
-        if not model.was_compacted and log.bases[:1] == [log.start_offset]:
+        if log.segments and not model.was_compacted and log.segments[0].base_offset == log.start_offset:
             youngest = max(records, key=lambda entry: (entry.timestamp, -entry.offset), default=None)
             expected = (youngest.timestamp, youngest.offset) if youngest is not None else None
             answer = at_once(search_max_timestamp(log))
