@@ -91,7 +91,9 @@ def test_what_was_measured_for_a_deleted_group_goes_with_it(bench: Bench, topic:
     Member(bench, "ann").take(topic)
     bench.core.share_leader.forget_group(GROUP)
     assert [sample for sample in bench.core.metrics.snapshot() if sample.labels.get("group") == GROUP] == []
-    bench.core.share_leader.note_fetch(GROUP, 50.0, 1.0)
+    bench.core.share_leader.note_fetch(GROUP, 50.0, 1.0)  # by a fetch that was under way
+    assert [sample for sample in bench.core.metrics.snapshot() if sample.labels.get("group") == GROUP] == []
+    Member(bench, "ann").take(topic)
     assert bench.core.metrics.histogram("RequestTopicPartitionsFetchRatio", group=GROUP).count == 1
 
 
