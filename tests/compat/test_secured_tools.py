@@ -24,6 +24,7 @@ def tools(folder: Path) -> Iterator[KafkaTools]:
         "listeners": "SASL_SSL://localhost:0",
         "sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
         "ssl.keystore.location": authority.keystore(),
+        "ssl.enabled.protocols": "TLSv1.3",
     }
     with Broker(settings=settings, users={"admin": "secret"}) as broker:
         yield KafkaTools(broker.bootstrap_servers)
@@ -62,3 +63,13 @@ def test_users_are_added_with_kafka_configs_and_use_the_console_tools(
     refused = tools.run("kafka-topics", "--command-config", str(alice), "--list", check=False)
     assert refused.status != 0
     assert "invalid credentials with SASL mechanism SCRAM-SHA-256" in refused.stdout + refused.stderr
+
+
+def test_a_tool_whose_tls_handshake_is_refused_ends_at_once(tools: KafkaTools, folder: Path) -> None:
+    """Without an alert it would try again until its time is up."""
+    old = login(folder, "admin", "secret")
+    old.write_text(old.read_text() + "ssl.protocol=TLSv1.2\nssl.enabled.protocols=TLSv1.2\n")
+    refused = tools.run("kafka-topics", "--command-config", str(old), "--list", check=False)
+    assert refused.status != 0
+    assert "SslAuthenticationException" in refused.stdout + refused.stderr
+    assert "protocol_version" in refused.stdout + refused.stderr

@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import socket
 import ssl
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -437,6 +439,23 @@ def test_it_speaks_https(open_world: NewWorld, tmp_path: Path) -> None:
         assert http.get("/healthz").text == "ok\n"
         answer = http.get("/?token=a-token-of-enough-length")
         assert "secure" in answer.headers["set-cookie"].lower()
+
+
+def test_a_browser_that_speaks_no_version_of_tls_in_common_is_told(
+    open_world: NewWorld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = TestAuthority(tmp_path)
+    world = open_world(certificate=authority.keystore(), token="a-token-of-enough-length")
+    old = ssl.create_default_context(cafile=str(authority.ca))
+    old.set_ciphers("ALL:@SECLEVEL=0")
+    with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+        old.minimum_version = old.maximum_version = ssl.TLSVersion.TLSv1_1
+    address = ("127.0.0.1", httpx.URL(world.web.url).port or 0)
+    with (
+        socket.create_connection(address, 30) as plain,
+        pytest.raises(ssl.SSLError, match="ALERT_PROTOCOL_VERSION"),
+    ):
+        old.wrap_socket(plain, server_hostname="localhost")
 
 
 def test_a_certificate_that_cannot_be_read_is_named(tmp_path: Path) -> None:

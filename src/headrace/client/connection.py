@@ -39,6 +39,7 @@ from headrace.wire.errors import ErrorCode, KafkaError
 from headrace.wire.message import Message
 from headrace.wire.messages.api_versions_request import ApiVersionsRequest
 from headrace.wire.messages.api_versions_response import ApiVersionsResponse
+from headrace.wire.tls import shake_hands
 
 _LENGTH = struct.Struct(">i")
 _SHORT = struct.Struct(">h")
@@ -390,7 +391,8 @@ class BrokerConnection(asyncio.BufferedProtocol):
     async def _connect(self, tls: ssl.SSLContext | None) -> None:
         host, port = self.address
         try:
-            await self._loop.create_connection(lambda: self, host, port, ssl=tls)
+            opening = self._loop.create_connection(lambda: self, host, port, ssl=tls)
+            await (opening if tls is None else shake_hands(opening))
         except (ConnectionResetError, ssl.SSLEOFError):
             raise self._faults.unavailable(self._faults.hung_up_text(), hung_up=True) from None
         except ssl.SSLError as error:

@@ -27,7 +27,7 @@ from headrace.wire.messages.sasl_authenticate_response import SaslAuthenticateRe
 from headrace.wire.messages.sasl_handshake_request import SaslHandshakeRequest
 from headrace.wire.messages.sasl_handshake_response import SaslHandshakeResponse
 from headrace.wire.security import SaslMechanism
-from headrace.wire.tls import load_identity
+from headrace.wire.tls import AlertingContext, default_client_context, load_identity
 
 Ask = Callable[[Message], Awaitable[Message]]
 Exchange = Callable[[bytes], Awaitable[SaslAuthenticateResponse]]
@@ -42,11 +42,11 @@ def tls_context(settings: ClientSettings) -> ssl.SSLContext | None:
     if not settings.security_protocol.has_tls:
         return None
     if settings.ssl_truststore_location or settings.ssl_truststore_certificates:
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context = AlertingContext(ssl.PROTOCOL_TLS_CLIENT)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         _trust(context, settings)
     else:
-        context = ssl.create_default_context()
+        context = default_client_context()
     context.check_hostname = settings.ssl_endpoint_identification_algorithm == "https"
     if not settings.enable_ssl_certificate_verification:
         context.check_hostname = False
@@ -137,7 +137,20 @@ def explain_tls(error: Exception, *, about: str) -> TlsError:
         return _tls_error(
             f"its certificate is not accepted: {error.verify_message}", _certificate_cure(error), about
         )
-    if "CERTIFICATE_REQUIRED" in reason or "HANDSHAKE_FAILURE" in reason or "BAD_CERTIFICATE" in reason:
+    if "HANDSHAKE_FAILURE" in reason:  # up to TLS 1.2 it means either
+        return _tls_error(
+            f"the broker refuses the handshake ({reason})",
+            "If it asks for certificates, set ssl.keystore.location to a PEM file with a key and a certificate that it "
+            "trusts. If not, it has no cipher suite in common with this client: see its ssl.cipher.suites.",
+            about,
+        )
+    if "PROTOCOL_VERSION" in reason:
+        return _tls_error(
+            f"the broker speaks no version of TLS that this client speaks ({reason})",
+            "Add TLSv1.2 or TLSv1.3 to ssl.enabled.protocols of the broker.",
+            about,
+        )
+    if "CERTIFICATE_REQUIRED" in reason or "BAD_CERTIFICATE" in reason:
         return _tls_error(
             f"the broker does not accept this client's certificate ({reason})",
             "Set ssl.keystore.location to a PEM file with a key and a certificate that the broker trusts.",

@@ -12,6 +12,8 @@ import ssl
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from headrace.wire.tls import shake_hands
+
 logger = logging.getLogger("headrace.web")
 
 CONNECTIONS_MAX = 500
@@ -82,8 +84,9 @@ class Door:
         )
         limit = HANDSHAKE_S if self._context is not None else None
         try:
-            await asyncio.get_running_loop().connect_accepted_socket(
+            opening = asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._context, ssl_handshake_timeout=limit
             )
+            await (opening if self._context is None else shake_hands(opening))
         except (OSError, asyncio.CancelledError):  # not TLS, a certificate that is not trusted, or too slow
             accepted.close()

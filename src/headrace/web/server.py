@@ -21,6 +21,7 @@ from headrace.web.embedded import EmbeddedView
 from headrace.web.http_limits import Door, LimitedHttp
 from headrace.web.options import WebOptions
 from headrace.web.schedules import OpenSchedule
+from headrace.wire.tls import AlertingContext
 
 STOP_S_MAX = 10.0
 GRACE_S = 2
@@ -109,7 +110,7 @@ class WebServer:
         certificate, key = self._options.certificate, self._options.key
         if certificate is None:
             return None
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
         context.options |= ssl.OP_NO_RENEGOTIATION
         try:
             context.load_cert_chain(certificate, key)

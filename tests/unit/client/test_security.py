@@ -199,6 +199,8 @@ def test_no_key_is_left_behind_in_a_file(tmp_path: Path, monkeypatch: pytest.Mon
     ("reason", "cure"),
     [
         ("TLSV13_ALERT_CERTIFICATE_REQUIRED", "Set ssl.keystore.location"),
+        ("SSLV3_ALERT_HANDSHAKE_FAILURE", "see its ssl.cipher.suites"),
+        ("TLSV1_ALERT_PROTOCOL_VERSION", "ssl.enabled.protocols of the broker"),
         ("TLSV1_ALERT_UNKNOWN_CA", "in the broker's truststore"),
         ("WRONG_VERSION_NUMBER", "set security.protocol to PLAINTEXT"),
     ],

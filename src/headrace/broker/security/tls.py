@@ -15,7 +15,7 @@ from headrace.broker.call import ANONYMOUS
 from headrace.broker.security.listeners import BrokerListener
 from headrace.broker.security.names import Rule, distinguished_name, map_name, parse_mapping_rules
 from headrace.broker.settings import InvalidSettings, Settings
-from headrace.wire.tls import load_identity
+from headrace.wire.tls import AlertingContext, load_identity
 
 logger = logging.getLogger("headrace.broker")
 
@@ -93,7 +93,7 @@ def _list(settings: Settings, listener: BrokerListener, name: str) -> tuple[str,
 
 def make_context(settings: Settings, listener: BrokerListener) -> tuple[ssl.SSLContext, list[Rule]]:
     """The context of a listener, and the rules for the names of its clients; raises InvalidSettings."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context = AlertingContext(ssl.PROTOCOL_TLS_SERVER)
     # OpenSSL before 3 allows clients that have not logged in to renegotiate without end.
     context.options |= ssl.OP_NO_RENEGOTIATION
     _limit_versions(context, _list(settings, listener, "ssl.enabled.protocols"))

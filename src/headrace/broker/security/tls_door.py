@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from headrace.broker.connection import Connection
 from headrace.broker.security.listeners import BrokerListener
 from headrace.broker.security.tls import ListenerTls
+from headrace.wire.tls import shake_hands
 
 if TYPE_CHECKING:
     from headrace.broker.server import Server
@@ -99,13 +100,14 @@ class TlsDoor:
             if connection.known_by_s is not None:
                 connection.known_by_s += wait_s
             accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._server.loop.connect_accepted_socket(
+            opening = self._server.loop.connect_accepted_socket(
                 lambda: connection,
                 accepted,
                 ssl=self._tls.context,
                 ssl_handshake_timeout=HANDSHAKE_S,
                 ssl_shutdown_timeout=CLOSE_S,
             )
+            await shake_hands(opening)
         except (OSError, ssl.SSLError, asyncio.CancelledError) as error:
             is_ours = isinstance(error, asyncio.CancelledError)
             reason = getattr(error, "reason", None) or str(error)

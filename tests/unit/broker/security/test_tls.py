@@ -3,7 +3,7 @@
 import socket
 import ssl
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -109,22 +109,6 @@ def test_the_name_of_a_clients_certificate_is_its_user(serve: Serve, authority: 
     assert set(found) == {"User:FRIEND"}
 
 
-def test_without_a_certificate_nobody_gets_through_where_one_is_required(
-    serve: Serve, authority: TestAuthority
-) -> None:
-    broker = serve(
-        ssl_client_auth="required", ssl_truststore_type="PEM", ssl_truststore_location=authority.ca
-    )
-    host, port = broker.bootstrap_servers.split(":")
-    context = ssl.create_default_context(cafile=str(authority.ca))
-    with (
-        socket.create_connection((host, int(port)), 30) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as secured,
-        pytest.raises(OSError, match=r"certificate required|CERTIFICATE_REQUIRED|reset|EOF"),
-    ):
-        assert_ended(secured, raises=True)
-
-
 def test_a_new_certificate_is_used_without_a_restart(serve: Serve, authority: TestAuthority) -> None:
     broker = serve()
     host, port = broker.bootstrap_servers.split(":")
@@ -143,19 +127,6 @@ def test_a_new_certificate_is_used_without_a_restart(serve: Serve, authority: Te
     assert ssl.get_server_certificate((host, int(port))) not in (before, after)
 
 
-def test_the_lowest_version_is_held(serve: Serve) -> None:
-    broker = serve(ssl_enabled_protocols="TLSv1.3")
-    host, port = broker.bootstrap_servers.split(":")
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    context.maximum_version = ssl.TLSVersion.TLSv1_2
-    with (
-        socket.create_connection((host, int(port)), 30) as plain,
-        pytest.raises(OSError, match=r"protocol version|PROTOCOL_VERSION|reset|EOF"),
-    ):
-        context.wrap_socket(plain)
-
-
 def test_what_is_no_tls_is_cut_off_and_forgotten(serve: Serve, authority: TestAuthority) -> None:
     broker = serve(max_connections=2)
     host, port = broker.bootstrap_servers.split(":")
@@ -170,15 +141,10 @@ def test_what_is_no_tls_is_cut_off_and_forgotten(serve: Serve, authority: TestAu
     assert not door.handshakes
 
 
-def assert_ended(wire: socket.socket, *, raises: bool = False) -> None:
-    try:
+def assert_ended(wire: socket.socket) -> None:
+    with suppress(OSError):
         while wire.recv(100):
             pass
-    except OSError:
-        if raises:
-            raise
-    if raises:
-        raise ConnectionResetError("reset")  # an empty answer is the end, too
 
 
 def test_a_connection_counts_from_before_its_handshake(serve: Serve) -> None:
