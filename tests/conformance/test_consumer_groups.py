@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from headrace.wire.errors import ErrorCode
+from tests.conformance.conftest import BrokerUnderTest
 from tests.conformance.plain import plain
 from tests.conformance.steps import (
     GROUP,
@@ -155,12 +156,23 @@ def test_what_a_leaver_had_goes_to_the_others(wire: WireClient, unique: str) -> 
     assert beat(wire, unique, "two", second.epoch).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
-def test_a_group_whose_members_have_left_is_empty(wire: WireClient, unique: str) -> None:
+def test_a_group_whose_members_have_left_is_empty(
+    broker: BrokerUnderTest, wire: WireClient, unique: str
+) -> None:
     new_topic(wire, unique)
-    Member(wire, unique, "one", topics=[unique])
+    members = [Member(wire, unique, name, topics=[unique]) for name in ("one", "two")]
+    settle(*members)
+    full = describe(wire, unique)
+    assert full.assignment_epoch == full.group_epoch
     beat(wire, unique, "one", LEAVE)
+    one_left = describe(wire, unique)
+    assert (one_left.group_epoch, one_left.assignment_epoch) == (full.group_epoch + 1, full.group_epoch)
+    beat(wire, unique, "two", LEAVE)
     found = describe(wire, unique)
     assert (found.error_code, found.group_state, found.members) == (0, "Empty", [])
+    assert found.group_epoch == full.group_epoch + 2
+    # Kafka 4.4's rule, so that an empty group does not look as if an assignment were due (KAFKA-20442).
+    assert found.assignment_epoch == (full.group_epoch if broker.is_apache else found.group_epoch)
 
 
 def test_an_epoch_that_is_not_the_members_is_fenced(wire: WireClient, unique: str) -> None:

@@ -7,10 +7,13 @@ assignment epoch: partitions are shared, so nobody has to let go first. A member
 epoch, the one before it (its last answer was lost), or 0 to join (again).
 
 Only partitions whose share state has been initialized are assigned. Here the caller initializes them at once, inside
-the heartbeat that first sees them. The first member of an empty group waits a moment for others (`initial_delay_ms`),
-so that members which start together share the backlog, if there is any; from then on a small group is assigned anew at
-every change, a large one at intervals. While an assignment is in motion members are told a short heartbeat interval, so
-that it does not take until their next regular heartbeat for everyone to get work; at rest the configured one.
+the heartbeat that first sees them. Kafka does so after it, and assigns what there was before with one epoch and the new
+partitions with the next; here one heartbeat does both, and the epoch grows as it does there.
+
+The first member of an empty group waits a moment for others (`initial_delay_ms`), so that members which start together
+share the backlog, if there is any; from then on a small group is assigned anew at every change, a large one at
+intervals. While an assignment is in motion members are told a short heartbeat interval, so that it does not take until
+their next regular heartbeat for everyone to get work; at rest the configured one.
 
 Deciding mutates nothing; `apply` makes decided or replayed changes so. Session deadlines and the instants of the last
 moves are no part of the journal: after a replay call `touch` for each member.
@@ -92,14 +95,16 @@ class ShareGroupRules:
         known = self._known_topics(member_id, metadata, topics)
         initialize = self._initialize(known, changes)
         metadata_hash = self._fingerprint((name, *info) for name, info in known.items())
-        epoch = self.epoch
         is_changed = before is None or metadata.subscribed != before.subscribed
         is_idle = bool(known) and not self.is_assigned
         delay_ms = self._delay_left(settings, now_ms) if is_idle else 0
         is_due = is_idle and not delay_ms
-        is_forgotten = is_due and epoch == self.assignment_epoch
-        if is_changed or initialize or is_forgotten or metadata_hash != self.metadata_hash:
+        is_forgotten = is_due and self.epoch == self.assignment_epoch
+        is_moved = is_changed or is_forgotten or metadata_hash != self.metadata_hash
+        epoch = state_epoch = self.epoch + is_moved
+        if initialize and not delay_ms and self._is_assigned_apart(epoch, settings, now_ms):
             epoch += 1
+        if epoch > self.epoch:
             changes.append(EpochChanged(epoch, metadata_hash))
         assignment_epoch, target = self.assignment_epoch, self.targets.get(member_id, {})
         # As in Kafka, a group that has no share state yet is assigned nothing at first.
@@ -118,7 +123,7 @@ class ShareGroupRules:
             changes=changes,
             initialize=initialize,
             grown=frozenset(initialize.keys() & (self.initialized.keys() | self.initializing.keys())),
-            state_epoch=epoch,
+            state_epoch=state_epoch,
             member_epoch=assignment_epoch,
             heartbeat_ms=min(delay_ms, heartbeat_ms) if delay_ms else heartbeat_ms,
             assignment=assigned if is_told else None,
@@ -129,12 +134,16 @@ class ShareGroupRules:
         if member_id not in self.members:
             raise UnknownMember(f"Member {member_id} is not a member of group {self.group_id}.")
         known = self._known_topics(member_id, MemberMetadata(), topics)
-        return [
+        epoch = self.epoch + 1
+        changes: list[GroupChange] = [
             CurrentChanged(member_id, None),
             TargetChanged(member_id, None),
             MemberChanged(member_id, None),
-            EpochChanged(self.epoch + 1, self._fingerprint((name, *info) for name, info in known.items())),
+            EpochChanged(epoch, self._fingerprint((name, *info) for name, info in known.items())),
         ]
+        if len(self.members) == 1:  # nobody is left to be assigned anything (KAFKA-20442)
+            changes.append(TargetEpochChanged(epoch))
+        return changes
 
     def initialize(self, topics: Mapping[bytes, TopicState]) -> list[GroupChange]:
         """Decides that these partitions have share state from now on (an administrator set their offsets)."""
@@ -261,10 +270,15 @@ class ShareGroupRules:
         filled_ms = self._filled_ms if self.members else now_ms
         return 0 if filled_ms is None else max(0, filled_ms + settings.initial_delay_ms - now_ms)
 
+    def _is_assigned_apart(self, epoch: int, settings: GroupSettings, now_ms: int) -> bool:
+        """Whether Kafka assigns this epoch before the new partitions have share state, and those with an epoch more."""
+        return epoch == self.assignment_epoch or self._is_interval_over(settings, now_ms)
+
+    def _is_interval_over(self, settings: GroupSettings, now_ms: int) -> bool:
+        return self._assigned_ms is None or now_ms - self._assigned_ms >= settings.assignment_interval_ms
+
     def _may_assign(self, known: Mapping[str, TopicInfo], settings: GroupSettings, now_ms: int) -> bool:
-        if self._assigned_ms is None or now_ms - self._assigned_ms >= settings.assignment_interval_ms:
-            return True
-        return (
+        return self._is_interval_over(settings, now_ms) or (
             settings.is_small_group_at_once
             and len(self.members) <= SMALL_GROUP_MEMBERS
             and sum(info.partitions for info in known.values()) <= SMALL_GROUP_PARTITIONS

@@ -226,6 +226,31 @@ def test_a_silent_member_is_removed_but_its_records_stay_locked(
     assert silent.ack((0, 4, 1)) == 0
 
 
+@pytest.mark.parametrize("leaves", [True, False], ids=["left", "expired"])
+def test_a_group_that_was_emptied_has_nothing_left_to_assign(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str, leaves: bool
+) -> None:
+    """Only after its last member: the group's epoch moved, and so does that of its assignment."""
+    topic_id = new_topic(wire, unique)
+    set_group(wire, unique, heartbeat_interval_ms="100", session_timeout_ms="800")
+    first, last = member(topic_id), member(topic_id)
+    first.join(unique)
+    last.join(unique)
+    before = describe_share_group(wire, unique)
+    assert before.assignment_epoch == before.group_epoch
+    assert first.heartbeat(LEAVE).error_code == 0
+    one_left = describe_share_group(wire, unique)
+    assert (one_left.group_epoch, one_left.assignment_epoch) == (before.group_epoch + 1, before.group_epoch)
+    if leaves:
+        assert last.heartbeat(LEAVE).error_code == 0
+    after = wait_for(lambda: empty_group(wire, unique), every_s=0.05)
+    assert after.group_epoch == before.group_epoch + 2
+    why = "Kafka 4.4's rule, so that an empty group does not look as if an assignment were due (KAFKA-20442)"
+    assert after.assignment_epoch == either(
+        broker, apache=before.group_epoch, headrace=after.group_epoch, because=why
+    )
+
+
 def empty_group(wire: WireClient, group: str) -> Any:
     found = describe_share_group(wire, group)
     return found if found.group_state == "Empty" else None

@@ -241,6 +241,27 @@ def test_a_topic_id_that_nobody_knows(
     )
 
 
+def test_a_topic_that_is_deleted_under_a_waiting_fetch(
+    broker: BrokerUnderTest, wire: WireClient, member: NewMember, unique: str
+) -> None:
+    """It concerns one topic: the session goes on with the others."""
+    gone, kept = f"{unique}-gone", f"{unique}-kept"
+    ids = [new_queue(wire, name, group=unique) for name in (gone, kept)]
+    alone = member(ids[1])
+    alone.quiet(topics=[{"topic_id": one, "partitions": [{"partition_index": 0}]} for one in ids])
+    alone.post_fetch()
+    (deleted,) = wire.ask("delete_topics", 6, topics=[{"name": gone}], timeout_ms=5_000).responses
+    assert deleted.error_code == 0
+    answer = alone.fetched()
+    codes = {topic.topic_id: topic.partitions[0].error_code for topic in answer.response.responses}
+    assert (answer.error, codes) == either(
+        broker,
+        apache=(0, {}),
+        headrace=(0, {ids[0]: ErrorCode.UNKNOWN_TOPIC_ID}),
+        because="Kafka 4.4 answers with an error of the partition (KAFKA-20533)",
+    )
+
+
 def test_a_partition_that_does_not_exist_is_an_error_of_its_own(member: NewMember, topic_id: bytes) -> None:
     """It fails by itself."""
     alone = member(topic_id)

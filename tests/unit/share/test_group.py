@@ -76,7 +76,7 @@ class TestJoining:
     ) -> None:  # Kafka: the third, scenario 2
         office = Office()
         beat = office.beat("m1", 0, "t", client_id="c", client_host="/127.0.0.1")
-        assert (beat.member_epoch, beat.assignment) == (2, {T: (0, 1)})
+        assert (beat.member_epoch, beat.assignment) == (3, {T: (0, 1)})
         assert (beat.initialize, beat.state_epoch) == ({T: TopicState("t", (0, 1))}, 2)
         assert [type(change) for change in beat.changes] == [
             MemberChanged,
@@ -91,19 +91,19 @@ class TestJoining:
     def test_a_heartbeat_without_news_changes_nothing_and_tells_nothing(self) -> None:  # scenario 4
         office = Office()
         office.beat("m1", 0, "t")
-        beat = office.beat("m1", 2)
-        assert (beat.changes, beat.assignment, beat.initialize, beat.member_epoch) == ([], None, {}, 2)
+        beat = office.beat("m1", 3)
+        assert (beat.changes, beat.assignment, beat.initialize, beat.member_epoch) == ([], None, {}, 3)
 
     def test_joining_again_keeps_the_epoch_and_tells_the_assignment(self) -> None:  # scenario 5
         office = Office()
         office.beat("m1", 0, "t")
         beat = office.beat("m1", 0, "t")
-        assert (beat.changes, beat.member_epoch, beat.assignment) == ([], 2, {T: (0, 1)})
+        assert (beat.changes, beat.member_epoch, beat.assignment) == ([], 3, {T: (0, 1)})
 
     def test_a_full_request_is_told_the_assignment(self) -> None:
         office = Office()
         office.beat("m1", 0, "t")
-        assert office.beat("m1", 2, "t").assignment == {T: (0, 1)}
+        assert office.beat("m1", 3, "t").assignment == {T: (0, 1)}
 
     def test_a_full_group_takes_back_its_members_and_nobody_else(self) -> None:  # scenario 10
         office = Office(members_max=1)
@@ -116,8 +116,8 @@ class TestJoining:
         office = Office(assignment_interval_ms=0)
         assert office.beat("m1", 0, "t", "later").assignment == {T: (0, 1)}
         office.topics["later"] = TopicInfo(U, 1)
-        beat = office.beat("m1", 2)
-        assert (beat.member_epoch, beat.assignment) == (3, {T: (0, 1), U: (0,)})
+        beat = office.beat("m1", 3)
+        assert (beat.member_epoch, beat.assignment) == (5, {T: (0, 1), U: (0,)})
         assert beat.initialize == {U: TopicState("later", (0,))}
 
     def test_a_member_without_any_topic_that_exists_is_assigned_nothing(self) -> None:
@@ -134,9 +134,9 @@ class TestFencing:
                 office.beat("m1", epoch)
         office.now_ms = 1_000
         office.topics["t"] = TopicInfo(T, 3)
-        assert office.beat("m1", 2).member_epoch == 3
-        retried = office.beat("m1", 2)  # the answer got lost: the member asks as before
-        assert (retried.member_epoch, retried.assignment) == (3, {T: (0, 1, 2)})
+        assert office.beat("m1", 3).member_epoch == 5
+        retried = office.beat("m1", 3)  # the answer got lost: the member asks as before
+        assert (retried.member_epoch, retried.assignment) == (5, {T: (0, 1, 2)})
 
     def test_an_unknown_member_must_join(self) -> None:  # scenario 6
         office = Office()
@@ -153,7 +153,7 @@ class TestChanges:
         office = Office(assignment_interval_ms=0)
         office.beat("m1", 0, "t")
         office.beat("m2", 0, "t")
-        office.beat("m1", 2)
+        office.beat("m1", 3)
         changes = office.leave("m2")
         assert [type(change) for change in changes] == [
             CurrentChanged,
@@ -161,27 +161,42 @@ class TestChanges:
             MemberChanged,
             EpochChanged,
         ]
-        assert office.group.epoch == 4
-        assert office.beat("m1", 3).assignment == {T: (0, 1)}
+        assert office.group.epoch == 5
+        assert office.beat("m1", 4).assignment == {T: (0, 1)}
 
     def test_the_last_member_leaves_the_group_empty_for_the_next_to_come(self) -> None:  # scenario 11
         office = Office()
         office.beat("m1", 0, "t")
-        office.leave("m1")
+        changes = office.leave("m1")
+        assert changes[-2:] == [EpochChanged(4, 0), TargetEpochChanged(4)]
         assert office.group.is_empty
-        assert (office.group.epoch, office.group.metadata_hash, office.group.targets) == (3, 0, {})
+        assert (office.group.epoch, office.group.metadata_hash, office.group.targets) == (4, 0, {})
         office.now_ms = 5_000
         beat = office.beat("m2", 0, "t")
-        assert (beat.member_epoch, beat.assignment, beat.initialize) == (4, {T: (0, 1)}, {})
+        assert (beat.member_epoch, beat.assignment, beat.initialize) == (5, {T: (0, 1)}, {})
 
     def test_added_partitions_are_initialized_and_assigned(self) -> None:  # scenario 13
         office = Office(assignment_interval_ms=0)
         office.beat("m1", 0, "t")
         office.topics["t"] = TopicInfo(T, 4)
-        beat = office.beat("m1", 2)
+        beat = office.beat("m1", 3)
         assert beat.initialize == {T: TopicState("t", (2, 3))}
         assert office.assigned("m1") == {T: (0, 1, 2, 3)}
         assert office.group.initialized == {T: TopicState("t", (0, 1, 2, 3))}
+
+    def test_the_epoch_grows_once_more_for_new_partitions_unless_an_assignment_is_yet_to_come(self) -> None:
+        """As in Kafka, which assigns what there was before while the state of the new ones is initialized."""
+        office = Office(assignment_interval_ms=1_000, is_small_group_at_once=True)
+        assert (office.beat("m1", 0, "t").member_epoch, office.group.epoch) == (3, 3)
+        office.now_ms = 999
+        office.topics["t"] = TopicInfo(T, 3)
+        beat = office.beat("m1", 3)
+        assert (beat.state_epoch, beat.member_epoch, office.group.epoch) == (4, 4, 4)
+        office.now_ms = 1_999
+        office.topics["t"] = TopicInfo(T, 4)
+        beat = office.beat("m1", 4)
+        assert (beat.state_epoch, beat.member_epoch, office.group.epoch) == (5, 6, 6)
+        assert office.assigned("m1") == {T: (0, 1, 2, 3)}
 
     def test_a_deleted_topic_is_taken_from_the_assignment(self) -> None:  # scenario 64
         office = Office(assignment_interval_ms=0)
@@ -189,19 +204,19 @@ class TestChanges:
         del office.topics["t"]
         office.apply(office.group.forget_topics([T]))
         assert office.group.initialized == {}
-        assert office.beat("m1", 2).assignment == {}
+        assert office.beat("m1", 3).assignment == {}
 
     def test_a_narrower_subscription_takes_effect_at_once(self) -> None:
         office = Office(assignment_interval_ms=1_000)
         office.topics["u"] = TopicInfo(U, 1)
         office.beat("m1", 0, "t", "u")
-        beat = office.beat("m1", 2, "u")
-        assert (beat.assignment, beat.member_epoch, office.group.epoch) == ({U: (0,)}, 2, 3)
+        beat = office.beat("m1", 3, "u")
+        assert (beat.assignment, beat.member_epoch, office.group.epoch) == ({U: (0,)}, 3, 4)
 
     def test_rack_and_client_are_kept_without_moving_the_epoch(self) -> None:
         office = Office()
         office.beat("m1", 0, "t", client_id="c1")
-        beat = office.beat("m1", 2, client_id="c2", rack_id="r")
+        beat = office.beat("m1", 3, client_id="c2", rack_id="r")
         (change,) = beat.changes
         assert isinstance(change, MemberChanged)
         assert (change.metadata.client_id, change.metadata.rack_id, change.metadata.subscribed) == (
@@ -223,7 +238,7 @@ class TestChanges:
         office.topics["u"] = TopicInfo(U, 2)
         office.beat("m1", 0, "t")
         office.beat("m2", 0, "u", "t", "u")
-        office.beat("m1", 2)
+        office.beat("m1", 3)
         assert set(flatten(office.assigned("m2"))) >= {(U, 0), (U, 1)}
         assert set(office.assigned("m1")) == {T}
 
@@ -248,9 +263,9 @@ class TestMotion:
         office = Office()
         assert office.beat("m1", 0, "t").heartbeat_ms == 100
         office.now_ms = 2_999
-        assert office.beat("m1", 2).heartbeat_ms == 100
+        assert office.beat("m1", 3).heartbeat_ms == 100
         office.now_ms = 3_000
-        assert office.beat("m1", 2).heartbeat_ms == 5_000
+        assert office.beat("m1", 3).heartbeat_ms == 5_000
 
     def test_a_target_that_is_due_but_not_computed_yet_keeps_the_interval_short(self) -> None:
         office = Office(assignment_interval_ms=15_000)
@@ -258,17 +273,17 @@ class TestMotion:
         office.now_ms = 5_000
         office.beat("m2", 0, "t")
         office.now_ms = 10_000
-        assert office.beat("m1", 2).heartbeat_ms == 100
+        assert office.beat("m1", 3).heartbeat_ms == 100
         office.now_ms = 15_000
-        assert office.beat("m1", 2).member_epoch == 3
-        assert office.beat("m2", 2).heartbeat_ms == 5_000
+        assert office.beat("m1", 3).member_epoch == 4
+        assert office.beat("m2", 3).heartbeat_ms == 5_000
 
     def test_a_member_that_does_not_come_does_not_keep_the_others_busy(self) -> None:
         office = Office(assignment_interval_ms=0)
         office.beat("m1", 0, "t")
         office.beat("m2", 0, "t")  # m1 does not know its new target yet
         office.now_ms = 10_000
-        assert office.beat("m2", 3).heartbeat_ms == 5_000
+        assert office.beat("m2", 4).heartbeat_ms == 5_000
 
 
 class TestSessions:
@@ -326,6 +341,6 @@ class TestTopicsOfAdministrators:
         office.beat("m1", 0, "t")
         replayed = ShareGroupRules("g", fingerprint=fingerprint)
         replayed.apply([change for change in office.journal if not isinstance(change, CurrentChanged)])
-        request = HeartbeatRequest(member_id="m1", member_epoch=2)
+        request = HeartbeatRequest(member_id="m1", member_epoch=3)
         with pytest.raises(FencedMemberEpoch):
             replayed.heartbeat(request, topics=office.topics.get, settings=office.settings, now_ms=0)

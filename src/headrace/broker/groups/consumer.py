@@ -233,7 +233,10 @@ class ConsumerGroup:
             if pattern not in patterns
         ]
         names = {name for member in left.values() for name in self.names_of(member)}
-        entries.append(records.group_epoch(self.group_id, self.epoch + 1, fingerprint(names, self.topics)))
+        epoch = self.epoch + 1
+        entries.append(records.group_epoch(self.group_id, epoch, fingerprint(names, self.topics)))
+        if not left:  # nobody is left to be assigned anything (KAFKA-20442)
+            entries.append(records.target_epoch(self.group_id, epoch, self.assigned_ms))
         return entries
 
     def may_assign(self, interval_ms: int, now: Now) -> bool:

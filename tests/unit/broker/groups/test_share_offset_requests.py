@@ -228,7 +228,7 @@ def test_offsets_set_again_begin_anew(world: ShareWorld) -> None:
     alter(world, {"t": {0: 2}})
     state = world.state(topic_id)
     assert (state.start_offset, state.complete_count, list(state.merged())) == (2, 0, [])
-    assert state.state_epoch == 3
+    assert state.state_epoch == 4
     assert describe(world) == {("t", 0): (2, 0, 8)}
 
 
@@ -300,7 +300,7 @@ def test_a_group_made_again_begins_anew(world: ShareWorld) -> None:
     alter(world, {"t": {0: 5}})
     delete_group(world)
     answer = world.heartbeat("m", 0, ["t"])
-    assert answer.member_epoch == 2
+    assert answer.member_epoch == 3
     assert (world.state(topic_id).state_epoch, world.state(topic_id).start_offset) == (2, -1)
 
 

@@ -20,7 +20,7 @@ def test_the_first_heartbeat_of_a_fresh_group_is_answered_with_its_assignment(wo
     topic_id = world.new_topic("t", 3)
     answer = world.heartbeat("m", 0, ["t"])
     assert (answer.error_code, answer.error_message, answer.member_id) == (NONE, None, "m")
-    assert (answer.member_epoch, answer.heartbeat_interval_ms) == (2, SETTLING_MS)
+    assert (answer.member_epoch, answer.heartbeat_interval_ms) == (3, SETTLING_MS)
     assert assigned(answer) == {topic_id: [0, 1, 2]}
 
 
@@ -39,8 +39,8 @@ def test_an_unchanged_heartbeat_says_nothing_new_and_writes_nothing(world: Share
         world.core.groups.partition_of("g")
     ]
     end_offset = partition.log.end_offset
-    answer = world.heartbeat("m", 2)
-    assert (answer.error_code, answer.member_epoch, answer.assignment) == (NONE, 2, None)
+    answer = world.heartbeat("m", 3)
+    assert (answer.error_code, answer.member_epoch, answer.assignment) == (NONE, 3, None)
     assert partition.log.end_offset == end_offset
 
 
@@ -48,9 +48,9 @@ def test_a_group_that_has_come_to_rest_beats_at_its_own_interval(world: ShareWor
     world.new_topic()
     world.heartbeat("m", 0, ["t"])
     world.pass_time(10_000)
-    assert world.heartbeat("m", 2).heartbeat_interval_ms == REST_MS
+    assert world.heartbeat("m", 3).heartbeat_interval_ms == REST_MS
     world.core.settings.replace_group("g", {"share.heartbeat.interval.ms": "7000"})
-    assert world.heartbeat("m", 2).heartbeat_interval_ms == 7_000
+    assert world.heartbeat("m", 3).heartbeat_interval_ms == 7_000
 
 
 def test_the_settling_interval_is_a_setting_and_never_longer_than_the_other(tmp_path) -> None:
@@ -106,7 +106,7 @@ def test_a_member_waits_for_no_others_where_there_is_nothing_to_share(
     assert assigned(world.heartbeat("a", 0, ["t"])) == {topic_id: [0, 1]}
     world.write("t", 10)
     assert assigned(world.heartbeat("b", 0, ["t"])) == {topic_id: [1]}
-    assert assigned(world.heartbeat("a", 2)) == {topic_id: [0]}
+    assert assigned(world.heartbeat("a", 3)) == {topic_id: [0]}
     world.close()
 
 
@@ -127,7 +127,7 @@ def test_a_member_that_joins_a_small_group_gets_its_part_at_once(world: ShareWor
     topic_id = world.new_topic("t", 2)
     world.heartbeat("a", 0, ["t"])
     assert assigned(world.heartbeat("b", 0, ["t"])) == {topic_id: [1]}
-    assert assigned(world.heartbeat("a", 2)) == {topic_id: [0]}
+    assert assigned(world.heartbeat("a", 3)) == {topic_id: [0]}
 
 
 @pytest.mark.parametrize(("members", "partitions"), [(18, 1), (2, 1_001)], ids=["members", "partitions"])
@@ -146,7 +146,7 @@ def test_partitions_added_to_a_topic_that_the_group_reads_start_at_their_first_r
     assert world.state(topic_id, 0).start_offset == -1
     world.core.topics.add_partitions("t", 2)
     world.write("t", 10, partition=1)
-    world.heartbeat("m", 2)
+    world.heartbeat("m", 3)
     assert world.state(topic_id, 1).start_offset == 0
 
 
@@ -175,7 +175,7 @@ def test_a_topic_that_the_group_has_not_read_starts_where_the_group_says(world: 
     world.new_topic()
     world.heartbeat("m", 0, ["t"])
     other = world.new_topic("u", 2)
-    world.heartbeat("m", 2, ["t", "u"])
+    world.heartbeat("m", 3, ["t", "u"])
     assert [world.state(other, index).start_offset for index in (0, 1)] == [-1, -1]
 
 
@@ -191,15 +191,15 @@ def test_a_member_that_joins_soon_after_waits_for_an_assignment_interval_that_wa
     world.pass_time(1_000)
     moved = world.heartbeat("b", joined.member_epoch)
     assert assigned(moved) == {topic_id: [1]}
-    assert assigned(world.heartbeat("a", 2)) == {topic_id: [0]}
+    assert assigned(world.heartbeat("a", 3)) == {topic_id: [0]}
 
 
 def test_a_member_that_joins_again_gets_the_same_epoch_and_all_of_its_assignment(world: ShareWorld) -> None:
     topic_id = world.new_topic()
     world.heartbeat("m", 0, ["t"])
     again = world.heartbeat("m", 0, ["t"])
-    assert (again.member_epoch, assigned(again)) == (2, {topic_id: [0]})
-    full = world.heartbeat("m", 2, ["t"])
+    assert (again.member_epoch, assigned(again)) == (3, {topic_id: [0]})
+    full = world.heartbeat("m", 3, ["t"])
     assert assigned(full) == {topic_id: [0]}
 
 
@@ -216,9 +216,9 @@ def test_partitions_that_are_added_get_state_and_are_assigned(world: ShareWorld)
     world.heartbeat("m", 0, ["t"])
     world.core.topics.add_partitions("t", 3)
     world.pass_time(1_000)
-    grown = world.heartbeat("m", 2)
+    grown = world.heartbeat("m", 3)
     assert assigned(grown) == {topic_id: [0, 1, 2]}
-    assert world.state(topic_id, 2).state_epoch == grown.member_epoch
+    assert world.state(topic_id, 2).state_epoch == grown.member_epoch - 1
     assert world.state(topic_id, 0).state_epoch == 2, "what there was is not begun anew"
 
 
@@ -229,7 +229,7 @@ def test_a_deleted_topic_is_forgotten_and_made_again_it_begins_anew(world: Share
     assert world.group().rules.initialized == {}
     assert world.state(former_id) is None
     world.pass_time(1_000)
-    without = world.heartbeat("m", 2)
+    without = world.heartbeat("m", 3)
     assert assigned(without) == {}
     topic_id = world.new_topic()
     world.pass_time(1_000)
@@ -244,7 +244,8 @@ def test_a_member_that_leaves_is_gone_and_the_group_stays(world: ShareWorld) -> 
     assert (answer.error_code, answer.member_id, answer.member_epoch) == (NONE, "m", -1)
     assert (answer.heartbeat_interval_ms, answer.assignment) == (0, None)
     described = world.describe()
-    assert (described.group_state, described.group_epoch, described.members) == ("Empty", 3, [])
+    assert (described.group_state, described.members) == ("Empty", [])
+    assert (described.group_epoch, described.assignment_epoch) == (4, 4)
     assert world.heartbeat("m", -1).error_code == ErrorCode.UNKNOWN_MEMBER_ID
 
 
@@ -253,13 +254,13 @@ def test_a_silent_member_is_out_after_its_session(world: ShareWorld) -> None:
     world.heartbeat("silent", 0, ["t"])
     world.heartbeat("alive", 0, ["t"])
     world.pass_time(40_000)
-    alive = world.heartbeat("alive", 3)
+    alive = world.heartbeat("alive", 4)
     world.pass_time(4_999)
     assert {member.member_id for member in world.describe().members} == {"silent", "alive"}
     world.pass_time(1)
     described = world.describe()
     assert [member.member_id for member in described.members] == ["alive"]
-    assert described.group_epoch == 4
+    assert described.group_epoch == 5
     assert world.heartbeat("alive", alive.member_epoch).error_code == NONE
 
 
@@ -370,9 +371,9 @@ def test_a_group_is_described_with_its_members(world: ShareWorld) -> None:
     described = world.describe()
     assert (described.error_code, described.error_message, described.group_id) == (NONE, None, "g")
     assert (described.group_state, described.assignor_name) == ("Stable", "simple")
-    assert (described.group_epoch, described.assignment_epoch) == (2, 2)
+    assert (described.group_epoch, described.assignment_epoch) == (3, 3)
     (member,) = described.members
-    assert (member.member_id, member.rack_id, member.member_epoch) == ("m", "r1", 2)
+    assert (member.member_id, member.rack_id, member.member_epoch) == ("m", "r1", 3)
     assert (member.client_id, member.client_host) == ("client", "/127.0.0.1")
     assert list(member.subscribed_topic_names) == ["missing", "t"]
     (topic,) = member.assignment.topic_partitions
@@ -404,7 +405,7 @@ def test_after_a_power_cut_members_go_on_where_they_were(world: ShareWorld) -> N
     world.power_cycle()
     assert world.group().snapshot() == before
     world.pass_time(44_000)
-    assert world.heartbeat("m", 2).error_code == NONE, "a restart gives everybody a whole session"
+    assert world.heartbeat("m", 3).error_code == NONE, "a restart gives everybody a whole session"
     assert assigned(world.heartbeat("m", 0, ["t"])) == {topic_id: [0, 1]}
     world.pass_time(45_000)
     assert world.describe().group_state == "Empty"
@@ -416,9 +417,10 @@ def test_share_partitions_without_state_are_found_at_start_and_begin_anew(world:
     world.core.share_state.delete(ShareKey("g", topic_id, 1))
     world.power_cycle()
     assert world.group().rules.initialized[topic_id].partitions == (0,)
-    answer = world.heartbeat("m", 2)
+    answer = world.heartbeat("m", 3)
     assert answer.error_code == NONE
-    assert world.state(topic_id, 1).state_epoch == answer.member_epoch
+    assert world.state(topic_id, 1).state_epoch == 3
+    assert world.describe().group_epoch == 4
     assert world.state(topic_id, 0).state_epoch == 2
 
 
@@ -431,7 +433,7 @@ def test_a_topic_whose_deletion_was_cut_short_is_forgotten_at_start(world: Share
     assert world.core.topics.by_id(former_id) is None
     assert set(world.group().rules.initialized) == {kept_id}
     world.pass_time(1_000)
-    assert assigned(world.heartbeat("m", 2)) == {kept_id: [0]}
+    assert assigned(world.heartbeat("m", 3)) == {kept_id: [0]}
 
 
 def test_a_topic_that_is_deleted_while_the_journal_refuses_is_forgotten_at_the_next_start(

@@ -133,6 +133,31 @@ def test_a_parked_fetch_wakes_when_records_are_produced(bench: Bench) -> None:
     assert acquired(parked.value) == [(0, 2, 1)]
 
 
+def test_a_topic_that_is_deleted_under_a_parked_fetch_is_an_error_of_its_own(bench: Bench) -> None:
+    """As from Kafka 4.4 on (KAFKA-20533): at once, and the other topics of the session stay in it."""
+    gone, kept = bench.topic("gone"), bench.topic("kept")
+    member = Member(bench, "a")
+    member.fetch(gone)
+    member.fetch(kept)
+    parked = member.ask_fetch(kept, wait_ms=60_000)
+    assert isinstance(parked, Later)
+    assert not parked.is_done
+    bench.core.topics.delete("gone")
+    bench.core.settle()
+    assert codes(parked.value) == {gone.id: ErrorCode.UNKNOWN_TOPIC_ID}
+    bench.produce(kept, 2)
+    after = member.fetch(kept)
+    assert codes(after) == {gone.id: ErrorCode.UNKNOWN_TOPIC_ID, kept.id: 0}
+    [of_kept] = [topic.partitions[0] for topic in after.responses if topic.topic_id == kept.id]
+    assert [(one.first_offset, one.last_offset) for one in of_kept.acquired_records] == [(0, 1)]
+
+
+def codes(response: ShareFetchResponse) -> dict[bytes, int]:
+    """The error of each topic's only partition."""
+    assert response.error_code == 0
+    return {topic.topic_id: topic.partitions[0].error_code for topic in response.responses}
+
+
 def test_a_fetch_that_finds_nothing_answers_when_its_time_is_up(bench: Bench) -> None:
     topic = bench.topic()
     member = Member(bench, "a")
