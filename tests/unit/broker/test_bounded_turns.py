@@ -10,6 +10,7 @@ from headrace.broker.call import Call
 from headrace.broker.groups.share import ShareGroup
 from headrace.broker.handlers import (
     alter_share_group_offsets,
+    delete_groups,
     fetch,
     list_offsets,
     offset_commit,
@@ -21,7 +22,7 @@ from headrace.broker.transactions import ending
 from headrace.log.memory_disk import MemoryDisk
 from headrace.wire.compression import Compression
 from headrace.wire.errors import ErrorCode
-from headrace.wire.message import Message
+from headrace.wire.message import Message, replaced
 from headrace.wire.messages.add_partitions_to_txn_request import (
     AddPartitionsToTxnRequest,
     AddPartitionsToTxnTopic,
@@ -31,6 +32,8 @@ from headrace.wire.messages.alter_share_group_offsets_request import (
     AlterShareGroupOffsetsRequestPartition,
     AlterShareGroupOffsetsRequestTopic,
 )
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
+from headrace.wire.messages.delete_groups_response import DeleteGroupsResponse
 from headrace.wire.messages.describe_topic_partitions_request import DescribeTopicPartitionsRequest
 from headrace.wire.messages.end_txn_request import EndTxnRequest
 from headrace.wire.messages.fetch_request import FetchPartition, FetchRequest, FetchTopic
@@ -422,6 +425,25 @@ def test_very_many_offsets_are_prepared_in_steps_and_committed_all_at_once(bench
     assert steps == 4
     assert {partition.error_code for partition in answer.value.topics[0].partitions} == {ErrorCode.NONE}
     assert all(store.get("g", "t", index) is not None for index in range(count))
+
+
+def test_groups_are_deleted_so_many_a_turn(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(delete_groups, "GROUPS_PER_STEP", 20)
+    topic_of(bench, 1)
+    names = [f"g{number}" for number in range(90)]
+
+    def delete(named: list[str]) -> tuple[DeleteGroupsResponse, list[int]]:
+        for name in named:
+            bench.core.handle(replaced(commit_of(range(1)), "group_id", name), Call(api_version=9))
+        return turns(bench, DeleteGroupsRequest(groups_names=[*named, "missing"]), 2)
+
+    _, few = delete(names[:30])
+    response, many = delete(names)
+    assert [one.group_id for one in response.results] == [*names, "missing"]
+    assert [one.error_code for one in response.results] == [0] * 90 + [ErrorCode.GROUP_ID_NOT_FOUND]
+    assert [bench.core.groups.registry.get(name) for name in names] == [None] * 90
+    assert len(many) == len(few) + 3
+    assert max(many) < 1.5 * max(few)
 
 
 def test_one_step_of_offsets_does_not_grow_with_their_number(

@@ -1,8 +1,9 @@
 """DeleteGroups (42), v0-v3: empty groups of any type, with their offsets. Answered when they are gone for good.
 
-From v3 on, a refusal says why in words.
+Very many are deleted in several turns of the loop. From v3 on, a refusal says why in words.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from headrace.broker.call import Call
@@ -17,11 +18,21 @@ if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
 
 VERSIONS = (0, 3)
+GROUPS_PER_STEP = 200
+"""That one turn of the loop deletes."""
 
 
 def handle(core: "BrokerCore", request: DeleteGroupsRequest, call: Call) -> Later[DeleteGroupsResponse]:
-    results = [_delete(core, group_id) for group_id in dict.fromkeys(request.groups_names)]
-    return when_all(results).map(lambda deleted: DeleteGroupsResponse(results=deleted))
+    later: Later[DeleteGroupsResponse] = Later()
+
+    def gone(results: list[Later[DeletableGroupResult]]) -> None:
+        when_all(results).then(
+            lambda deleted: later.resolve(DeleteGroupsResponse(results=deleted)), later.fail
+        )
+
+    names = [*dict.fromkeys(request.groups_names)]
+    core.slices.each(names, partial(_delete, core), per_step=GROUPS_PER_STEP).then(gone, later.fail)
+    return later
 
 
 def _delete(core: "BrokerCore", group_id: str) -> Later[DeletableGroupResult]:
