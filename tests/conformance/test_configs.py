@@ -371,6 +371,20 @@ REFUSED: dict[str, tuple[int, str | None, tuple[str, int, str | None], ErrorCode
         ErrorCode.INVALID_REQUEST,
         "",
     ),
+    "a listener's, for all brokers": (
+        BROKER,
+        "",
+        ("listener.name.plaintext.ssl.keystore.location", SET, "/no/such.jks"),
+        ErrorCode.INVALID_REQUEST,
+        "",
+    ),
+    "the mechanisms of all listeners, for all brokers": (
+        BROKER,
+        "",
+        ("sasl.enabled.mechanisms", SET, "PLAIN"),
+        ErrorCode.INVALID_REQUEST,
+        "",
+    ),
     "a group's that nobody has": (
         GROUP,
         None,

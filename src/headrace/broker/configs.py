@@ -25,7 +25,7 @@ from headrace.broker.settings import (
     Settings,
 )
 from headrace.broker.settings.foreign import FOREIGN
-from headrace.broker.settings.security_table import ONLY_BY_LISTENER
+from headrace.broker.settings.security_table import ONLY_BY_LISTENER, is_of_one_broker
 from headrace.broker.settings.table import broker_setting, remark_on_unknown
 from headrace.broker.settings.values import CLUSTER_WIDE, PINNED
 from headrace.broker.topics import check_name
@@ -362,6 +362,11 @@ def _alter_broker(core: "BrokerCore", name: str, texts: Mapping[str, str], valid
         remarks = [remark_on_unknown(key) for key in fixed if rows[key] is None]
         text = f"Cannot update these configs dynamically: [{', '.join(fixed)}]"
         raise KafkaError(ErrorCode.INVALID_REQUEST, "; ".join([text, *remarks]))
+    of_one = [] if name else [key for key in texts if is_of_one_broker(key)]
+    if of_one:
+        text = f"Cannot update these configs at default cluster level: [{', '.join(of_one)}]"
+        cure = f"set them for broker {core.node_id}"
+        raise KafkaError(ErrorCode.INVALID_REQUEST, f"{text}; {cure}")
     for key, value in texts.items():
         try:
             _broker_setting(key).parse(value)

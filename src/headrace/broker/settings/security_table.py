@@ -237,6 +237,12 @@ _STORES = """
 """
 ONLY_BY_LISTENER = frozenset(_STORES.split())
 """What Kafka takes on a running broker for single listeners only."""
+_TAKEN_BY_ONE = """
+    listeners listener.security.protocol.map principal.builder.class sasl.enabled.mechanisms sasl.jaas.config
+    ssl.cipher.suites ssl.client.auth ssl.enabled.protocols ssl.engine.factory.class
+"""
+_OF_ONE_BROKER = frozenset(_TAKEN_BY_ONE.split())
+_LIMITS = frozenset({"max.connections", "max.connection.creation.rate", "num.network.threads"})
 _DYNAMIC_BY_MECHANISM = frozenset({"sasl.jaas.config"})
 _BY_LISTENER = {setting.name: setting for setting in (*_TLS, *_SASL)}
 _BY_MECHANISM = {setting.name: setting for setting in _SASL}
@@ -254,6 +260,13 @@ def without_listener(name: str) -> str:
     rest = name.removeprefix(LISTENER_PREFIX).partition(".")[2]
     mechanism, _, of_mechanism = rest.partition(".")
     return of_mechanism if mechanism.upper() in MECHANISMS else rest
+
+
+def is_of_one_broker(name: str) -> bool:
+    """Whether Kafka takes a dynamic setting for one broker only: all of listeners, but for the limits of theirs."""
+    return name in _OF_ONE_BROKER or (
+        name.startswith(LISTENER_PREFIX) and without_listener(name) not in _LIMITS
+    )
 
 
 @lru_cache(NAMES_MAX)
