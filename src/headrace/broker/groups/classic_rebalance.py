@@ -32,6 +32,8 @@ from headrace.wire.messages.sync_group_response import SyncGroupResponse
 CONSUMER_PROTOCOL = "consumer"
 NEW_MEMBER_JOIN_MS = 300_000
 """How long a new member's JoinGroup stays parked: its client may be gone, and we would not know."""
+POSTPONED_MS_MIN = 100
+"""Static members may say that they need no time for a rebalance at all."""
 MEMBER_ID_REQUIRED_SINCE = 4
 SKIP_ASSIGNMENT_SINCE = 9
 
@@ -379,7 +381,7 @@ class Rebalance:
                 self._remove(member.member_id)
         if len(self.members) and not self.members.elect_joined_leader():
             # Only static members are left, and none has come: their sessions will end, or one of them comes.
-            self._join_deadline_ms = now.ms + self.members.rebalance_ms
+            self._join_deadline_ms = now.ms + max(self.members.rebalance_ms, POSTPONED_MS_MIN)
             return None
         self.generation += 1
         self.pending_syncs.clear()

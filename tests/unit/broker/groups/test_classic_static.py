@@ -156,3 +156,26 @@ def test_an_administrator_removes_a_static_member_by_instance_alone(
 def test_a_static_members_session_ends_like_any_other(core: FakeCore, members: list[ClassicClient]) -> None:
     core.pass_time(10_000)
     assert members[0].heartbeat() == ErrorCode.UNKNOWN_MEMBER_ID
+
+
+@pytest.mark.parametrize("rebalance_ms", [0, -1, -(2**31)])
+def test_a_group_whose_static_members_have_no_time_for_a_rebalance_does_not_spin(
+    core: FakeCore, rebalance_ms: int
+) -> None:
+    """Without its dynamic member the group waits for the static one, who does not come."""
+    static = ClassicClient(core, instance_id="one", rebalance_ms=rebalance_ms, session_ms=10_000)
+    dynamic = ClassicClient(core, rebalance_ms=60_000, session_ms=6_000)
+    stable_group(core, static, dynamic)
+    core.pass_time(5_999)
+    assert static.heartbeat() == ErrorCode.NONE
+    steps = 0
+    until_ms = core.clock.now_ms + 5_000
+    while (deadline_ms := core.timers.deadline_ms()) is not None and deadline_ms <= until_ms:
+        core.clock.now_ms = max(core.clock.now_ms, deadline_ms)
+        core.timers.run_due(core.clock.now_ms)
+        steps += 1
+        while core.slices.is_pending and steps < 100:
+            core.slices.step()
+            steps += 1
+    assert static.heartbeat() == ErrorCode.REBALANCE_IN_PROGRESS
+    assert steps < 100
