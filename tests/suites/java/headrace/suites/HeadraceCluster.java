@@ -280,6 +280,11 @@ public final class HeadraceCluster implements ClusterInstance {
     }
 
     @Override
+    public Admin admin(Map<String, Object> configs, boolean usingBootstrapControllers) {
+        return OneReplica.of(ClusterInstance.super.admin(configs, usingBootstrapControllers), config.numBrokers());
+    }
+
+    @Override
     public void waitForReadyBrokers() {
         clusterId();
     }
