@@ -26,6 +26,7 @@ from headrace.client.settings_refused import (
     REFUSED,
     REFUSED_FOR_PRODUCERS,
     REFUSED_FOR_SHARE_GROUPS,
+    REFUSED_VALUES,
 )
 from headrace.share.modes import AcquireMode
 from headrace.wire.security import SaslMechanism, SecurityProtocol
@@ -522,7 +523,8 @@ def _convert(field: str, row: FieldSetting, value: object) -> Any:
     try:
         return row.read(value)
     except FieldError as error:
-        raise ConfigError(str(error)) from None
+        cure = REFUSED_VALUES.get((row.name, str(value).strip().upper()))
+        raise ConfigError(f"{error}; {cure}" if cure else str(error)) from None
 
 
 def _to_addresses(name: str, value: Any) -> tuple[Address, ...]:

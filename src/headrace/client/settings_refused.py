@@ -56,6 +56,14 @@ REFUSED: dict[str, str] = {
     "sasl.client.callback.handler.class": _CALLBACKS,
 }
 
+REFUSED_VALUES: dict[tuple[str, str], str] = {
+    ("sasl.mechanism", "AWS_MSK_IAM"): "for Amazon MSK with IAM, set sasl.mechanism=OAUTHBEARER, and "
+    "sasl.oauthbearer.token.provider=module:function with a function that returns the token of Amazon's signer "
+    '("Tokens" in docs/reference/client-settings.md has it)',
+    ("sasl.mechanism", "GSSAPI"): "Kerberos is not supported; connect to a listener that has one of these",
+}
+"""By the name of the setting and the value in capitals: what to do instead."""
+
 NO_EFFECT: frozenset[str] = frozenset(
     {
         "api.version.request",

@@ -5,6 +5,7 @@ does not matter. `kafka.*` goes to the client, whose own table checks it. What a
 the reason and the cure; names of the Flink proposal (FLIP-573) are understood.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -19,6 +20,8 @@ from headrace.spark.locations import Location, locate
 from headrace.spark.settle import Acknowledge
 
 C = TypeVar("C", bound=ClientSettings)
+_SECURITY_NAME = re.compile(r"(?<![\w.])(?=(?:sasl|ssl|security)\.[a-z])")
+"""Where such a setting is named within a sentence."""
 RECORDS_MAX = 10_000_000
 RUNS_PER_TRIGGER = 20_000
 """A run is 20 to 25 bytes of offset text, which Spark keeps a hundred times over: 20,000 are half a megabyte."""
@@ -406,12 +409,12 @@ def parse_client(table: type[C], given: Mapping[str, str], **more: Any) -> C:
 
 
 def _prefixed(text: str) -> str:
-    """The client's words about a setting, with the name that it has here."""
+    """The client's words about settings, with the names that they have here."""
     unknown = "unknown setting "
     if text.startswith(unknown):
         text = f"{unknown}kafka.{text.removeprefix(unknown)}"
         return text.replace("; did you mean ", "; did you mean kafka.")
-    return f"kafka.{text}"
+    return f"kafka.{text[:1]}{_SECURITY_NAME.sub('kafka.', text[1:])}"
 
 
 def read_option(row: FieldSetting, name: str, text: str) -> Any:

@@ -134,6 +134,19 @@ def test_a_choice_is_held_to_its_words(name: str, allowed: str) -> None:
     assert refused({name: "other"}) == f"{name}='other'; allowed are {allowed}"
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "cure"),
+    [
+        ("AWS_MSK_IAM", 'of Amazon\'s signer ("Tokens" in docs/reference/client-settings.md has it)'),
+        ("gssapi", "Kerberos is not supported; connect to a listener that has one of these"),
+    ],
+)
+def test_a_mechanism_of_other_clients_is_refused_with_what_to_do_instead(mechanism: str, cure: str) -> None:
+    message = refused(sasl_mechanism=mechanism)
+    assert message.startswith(f"sasl.mechanism={mechanism!r}; allowed are PLAIN, ")
+    assert message.endswith(cure)
+
+
 def test_choices_are_enums_and_take_any_case() -> None:
     assert parse(share_acquire_mode="RECORD_LIMIT").share_acquire_mode is AcquireMode.RECORD_LIMIT
     assert parse(share_acquire_mode=AcquireMode.RECORD_LIMIT).share_acquire_mode is AcquireMode.RECORD_LIMIT

@@ -242,6 +242,18 @@ def test_blanks_around_a_password_are_part_of_it() -> None:
     assert (options.client.sasl_password, options.group) == (" secret ", "g")
 
 
+def test_a_cure_names_settings_of_the_client_as_they_are_named_here() -> None:
+    with pytest.raises(OptionError) as refused:
+        SourceOptions.parse({**LEAST, "kafka.sasl.mechanism": "AWS_MSK_IAM"})
+    text = str(refused.value)
+    assert text.startswith("kafka.sasl.mechanism='AWS_MSK_IAM'; allowed are PLAIN, ")
+    assert (
+        "set kafka.sasl.mechanism=OAUTHBEARER, and kafka.sasl.oauthbearer.token.provider=module:function"
+        in text
+    )
+    assert "docs/reference/client-settings.md" in text
+
+
 def test_every_option_is_listed_once() -> None:
     names = option_names()
     assert len(names) == len({name.lower() for name in names})
