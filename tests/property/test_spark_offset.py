@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.offset import AcquiredOffset, StateId
 from headrace.spark.runs import Run, RunSet
 from headrace.wire.ids import TopicAndPartition
 
@@ -109,7 +109,7 @@ def test_an_offset_survives_its_text(
         {"orders": "aa", "emails": "bb"},
         RunSet.of(batch),
         RunSet.of(processed),
-        {place: sequence for place, _ in processed},
+        {place: StateId(sequence, (run.last, run.first) if run.first else None) for place, run in processed},
     )
     written = json.dumps(offset.to_json())
     again = AcquiredOffset.from_json(json.loads(written))

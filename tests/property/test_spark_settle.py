@@ -3,7 +3,7 @@
 The machine plays the broker (records, locks, acknowledgements that arrive or do not), another member of the group, and
 Spark (an offset log, a commit log, an outcome log; kill -9 at any moment). What it holds true: a record that we
 settled at the broker is in a logged micro-batch, and settled as was decided there; a record is in two micro-batches
-only if it was released between them; and in the end every record is settled.
+only if it was released between them, or the group was reset; and in the end every record is settled.
 """
 
 import json
@@ -16,9 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.dividing import Division
+from headrace.spark.offset import AcquiredOffset, StateId
 from headrace.spark.runs import Run, RunSet
-from headrace.spark.settle import Acknowledge, BatchLimits, Ledger
+from headrace.spark.settle import Acknowledge, BatchLimits, Ledger, OwnLog
 from headrace.wire.ids import TopicAndPartition
 
 RECORDS = 8
@@ -55,8 +56,12 @@ class SettleMachine(RuleBasedStateMachine):
     def begin(self, mode: Acknowledge, takes_ahead: bool) -> None:
         self.mode = mode
         self.takes_ahead = takes_ahead and mode is Acknowledge.HANDOFF
-        self.own = RunSet()
+        self.own = OwnLog(0, RunSet(), RunSet())
         """The log of what was accepted ahead."""
+        self.state = 0
+        """The group's state: a reset begins another one."""
+        self.logged_before = 0
+        """How many micro-batches were logged before the last reset."""
         self.records = [Record() for _ in range(RECORDS)]
         self.locks = 0
         self.mine: set[int] = set()
@@ -114,6 +119,29 @@ class SettleMachine(RuleBasedStateMachine):
     def start_offset_is_read(self) -> None:
         self.ledger.passed(PLACE, self.start_offset())
 
+    @rule(start=st.integers(0, RECORDS - 1), is_running=st.booleans())
+    def the_group_is_reset(self, start: int, is_running: bool) -> None:
+        """While the query is stopped, or while the group takes the reader for dead, which goes on then.
+
+        What was processed counts no more; only what is in a micro-batch that Spark repeats has its effect later.
+        """
+        self.state += 1
+        self.logged_before = len(self.log)
+        for offset, record in enumerate(self.records):
+            self.records[offset] = Record(settled_by="nobody" if offset < start else None)
+            if record.lock is not None:
+                self.mine.discard(record.lock)
+            entries = self.history[offset]
+            is_repeated = not is_running and bool(entries) and entries[-1][0] > self.committed
+            self.history[offset] = entries[-1:] if is_repeated else []
+        if is_running:
+            self.notice_reset()
+        else:
+            self.crash()
+
+    def notice_reset(self) -> None:
+        self.ledger.reset([PLACE])
+
     # Spark
 
     @precondition(lambda self: self.committed == len(self.log))
@@ -136,7 +164,7 @@ class SettleMachine(RuleBasedStateMachine):
         if batch is None:
             return
         if is_in_own_log:
-            self.own = self.ledger.ahead()  # as when more is taken in this moment
+            self.own = self.ledger.own_log()  # as when more is taken in this moment
         if not is_logged:
             self.crash()
             return
@@ -145,17 +173,16 @@ class SettleMachine(RuleBasedStateMachine):
             "g",
             batch=batch,
             processed=self.ledger.processed,
+            states={PLACE: StateId(self.state)},
             accepted=self.ledger.accepted,
             later=self.ledger.later,
         )
         self.deferred = set()
         self.log.append(json.loads(json.dumps(offset.to_json())))
-        for _, run in batch:
-            for at in range(run.first, run.last + 1):
-                self.history[at].append((len(self.log), ACCEPT))
+        self.note_logged()
         self.send(self.ledger.hand_off())
         if is_in_own_log:
-            self.own = self.ledger.ahead()
+            self.own = self.ledger.own_log()
         else:
             self.crash()
 
@@ -167,7 +194,7 @@ class SettleMachine(RuleBasedStateMachine):
         if not runs:
             return
         if is_written:
-            self.own = self.ledger.ahead().replaced_by(runs)
+            self.own = self.ledger.own_log(runs)
         if not (is_written and is_accepted):
             self.crash()
             return
@@ -184,9 +211,11 @@ class SettleMachine(RuleBasedStateMachine):
     def the_micro_batch_commits(self) -> None:
         self.committed = len(self.log)
         for offset, entries in self.history.items():
-            if offset in self.deferred:
-                assert entries.pop()[0] == self.committed
-            elif entries and entries[-1][0] == self.committed:
+            if not entries or entries[-1][0] != self.committed:
+                assert offset not in self.deferred or self.committed <= self.logged_before
+            elif offset in self.deferred:
+                entries.pop()
+            else:
                 entries[-1] = (self.committed, self.outcomes.get(offset, ACCEPT))
 
     @rule(mode=st.sampled_from(Acknowledge), takes_ahead=st.booleans())
@@ -210,13 +239,15 @@ class SettleMachine(RuleBasedStateMachine):
         self.life += 1
         self.ledger = self.new_ledger()
         is_replayed = self.committed < len(self.log)
-        if self.log and (is_replayed or self.takes_ahead or self.own):
+        if self.log and (is_replayed or self.takes_ahead or self.is_ahead()):
             self.recover()
         self.ledger.recover_taken(self.own)
+        self.own = self.ledger.own_log()
         if is_replayed:
             self.outcomes = {}
+            self.note_logged()
             self.send(self.ledger.hand_off())
-            self.own = self.ledger.ahead()
+            self.own = self.ledger.own_log()
 
     # what must hold
 
@@ -225,7 +256,8 @@ class SettleMachine(RuleBasedStateMachine):
         for offset, record in enumerate(getattr(self, "records", ())):
             if record.settled_by == "ours":
                 entries = self.history[offset]
-                is_in_own = bool(self.own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])))
+                own = self.own.planned.replaced_by(self.own.taken)
+                is_in_own = bool(own.within(RunSet.of([(PLACE, Run(offset, offset, 0))])))
                 if is_in_own and (not entries or entries[-1][1] is RELEASE):
                     continue  # accepted ahead, perhaps when it came again
                 if not entries and offset in self.later():
@@ -240,7 +272,9 @@ class SettleMachine(RuleBasedStateMachine):
     @invariant()
     def nothing_is_processed_twice(self) -> None:
         for offset, entries in getattr(self, "history", {}).items():
-            for _, outcome in entries[:-1]:
+            for number, outcome in entries[:-1]:
+                if number <= self.logged_before:
+                    continue  # repeated after a reset, which the life after that does not know
                 assert outcome is RELEASE, f"{offset} is in micro-batches {entries}"
 
     def teardown(self) -> None:
@@ -275,11 +309,24 @@ class SettleMachine(RuleBasedStateMachine):
 
     # helpers
 
+    def note_logged(self) -> None:
+        """What is logged last is run from now on."""
+        for _, run in self.last().batch:
+            for at in range(run.first, run.last + 1):
+                entries = self.history[at]
+                if not entries or entries[-1][0] != len(self.log):
+                    entries.append((len(self.log), ACCEPT))
+
+    def is_ahead(self) -> bool:
+        return bool(self.own.planned or self.own.taken)
+
     def recover(self) -> None:
         self.ledger.recover(self.last())
+        if self.last().states[PLACE] != StateId(self.state):
+            self.notice_reset()
         if self.deferred:
             kept = self.last().batch.minus(RunSet.of((PLACE, Run(at, at, 0)) for at in self.deferred))
-            self.ledger.divide(kept)
+            self.ledger.division = Division(self.ledger.sequence, self.ledger.planned, kept)
 
     def later(self) -> set[int]:
         """What the checkpoint says is in micro-batches to come, because one was divided."""
@@ -353,7 +400,8 @@ def walk(chance: random.Random, mode: str) -> None:
 
     for _ in range(STEPS):
         some = {offset for offset in range(RECORDS) if chance.random() < 0.5} or {0}
-        step = chance.choices(range(12), (8, 8, 8, 4, 6, 8, 1, 2, 1, 1, 1 if mode == "mixed" else 0, 2))[0]
+        weights = (8, 8, 8, 4, 6, 8, 1, 2, 1, 1, 1 if mode == "mixed" else 0, 2, 1)
+        step = chance.choices(range(13), weights)[0]
         if step == 0:
             machine.deliver(some)
         elif step == 1 and machine.takes_ahead:
@@ -382,6 +430,8 @@ def walk(chance: random.Random, mode: str) -> None:
             machine.comes_back_in_another_mode(chance.choice(list(Acknowledge)), chance.random() < 0.5)
         elif step == 11 and machine.committed < len(machine.log):
             machine.the_micro_batch_fails_and_is_divided(some)
+        elif step == 12 and likely():
+            machine.the_group_is_reset(chance.choice((0, 0, RECORDS // 2)), chance.random() < 0.5)
         machine.nothing_is_lost()
         machine.nothing_is_processed_twice()
     machine.teardown()

@@ -10,7 +10,6 @@ from headrace.spark import ahead, checkpoint
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
 from headrace.spark.options import SourceOptions
-from headrace.spark.runs import RunSet
 from headrace.spark.settle import BatchLimits
 from tests.spark.conftest import Queue, wait_for
 from tests.spark.test_driver import Open, drained, initial, kill, opened, queue, records, write_log
@@ -35,7 +34,7 @@ def small(queue: Queue) -> Queue:
 
 def begin(driver: Driver, queue: Queue, taken: int) -> None:
     """So many are accepted, and no micro-batch has any."""
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     driver._run(acquirer.wait(BatchLimits(), 20, taken))
     wait_for(lambda: driver._ledger.taken.record_count == taken)
 

@@ -14,8 +14,8 @@ from headrace.spark.acquirer import Acquirer
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.outcomes import Outcome, OutcomeLog
-from headrace.spark.runs import RunSet
 from headrace.spark.settle import BatchLimits
+from headrace.wire.enums import OffsetSpec
 from headrace.wire.errors import ErrorCode
 from tests.spark.conftest import Queue, make_queue, wait_for
 from tests.spark.test_driver import Open, drained, initial, kill, opened, records, write_log
@@ -27,7 +27,7 @@ AHEAD = {"acknowledge": "handoff", "maxRecordsAhead": 1_000}
 
 def accept_ahead(driver: Driver, queue: Queue) -> None:
     """All records of the queue are accepted, and no micro-batch has any."""
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     driver._run(acquirer.wait(BatchLimits(), 20, queue.sent))
     wait_for(lambda: driver._ledger.taken.record_count == queue.sent)
 
@@ -126,6 +126,51 @@ def test_what_was_accepted_ahead_is_processed_once_when_the_mode_changes(
     assert sum(map(records, [end, logged, *drained(third, logged, 100, checkpoint=tmp_path)])) == 300
 
 
+def test_what_was_accepted_ahead_after_a_reset_is_not_taken_for_what_spark_has_logged(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """It comes again with the delivery count that it had in the last micro-batch."""
+    options = {**AHEAD, "checkpointLocation": tmp_path}
+    queue.send(100)
+    first = opened(**options)
+    accept_ahead(first, queue)
+    end = one_micro_batch(first, initial(queue), tmp_path, 100)
+    first.close()
+    with queue.admin() as admin:
+        admin.alter_share_group_offsets(queue.group, to=OffsetSpec.EARLIEST)
+    second = opened(**options)
+    assert records(second.latest(end, None)) == 100
+    wait_for(lambda: queue.lag() == 0)
+    kill(second)  # Spark has not logged it
+    third = opened(**options, drain=True)
+    assert sum(map(records, drained(third, end, checkpoint=tmp_path))) == 100
+
+
+def test_a_query_that_is_killed_when_spark_has_logged_its_first_micro_batch_processes_nothing_twice(
+    opened: Open, queue: Queue, tmp_path: Path
+) -> None:
+    """The life before was killed in the same moment, so its note is older than Spark's log."""
+    options = {**AHEAD, "checkpointLocation": tmp_path}
+    queue.send(100)
+    first = opened(**options)
+    accept_ahead(first, queue)
+    (note,) = (tmp_path / "share-outcomes").glob("ahead-*.json")
+    older = note.read_text()
+    end = one_micro_batch(first, initial(queue), tmp_path, 50)
+    kill(first)
+    note.write_text(older)
+    second = opened(**options)
+    logged = second.latest(end, 25)
+    write_log(tmp_path, "offsets", logged["seq"], logged)
+    kill(second)
+    third = opened(**options, drain=True)
+    third.log(logged)
+    write_log(tmp_path, "commits", logged["seq"], logged)
+    rest = drained(third, logged, checkpoint=tmp_path)
+    assert [records(each) for each in (end, logged)] == [50, 25]
+    assert sum(map(records, rest)) == 25
+
+
 def made_again(queue: Queue, count: int) -> None:
     """Its topic is another one now, with so many records."""
     with queue.admin() as admin:
@@ -166,7 +211,7 @@ def test_what_was_accepted_ahead_of_a_topic_that_is_gone_is_not_taken_for_the_ne
     made_again(queue, 10)
     options = {"checkpointLocation": tmp_path, "failOnDataLoss": False}
     first = opened(**options)
-    acquirer = first._open(first._read(end), processed=RunSet())
+    acquirer = first._open(first._read(end))
     first._run(acquirer.wait(BatchLimits(), 20, 10))
     wait_for(lambda: first._ledger.fresh.record_count == 10)
     new = first.latest(end, None)
@@ -189,7 +234,7 @@ def test_the_log_of_what_is_accepted_ahead_is_bounded_by_ranges_too(
 ) -> None:
     queue.send(100)
     driver = opened(**AHEAD, maxRunsPerTrigger=1, checkpointLocation=tmp_path)
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     driver._run(acquirer.wait(BatchLimits(), 20, 50))
     wait_for(lambda: driver._ledger.fresh.record_count == 50)
     assert driver._ledger.taken.run_count == 1

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 from headrace import ShareConsumer
-from headrace.client.admin.sync import Admin
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.errors import KafkaError, error_for
 from headrace.client.member import Arrival, AsyncShareMember, now_ms
@@ -88,7 +87,7 @@ def drained(
 
 def hold_all(driver: Driver, queue: Queue) -> None:
     """The member has acquired everything, and no micro-batch has any of it."""
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     driver._run(acquirer.wait(BatchLimits(), JOIN_MS / 1000, queue.sent))
     wait_for(lambda: driver._ledger.fresh.record_count == queue.sent)
 
@@ -173,7 +172,7 @@ def test_draining_goes_on_when_records_come_while_the_broker_is_asked_for_the_la
     """Apache Kafka may take two seconds to answer that question: long enough to look idle since they came."""
     queue.send(10)
     driver = opened(drain=True)
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     refresh = acquirer.group.refresh_offsets
 
     async def refresh_slowly() -> Any:
@@ -349,17 +348,29 @@ def test_a_source_without_records_does_not_hold_up_the_others_of_its_query(
     assert waits[-1] == 0.05
 
 
-def reset(admin: Admin, group: str) -> None:
-    admin.alter_share_group_offsets(group, to=OffsetSpec.EARLIEST)
+def reset(queue: Queue) -> None:
+    with queue.admin() as admin:
+        admin.alter_share_group_offsets(queue.group, to=OffsetSpec.EARLIEST)
 
 
-def delete(admin: Admin, group: str) -> None:
-    admin.delete_groups([group])
+def delete(queue: Queue) -> None:
+    with queue.admin() as admin:
+        admin.delete_groups([queue.group])
 
 
-@pytest.mark.parametrize("begin_anew", [reset, delete])
+def delete_and_make_again(queue: Queue) -> None:
+    """By another member, which gives back what it gets. The new state may have the epochs of the old one."""
+    delete(queue)
+    settings = {"bootstrap_servers": queue.bootstrap_servers, "group_id": queue.group}
+    with ShareConsumer(**settings, share_acknowledgement_mode="explicit") as consumer:
+        consumer.subscribe([queue.topic])
+        while not consumer.poll(timeout=1):
+            pass
+
+
+@pytest.mark.parametrize("begin_anew", [reset, delete, delete_and_make_again])
 def test_a_group_that_begins_anew_has_its_records_processed_again(
-    opened: Open, queue: Queue, begin_anew: Callable[[Admin, str], None]
+    opened: Open, queue: Queue, begin_anew: Callable[[Queue], None]
 ) -> None:
     queue.send(100)
     driver = opened()
@@ -367,8 +378,7 @@ def test_a_group_that_begins_anew_has_its_records_processed_again(
     driver.log(end)
     driver.close()
     assert drained(opened(drain=True), end) == []
-    with queue.admin() as admin:
-        begin_anew(admin, queue.group)
+    begin_anew(queue)
     assert sum(map(records, drained(opened(drain=True), end))) == 100
     assert queue.lag() == 0
 
@@ -595,9 +605,9 @@ def test_restarts_while_a_micro_batch_fails_cost_the_records_behind_it_nothing(
 def test_draining_goes_on_where_records_behind_the_ends_fill_the_hands(opened: Open, queue: Queue) -> None:
     queue.send(20)
     driver = opened(drain=True, maxRecordsPerTrigger=10)
-    acquirer = driver._open(driver._read(initial(queue)), processed=RunSet())
+    acquirer = driver._open(driver._read(initial(queue)))
     queue.send(200)
-    end = acquirer._ends
+    end = acquirer.ends
     assert end is not None
     assert sum(map(records, drained(driver, initial(queue), 10))) == sum(end.values()) == 20
 

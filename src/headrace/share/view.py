@@ -73,6 +73,8 @@ class SharePartitionState:
     """`share.partition.max.record.locks`; only in the live view."""
     full_since: int | None = None
     """When the window became full, in milliseconds since 1970; only in the live view."""
+    snapshot_ms: int | None = None
+    """When the last snapshot was written, in milliseconds since 1970."""
     stable_offset: int | None = None
     """Where the oldest open transaction begins, if the group reads only committed records; only in the live view."""
     seen_at: int | None = None

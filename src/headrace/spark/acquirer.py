@@ -24,6 +24,7 @@ from headrace.spark.dead_letters import copy_rejected, require_topic
 from headrace.spark.errors import CheckpointError
 from headrace.spark.group_watch import GroupWatch
 from headrace.spark.holdings import HeldSegments
+from headrace.spark.offset import StateId
 from headrace.spark.options import RECORDS_MAX, SourceOptions
 from headrace.spark.outcomes import Outcome
 from headrace.spark.runs import Run, RunSet
@@ -92,7 +93,10 @@ class Acquirer:
         self._tasks: list[asyncio.Task[None]] = []
         self._failing_since_ms = self._last_error_ms = 0
         self._arrived_ms = 0
-        self._ends: dict[TopicAndPartition, int] | None = None
+        self._joins = 0
+        """After which of our joins it was looked whether the group was reset."""
+        self.ends: dict[TopicAndPartition, int] | None = None
+        """With Trigger.AvailableNow: only what is before these offsets counts."""
         per_trigger = min(options.records_per_trigger or RECORDS_HELD, RECORDS_MAX)
         self._capacity = per_trigger + (options.records_held or per_trigger)
         self._admin = AsyncAdmin(options.client)
@@ -110,7 +114,7 @@ class Acquirer:
     def member_id(self) -> str:
         return self._member.member_id
 
-    async def start(self, *, is_new: bool, state_epochs: Mapping[TopicAndPartition, int]) -> None:
+    async def start(self, *, is_new: bool, states: Mapping[TopicAndPartition, StateId]) -> None:
         """Joins the group. `is_new`: the query has no checkpoint yet, so startingOffsets counts.
 
         Acquires nothing before the first `wait`, so not while Spark replays a micro-batch: if that fails again and
@@ -118,9 +122,9 @@ class Acquirer:
         given up.
         """
         await self._admin.start()
+        await self.group.find_reset(states)  # before `check`, which may make the group again
         await self.group.check(is_new=is_new)
         self._member.configure(auto_renew=self.group.is_renewing)
-        await self.group.find_reset(state_epochs)
         await self._member.start()
         if self._options.dead_letter_topic is not None:
             await require_topic(self._member.cluster, self._options.dead_letter_topic)
@@ -158,14 +162,13 @@ class Acquirer:
         await self.group.close()
         with contextlib.suppress(KafkaError, OSError, TimeoutError):
             await self._member.close(timeout_s=CLOSE_S)
-            if is_drained and self._ends is not None:
-                await self.group.tell_what_is_left(self._ends)
+            if is_drained and self.ends is not None:
+                await self.group.tell_what_is_left(self.ends)
         await self._admin.close()
 
-    async def drain(self) -> dict[TopicAndPartition, int]:
-        """From now on only what is in the subscribed topics now counts: returns where they end."""
-        self._ends = await self.group.end_offsets()
-        return self._ends
+    async def drain(self) -> None:
+        """From now on only what is in the subscribed topics now counts."""
+        self.ends = await self.group.end_offsets()
 
     async def wait(self, limits: BatchLimits, wait_s: float, wanted: int | None) -> bool:
         """Until there are records for a micro-batch (True), the time is over, or (with ends) the queue is drained.
@@ -253,6 +256,10 @@ class Acquirer:
                 except KafkaError as error:
                     self._tolerate(error)
                 else:
+                    joins = self._member.core.membership.joins
+                    if joins != self._joins:  # the group may have been reset while it had no members
+                        await self.group.find_reset()
+                        self._joins = joins
                     for arrival in arrivals:
                         self._arrived(arrival)
         except asyncio.CancelledError:
@@ -287,7 +294,7 @@ class Acquirer:
         count = delivered.record_count
         if not count:
             return
-        self.group.look_up_epochs(delivered.places)
+        self.group.look_up_states(delivered.places)
         size = arrival.size / count
         self.bytes_per_record = (
             size if not self.bytes_per_record else 0.9 * self.bytes_per_record + 0.1 * size
@@ -302,10 +309,10 @@ class Acquirer:
 
     def _note_arrival(self, delivered: RunSet) -> None:
         """What lies behind the ends takes no room from what does not, and does not count as an arrival."""
-        if self._ends is not None:
-            behind = self.ledger.fresh.minus(before(self._ends))
+        if self.ends is not None:
+            behind = self.ledger.fresh.minus(before(self.ends))
             self._member.configure(capacity=self._capacity + behind.record_count)
-            if not delivered.within(before(self._ends)):
+            if not delivered.within(before(self.ends)):
                 return
         self._arrived_ms = now_ms()
 
@@ -364,6 +371,8 @@ class Acquirer:
             is_settled = all(_is_settled(offsets.get(place), end) for place, end in limits.ends.items())
         if self.ledger.waiting(limits) or self.ledger.is_taking(limits):
             return False  # records have come while the broker was asked
+        if self._member.core.membership.joins != self._joins:
+            return False  # records may have come, and wait until it is known whether the group was reset
         if is_settled:
             return True
         since_ms = max(began_ms, self._arrived_ms)

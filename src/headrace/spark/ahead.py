@@ -4,8 +4,9 @@ Theory of operation. Kafka lets a member hold locks on so many records of a part
 `handoff` a record is accepted when Spark's offset log holds it. So a micro-batch is never larger than the window. With
 `maxRecordsAhead` records are accepted as soon as a note durably holds them, while the micro-batch before them still
 runs; micro-batches are planned from what is in the note. It is small and replaced whole (`ahead_notes.py`): an offset
-as Spark logs them, with the runs that are accepted and that Spark's log does not hold yet. After a crash those are
-taken from it that the last logged offset does not have. A reader has the note for itself.
+as Spark logs them, with the runs that are accepted and that Spark's log does not hold yet ("b": of the micro-batch that
+is planned; "l": of none). After a crash those are taken from it that the last logged offset does not have, and it is
+written anew before anything is planned. A reader has the note for itself.
 
 Without `maxRecordsAhead` a reader begins with this when the window bounds a query that could do more: when a
 micro-batch had a good part of the window and took less than half of AHEAD_S (or, with Trigger.ProcessingTime, of the
@@ -25,7 +26,7 @@ from headrace.spark.locations import Location
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.runs import RunSet
-from headrace.spark.settle import BatchLimits, Ledger
+from headrace.spark.settle import BatchLimits, Ledger, OwnLog, same_delivery
 
 logger = logging.getLogger("headrace.spark")
 AHEAD_S = 5.0
@@ -106,11 +107,12 @@ class Ahead:
         """When every source of the query has begun: no note is left of one that the query does not have any more."""
         for where, found in left_behind(folder, self._member_id):
             left = AcquiredOffset.from_json(found)
-            if left.group != self._options.group or not left.batch:
+            count = left.batch.record_count + left.later.record_count
+            if left.group != self._options.group or not count:
                 continue
             if self._options.fails_on_data_loss:
                 raise CheckpointError(
-                    f"{where} has {left.batch.record_count} records of {', '.join(sorted(left.topic_ids))} that a "
+                    f"{where} has {count} records of {', '.join(sorted(left.topic_ids))} that a "
                     "source of this query accepted ahead, and the query no longer has that source. Start it with the "
                     "`subscribe` that it had, or set failOnDataLoss=false to continue without them."
                 )
@@ -154,7 +156,7 @@ class Ahead:
     async def write_anew(self, acquirer: Acquirer) -> None:
         """Spark's offset log holds the planned micro-batch: our own need not any more, and has room again.
 
-        Or what it holds is of a topic that is gone.
+        Or what it holds is of a topic that is gone, or of an earlier life.
         """
         if self._notes is not None:
             async with self._writing:
@@ -162,14 +164,16 @@ class Ahead:
             acquirer.arrived.set()
 
     async def _write(self, acquirer: Acquirer, more: RunSet | None = None) -> None:
-        runs = self._ledger.ahead().replaced_by(more or RunSet())
-        topics = {topic for topic, _ in runs.places}
+        own = self._ledger.own_log(more)
+        topics = {topic for topic, _ in (*own.planned.places, *own.taken.places)}
         offset = AcquiredOffset(
-            self._ledger.sequence,
+            own.sequence,
             self._options.group,
             acquirer.member_id,
             {topic: acquirer.topic_ids[topic] for topic in topics},
-            runs,
+            own.planned,
+            accepted=Accepted.AHEAD,
+            later=own.taken,
         )
         assert self._notes is not None
         writing = asyncio.ensure_future(asyncio.to_thread(self._notes.write, offset.to_json()))
@@ -179,3 +183,15 @@ class Ahead:
             await asyncio.wait(
                 [writing]
             )  # a thread cannot be canceled: nobody else may write before it is done
+
+
+def own_log_in(note: AcquiredOffset, logged: AcquiredOffset) -> OwnLog:
+    """What a note says; `logged` is Spark's last offset.
+
+    Earlier versions did not write down which records were planned. Those that the last offset has are told by their
+    delivery count, which is the same after a reset of the group.
+    """
+    if note.accepted is Accepted.AHEAD:
+        return OwnLog(note.sequence, note.batch, note.later)
+    taken = note.batch.minus(same_delivery(note.batch, logged.batch)).minus(logged.later)
+    return OwnLog(note.sequence, RunSet(), taken)

@@ -28,7 +28,7 @@ from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.member import now_ms
 from headrace.spark.acquirer import MORE_PART, MORE_S, MORE_S_MAX, Acquirer
-from headrace.spark.ahead import Ahead
+from headrace.spark.ahead import Ahead, own_log_in
 from headrace.spark.checkpoint import (
     CURE,
     LogSync,
@@ -46,9 +46,8 @@ from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
-from headrace.spark.runs import RunSet
-from headrace.spark.settle import BatchLimits, BatchStage, Ledger
-from headrace.wire.ids import TopicAndPartition, uuid_text
+from headrace.spark.settle import BatchLimits, BatchStage, Ledger, OwnLog
+from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
 T = TypeVar("T")
@@ -75,8 +74,7 @@ class Driver:
         """Waits for Spark's commit of the micro-batch that runs."""
         self._claim: IO[str] | None = None
         """Keeps the member id for this process."""
-        self._ends: dict[TopicAndPartition, int] | None = None
-        self._wants_ends = drain
+        self._drains = drain
         self._is_drained = False
         self._last_count = 0
         """How many records the last micro-batch had."""
@@ -92,12 +90,8 @@ class Driver:
         self._syncing = asyncio.Lock()
         self._early_sync: asyncio.Task[None] | None = None
         """Syncs the offset log while the micro-batch runs, so that nobody waits for that when it is committed."""
-        self._division: Division | None = None
-        """What is run of the ledger's micro-batch, where it was divided."""
         self._are_others_busy = False
         """Spark made a micro-batch after this source had nothing for it: another source of the query had."""
-        self._recovered = RunSet()
-        """What an earlier life had processed, until the first new micro-batch is planned."""
         self._is_alone = False
         """It is known that no source of this query has left records behind."""
         self._was_asked = False
@@ -108,7 +102,7 @@ class Driver:
     ) -> dict[str, Any]:
         """The end of the next micro-batch; `start` itself when there are no records."""
         given = self._read(start)
-        acquirer = self._open(given, processed=given.processed.replaced_by(given.batch))
+        acquirer = self._open(given)
         if given.sequence != self._ledger.sequence:
             planned = self._ledger.offset if self._ledger.stage is BatchStage.PLANNED else None
             if planned is not None and given.sequence == self._ledger.sequence - 1:
@@ -126,7 +120,6 @@ class Driver:
         if self._was_asked:
             self._require_all_opened()
         self._was_asked = True
-        self._run(self._forget_what_was_reset(acquirer))
         self._run(self._measure_pace(acquirer))
         if self._ahead.is_due and self._options.outcomes_path is not None:
             self._ahead.begin(self._options.outcomes_path, given)
@@ -138,11 +131,11 @@ class Driver:
         offset = None
         # What is left of a divided micro-batch needs no lock: the broker is asked for more when that is done.
         while offset is None and (
-            self._ledger.later or self._run(acquirer.wait(BatchLimits(ends=self._ends), wait_s, wanted))
+            self._ledger.later or self._run(acquirer.wait(BatchLimits(ends=acquirer.ends), wait_s, wanted))
         ):  # what came may have been lost by now, with a connection
             offset = self._run(self._plan(acquirer, self._limits(acquirer, records_max, bytes_max)))
         if offset is None:
-            if self._ends is not None:
+            if self._drains:
                 # Leaves before Spark knows that this is the end: whoever waits for the query finds all settled.
                 self._is_drained = True
                 self._run(acquirer.close(is_drained=True))
@@ -158,7 +151,7 @@ class Driver:
     def log(self, end: Mapping[str, Any]) -> AcquiredOffset:
         """Spark's offset log durably holds `end`. Returns what to run. May come several times for one micro-batch."""
         offset = self._read(end)
-        acquirer = self._open(offset, processed=offset.processed)
+        acquirer = self._open(offset)
         if offset.sequence != self._ledger.sequence:
             raise CheckpointError(
                 f"Spark runs the micro-batch of offset {offset.sequence}, but {self._ledger.sequence} was given to it "
@@ -179,19 +172,15 @@ class Driver:
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
                 self._outcomes.clear()
             self._run(self._hand_off(acquirer))
-        division = self._division
-        return (
-            offset
-            if division is None or not division.is_of(offset)
-            else replace(offset, batch=division.given)
-        )
+        division = self._ledger.division
+        return offset if division is None else replace(offset, batch=division.given)
 
     def _divide(self, offset: AcquiredOffset, log_file: Location, notes: OutcomeLog) -> None:
         """Decides how much of a micro-batch that Spark replays is run, and writes it down."""
         failures_max = self._options.batch_failures_max
         if not failures_max:
             return
-        before = self._division or Division.whole(offset)
+        before = self._ledger.division or Division.whole(offset)
         batch_id = int(log_file.name)
         failures = notes.failures(batch_id)
         if notes.has(batch_id):
@@ -207,7 +196,7 @@ class Driver:
             )  # fmt: skip
             return
         notes.keep_division(after.to_json())
-        self._take_division(after)
+        self._ledger.division = after
         if after.rejected:
             for (topic, partition), run in after.rejected:
                 logger.error(
@@ -221,14 +210,10 @@ class Driver:
                 batch_id, after.failures, failures.error, after.given.record_count, after.batch.record_count,
             )  # fmt: skip
 
-    def _take_division(self, division: Division) -> None:
-        self._division = division
-        self._ledger.divide(division.kept)
-
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing that `latest` would not do."""
         offset = self._read(end)
-        acquirer = self._open(offset, processed=offset.processed.replaced_by(offset.batch))
+        acquirer = self._open(offset)
         self._ledger.told_committed = offset.sequence
         if offset.sequence == self._ledger.sequence:
             self._are_others_busy = True
@@ -277,7 +262,7 @@ class Driver:
         await asyncio.gather(*tasks, return_exceptions=True)
         await acquirer.close()
 
-    def _open(self, offset: AcquiredOffset, *, processed: RunSet) -> Acquirer:
+    def _open(self, offset: AcquiredOffset) -> Acquirer:
         """The first call of all brings what an earlier life has processed, and joins the group."""
         if self._acquirer is not None:
             self._acquirer.raise_error()
@@ -285,7 +270,6 @@ class Driver:
         folder = self._options.outcomes_path
         if offset.sequence:
             self._ledger.recover(offset)
-            self._recovered = processed
         elif self._options.checkpoint_path is not None:
             require_own(self._options.checkpoint_path, offset.to_json())
         if folder is None:
@@ -327,14 +311,15 @@ class Driver:
         Where a topic was deleted and made again, one of the two is about the topic that is gone: the older one. A note
         has the number of the offset that was planned last when it was written.
         """
-        taken = note.batch
+        own = own_log_in(note, offset)
         remade = {topic for topic, id in note.topic_ids.items() if offset.topic_ids.get(topic, id) != id}
         if note.sequence < offset.sequence:
-            self._ledger.recover_taken(taken.only(place for place in taken.places if place[0] not in remade))
+            taken = own.taken.only(place for place in own.taken.places if place[0] not in remade)
+            self._ledger.recover_taken(OwnLog(own.sequence, own.planned, taken))
             return {**note.topic_ids, **offset.topic_ids}
         for topic in remade:
             self._ledger.forget(topic)
-        self._ledger.recover_taken(taken)
+        self._ledger.recover_taken(own)
         return {**offset.topic_ids, **note.topic_ids}
 
     def _require_notes(self, notes: OutcomeLog) -> None:
@@ -355,7 +340,7 @@ class Driver:
         if found is not None:
             division = Division.from_json(found)
             if division.is_of(offset):
-                self._take_division(division)
+                self._ledger.division = division
 
     async def _start(
         self, offset: AcquiredOffset, member_id: str | None, topic_ids: Mapping[str, str]
@@ -363,9 +348,10 @@ class Driver:
         acquirer = Acquirer(self._options, self._ledger, member_id=member_id)
         acquirer.topic_ids.update(topic_ids)
         try:
-            await acquirer.start(is_new=not offset.sequence, state_epochs=offset.state_epochs)
-            if self._wants_ends:
-                self._ends = await acquirer.drain()
+            await acquirer.start(is_new=not offset.sequence, states=offset.states)
+            await self._ahead.write_anew(acquirer)
+            if self._drains:
+                await acquirer.drain()
             if self._ledger.takes_ahead:
                 await self._begin_to_take(acquirer)
         except BaseException:
@@ -386,7 +372,7 @@ class Driver:
 
     async def _take_ahead(self, acquirer: Acquirer) -> None:
         try:
-            await self._ahead.run(acquirer, BatchLimits(ends=self._ends))
+            await self._ahead.run(acquirer, BatchLimits(ends=acquirer.ends))
         except Exception as error:
             acquirer.fail(error)
 
@@ -415,7 +401,6 @@ class Driver:
             acquirer.acknowledge(self._ledger.settle(outcomes))
             acquirer.counts.released += outcomes.of_outcome(AcknowledgeType.RELEASE).record_count
             acquirer.counts.rejected += outcomes.of_outcome(AcknowledgeType.REJECT).record_count
-            self._division = None
             if self._logged_ms is not None:
                 self._took_ms, self._logged_ms = now_ms() - self._logged_ms, None
 
@@ -440,10 +425,11 @@ class Driver:
         outcomes, is_copied = (self._decided(acquirer.group.delivery_limit), False) if kept is None else kept
         if self._ledger.accepted:
             outcomes = [_without_release(each, topic) for each in outcomes]
-        if self._division is not None and self._division.rejected and topic is None:
+        division = self._ledger.division
+        if division is not None and division.rejected and topic is None:
             raise OutcomeError(
                 "A record that its micro-batch fails on was rejected by maxBatchFailures, and is not copied yet: set "
-                f"deadLetterTopic again, and start the query. {self._division.reason}"
+                f"deadLetterTopic again, and start the query. {division.reason}"
             )
         if outcomes and not is_copied:
             if topic is not None:
@@ -458,7 +444,7 @@ class Driver:
         # A micro-batch that is replayed may have records of a topic that is not subscribed to any more.
         topics = {*self._options.topics, *(topic for topic, _ in self._ledger.planned.places)}
         own = [each for each in self._outcomes.read() if each.topic in topics]
-        division = self._division
+        division = self._ledger.division
         meant, ignored = match(own, self._ledger.planned if division is None else division.given)
         if ignored:
             logger.warning(
@@ -501,11 +487,6 @@ class Driver:
             watch = self._settle_when_committed(acquirer, commit_of(self._log_file), self._ledger.sequence)
             self._commit_watch = asyncio.create_task(watch)
 
-    async def _forget_what_was_reset(self, acquirer: Acquirer) -> None:
-        """After the last micro-batch of an earlier life was settled, and before anything is acquired."""
-        self._ledger.confirmed(self._recovered.only(acquirer.group.reset))
-        self._recovered = RunSet()
-
     async def _plan(self, acquirer: Acquirer, limits: BatchLimits) -> AcquiredOffset | None:
         while acquirer.has_forgotten:  # no offset is newer than the note
             acquirer.has_forgotten = False
@@ -514,17 +495,18 @@ class Driver:
         batch = self._ledger.plan(limits)
         if batch is None:
             return None
-        processed, later = self._ledger.processed, self._ledger.later
-        places = sorted({*batch.places, *processed.places, *later.places})
-        topics = {topic for topic, _ in places}
+        later = self._ledger.later
+        places = sorted({*batch.places, *self._ledger.processed.places, *later.places})
+        topic_ids = {topic: acquirer.topic_ids[topic] for topic, _ in places}
+        states = await acquirer.group.states(places)
         offset = self._ledger.offset = AcquiredOffset(
             self._ledger.sequence,
             self._options.group,
             acquirer.member_id,
-            {topic: acquirer.topic_ids[topic] for topic in topics},
+            topic_ids,
             batch,
-            processed,
-            await acquirer.group.state_epochs(places),
+            self._ledger.processed.only(places),  # of these states
+            states,
             self._ledger.accepted,
             has_notes=self._outcomes is not None,
             later=later,
@@ -536,7 +518,7 @@ class Driver:
             if size is not None and acquirer.bytes_per_record:
                 by_size = max(1, int(size / acquirer.bytes_per_record))
                 records_max = by_size if records_max is None else min(records_max, by_size)
-        return BatchLimits(records_max, self._options.runs_per_trigger, self._ends)
+        return BatchLimits(records_max, self._options.runs_per_trigger, acquirer.ends)
 
     def _read(self, found: Mapping[str, Any]) -> AcquiredOffset:
         offset = AcquiredOffset.from_json(found)

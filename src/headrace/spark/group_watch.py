@@ -14,7 +14,9 @@ from headrace.client.admin.results import ShareGroupOffset
 from headrace.client.errors import GroupIdNotFoundError
 from headrace.client.member import now_ms
 from headrace.share.states import FINAL
+from headrace.share.view import SharePartitionState
 from headrace.spark.advice import DELIVERIES, RENEWS, WINDOW, advise
+from headrace.spark.offset import StateId
 from headrace.spark.options import SourceOptions
 from headrace.spark.runs import Run, RunSet
 from headrace.spark.settle import Ledger
@@ -40,14 +42,12 @@ class GroupWatch:
         self._options = options
         self._ledger = ledger
         self._admin = admin
-        self.reset: Collection[TopicAndPartition] = ()
-        """Where the group was reset before we joined: what was known of its records is of no use any more."""
-        self._state_epochs: dict[TopicAndPartition, int] = {}
-        """Of the group's state, where it can be read. A reset changes it, and needs a group without members."""
+        self._states: dict[TopicAndPartition, StateId] = {}
+        """Which states of the group the ledger is about, as far as is known. A reset needs a group without members."""
         self._state_again_ms: dict[TopicAndPartition, int] = {}
         """When what could not be read is tried again."""
         self._lookups: set[asyncio.Task[None]] = set()
-        """Of state epochs, under way."""
+        """Of states, under way."""
         self.lag: int | None = None
         self.delivery_limit: int | None = None
         """After so many deliveries the broker gives a record up; None when it does not tell."""
@@ -56,8 +56,8 @@ class GroupWatch:
         self.window = 0
         """How many records the group may lock at a time, in all partitions together."""
 
-    def look_up_epochs(self, places: Collection[TopicAndPartition]) -> None:
-        """Begins to read the state epochs that are unknown; what could not be read is tried again some time later.
+    def look_up_states(self, places: Collection[TopicAndPartition]) -> None:
+        """Begins to read the states that are unknown; what could not be read is tried again some time later.
 
         It takes several requests one after the other, so it begins when the first records of a partition arrive.
         """
@@ -65,24 +65,24 @@ class GroupWatch:
         unknown = [
             place
             for place in places
-            if place not in self._state_epochs and self._state_again_ms.get(place, now) <= now
+            if place not in self._states and self._state_again_ms.get(place, now) <= now
         ]
         if unknown:
             self._state_again_ms.update(dict.fromkeys(unknown, now + STATE_AGAIN_MS))
-            lookup = asyncio.create_task(self._look_up_epochs(unknown))
+            lookup = asyncio.create_task(self._look_up_states(unknown))
             self._lookups.add(lookup)
             lookup.add_done_callback(self._lookups.discard)
 
-    async def state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+    async def states(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, StateId]:
         """Those that are known, when what is looked up now has been found or not."""
-        self.look_up_epochs(places)
+        self.look_up_states(places)
         if self._lookups:
             await asyncio.gather(*self._lookups)
-        return {place: self._state_epochs[place] for place in places if place in self._state_epochs}
+        return {place: self._states[place] for place in places if place in self._states}
 
-    async def _look_up_epochs(self, places: Collection[TopicAndPartition]) -> None:
+    async def _look_up_states(self, places: Collection[TopicAndPartition]) -> None:
         with contextlib.suppress(GroupIdNotFoundError):
-            self._state_epochs.update(await self._read_state_epochs(places))
+            self._states.update(await self._read_states(places))
 
     async def close(self) -> None:
         """Ends what is looked up for nobody any more."""
@@ -90,7 +90,7 @@ class GroupWatch:
             lookup.cancel()
         await asyncio.gather(*self._lookups, return_exceptions=True)
 
-    async def _read_state_epochs(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, int]:
+    async def _read_states(self, places: Collection[TopicAndPartition]) -> dict[TopicAndPartition, StateId]:
         """What can be seen."""
         try:
             async with asyncio.timeout(STATE_S):
@@ -105,22 +105,30 @@ class GroupWatch:
                 error,
             )
             return {}
-        return {place: state.state_epoch for place, state in states.items()}
+        return {place: _id_of(state) for place, state in states.items()}
 
-    async def find_reset(self, epochs: Mapping[TopicAndPartition, int]) -> None:
-        """The group was perhaps reset, or deleted, since an offset was logged with these epochs."""
-        if not epochs:
+    async def find_reset(self, logged: Mapping[TopicAndPartition, StateId] | None = None) -> None:
+        """The group was perhaps reset, or deleted, since an offset was `logged`, or since we looked last.
+
+        Where that cannot be seen now, the next look compares with the same states.
+        """
+        self._states.update(logged or {})
+        known = dict(self._states)
+        if not known:
             return
         try:
-            found = await self._read_state_epochs(epochs)
-            self.reset = [place for place, epoch in found.items() if epoch != epochs[place]]
+            found = await self._read_states(known)
+            reset = [place for place, state in found.items() if not state.may_continue(known[place])]
+            self._states.update(found)
         except GroupIdNotFoundError:
-            self.reset = list(epochs)
-        if self.reset:
+            reset = list(known)
+            self._states.clear()
+        if reset:
+            self._ledger.reset(reset)
             logger.warning(
                 "Group %s was reset since this query ran (%s): records that are delivered again are processed again.",
                 self._options.group,
-                ", ".join(f"{topic}-{partition}" for topic, partition in sorted(self.reset)),
+                ", ".join(f"{topic}-{partition}" for topic, partition in sorted(reset)),
             )
 
     async def check(self, *, is_new: bool) -> None:
@@ -188,6 +196,9 @@ class GroupWatch:
             if run.state in FINAL
         )
         self._ledger.confirmed(owed.within(settled))
+        for place, state in states.items():
+            if place in self._states and _id_of(state).may_continue(self._states[place]):
+                self._states[place] = _id_of(state)
 
     async def tell_what_is_left(self, ends: Mapping[TopicAndPartition, int]) -> None:
         """When the query has left the group: what it had to process and did not get, and why."""
@@ -232,6 +243,11 @@ class GroupWatch:
         places = [(name, each.partition) for name, topic in described.items() for each in topic.partitions]
         offsets = await self._admin.list_offsets(dict.fromkeys(places, OffsetSpec.LATEST))
         return {place: found.offset or 0 for place, found in offsets.items()}
+
+
+def _id_of(state: SharePartitionState) -> StateId:
+    snapshot = None if state.snapshot_ms is None else (state.snapshot_epoch, state.snapshot_ms)
+    return StateId(state.state_epoch, snapshot)
 
 
 def _start_of(found: ShareGroupOffset | None) -> int | None:

@@ -8,7 +8,7 @@ in it:
     {"v":1, "seq":17, "g":"<group>", "m":"<member id>", "t":{"<topic>":"<topic id>"},
      "b":{"<topic>":{"<partition>":[[first,last,deliveries], ...]}},       the records of this micro-batch
      "p":{"<topic>":{"<partition>":[[first,last,deliveries,outcome], ...]}},   processed before, not confirmed yet
-     "e":{"<topic>":{"<partition>":state epoch}},                          of the group's state, where it is known
+     "e":{"<topic>":{"<partition>":[epoch, snapshot, its time]}},          of the group's state, where it is known
      "a":"handoff",                    the records are accepted as soon as this is logged; "ahead": they were before
      "n":1,                            notes in the checkpoint (`outcomes.py`) say what was decided of its records, and
                                        whether only a part of it was run; earlier versions wrote "d" for the latter
@@ -17,7 +17,7 @@ in it:
 The outcome is written only where it is not ACCEPT (1). `seq` counts our offsets; Spark's batch id is another number,
 because Spark also makes batches without data. Group and topic ids are there because runs mean nothing without them:
 records of a topic that was deleted and made again have the same offsets, and must not be taken for processed. Nor must
-those of a group that was reset, which gives its state a new epoch.
+those of a group that was reset, or deleted and made again (`StateId`).
 
 Spark compares offsets by their text, so equal offsets must have equal text: keys are in this order, topics and
 partitions are sorted, runs are joined (see `runs.py`).
@@ -27,7 +27,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.errors import CheckpointError
@@ -48,6 +48,26 @@ class Accepted(StrEnum):
     AHEAD = "ahead"
 
 
+class StateId(NamedTuple):
+    """Which state a group has of a partition: a reset begins another one, with a higher epoch.
+
+    One that was deleted and made again may have the old epoch, but it begins with snapshot 0.
+    """
+
+    epoch: int
+    snapshot: tuple[int, int] | None = None
+    """The number of its last snapshot, and when that was written. None where it is not known: earlier versions did not
+    log it."""
+
+    def may_continue(self, before: "StateId") -> bool:
+        """Whether it may be the same state, perhaps with more snapshots by now."""
+        if self.epoch != before.epoch:
+            return False
+        if self.snapshot is None or before.snapshot is None or self.snapshot == before.snapshot:
+            return True
+        return self.snapshot[0] > before.snapshot[0]
+
+
 @dataclass(frozen=True, slots=True)
 class AcquiredOffset:
     """One entry of Spark's offset log. `topic_ids`, as Kafka shows them, cover every topic of its sets."""
@@ -58,7 +78,7 @@ class AcquiredOffset:
     topic_ids: Mapping[str, str] = field(default_factory=dict)
     batch: RunSet = field(default_factory=RunSet)
     processed: RunSet = field(default_factory=RunSet)
-    state_epochs: Mapping[TopicAndPartition, int] = field(default_factory=dict)
+    states: Mapping[TopicAndPartition, StateId] = field(default_factory=dict)
     accepted: Accepted = Accepted.WHEN_COMMITTED
     has_notes: bool = False
     later: RunSet = field(default_factory=RunSet)
@@ -72,7 +92,7 @@ class AcquiredOffset:
             "t": {topic: self.topic_ids[topic] for topic in sorted(self.topic_ids)},
             "b": runs_to_json(self.batch),
             "p": runs_to_json(self.processed),
-            "e": _epochs_to_json(self.state_epochs),
+            "e": _states_to_json(self.states),
             **({"a": str(self.accepted)} if self.accepted else {}),
             **({"n": 1} if self.has_notes else {}),
             **({"l": runs_to_json(self.later)} if self.later else {}),
@@ -100,7 +120,7 @@ class AcquiredOffset:
                 topic_ids=dict(found["t"]),
                 batch=runs_from_json(found["b"]),
                 processed=runs_from_json(found["p"]),
-                state_epochs=_epochs_from_json(found.get("e", {})),
+                states=_states_from_json(found.get("e", {})),
                 accepted=Accepted(found.get("a", "")),
                 has_notes=bool(found.get("n", found.get("d", 0))),
                 later=runs_from_json(found.get("l", {})),
@@ -139,16 +159,30 @@ def _run_from_json(entry: list[int]) -> Run:
     )
 
 
-def _epochs_to_json(epochs: Mapping[TopicAndPartition, int]) -> dict[str, dict[str, int]]:
-    written: dict[str, dict[str, int]] = {}
-    for topic, partition in sorted(epochs):
-        written.setdefault(topic, {})[str(partition)] = epochs[topic, partition]
+def _states_to_json(states: Mapping[TopicAndPartition, StateId]) -> dict[str, dict[str, list[int]]]:
+    written: dict[str, dict[str, list[int]]] = {}
+    for topic, partition in sorted(states):
+        epoch, snapshot = states[topic, partition]
+        written.setdefault(topic, {})[str(partition)] = [epoch, *(snapshot or ())]
     return written
 
 
-def _epochs_from_json(found: Mapping[str, Mapping[str, int]]) -> dict[TopicAndPartition, int]:
+def _states_from_json(
+    found: Mapping[str, Mapping[str, int | list[int]]],
+) -> dict[TopicAndPartition, StateId]:
     return {
-        (topic, int(partition)): int(epoch)
+        (topic, int(partition)): _state_from_json(state)
         for topic, partitions in found.items()
-        for partition, epoch in partitions.items()
+        for partition, state in partitions.items()
     }
+
+
+def _state_from_json(state: int | list[int]) -> StateId:
+    """Earlier versions wrote the epoch alone."""
+    if not isinstance(state, list):
+        return StateId(int(state))
+    epoch, *snapshot = state
+    if not snapshot:
+        return StateId(epoch)
+    number, written_ms = snapshot
+    return StateId(epoch, (number, written_ms))

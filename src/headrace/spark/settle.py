@@ -33,17 +33,26 @@ A micro-batch that fails again and again is divided: only a part of `planned` is
 are accepted in the way of the one that was divided.
 
 `fresh` and `held` describe locks and are lost with the process; `planned`, `later`, `processed` and `accepted` are in
-the offset, so `recover` gets them back.
+the offset, so `recover` gets them back; `taken` is in our own log (`OwnLog`), for `recover_taken`.
+
+A group that is reset, or deleted and made again, delivers records as if for the first time, so an offset and a delivery
+count do not tell one delivery from another for good. What was processed before does not count any more then (`reset`);
+and nothing is compared by the delivery count with what was logged earlier: our own log says which of its records were
+planned for which micro-batch.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from enum import Enum, StrEnum
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.client.delivery import AcknowledgeType
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.runs import Run, RunSet
 from headrace.wire.ids import TopicAndPartition
+
+if TYPE_CHECKING:
+    from headrace.spark.dividing import Division
 
 ACCEPT, RELEASE, REJECT = AcknowledgeType.ACCEPT, AcknowledgeType.RELEASE, AcknowledgeType.REJECT
 
@@ -74,6 +83,17 @@ class BatchLimits:
     """Only records before these offsets, by partition; None for no such limit."""
 
 
+class OwnLog(NamedTuple):
+    """What our own log of records that are accepted ahead has to hold."""
+
+    sequence: int
+    """Of the micro-batch that was planned last when it was written."""
+    planned: RunSet
+    """The records of that one, if they were accepted ahead and Spark's log did not hold it."""
+    taken: RunSet
+    """Those that no micro-batch had."""
+
+
 def before(ends: Mapping[TopicAndPartition, int]) -> RunSet:
     """All offsets before the ends."""
     return RunSet.of((place, Run(0, end - 1, 0)) for place, end in ends.items() if end > 0)
@@ -101,13 +121,15 @@ class Ledger:
         """The locks on what is being written to our own log."""
         self.fresh = RunSet()
         self.planned = RunSet()
-        self.deferred = RunSet()
-        """The part of `planned` that will be in `later` when the micro-batch is settled."""
+        self.division: Division | None = None
+        """What is run of the micro-batch, where it was divided."""
         self.later = RunSet()
         self.later_max = 0
         """How many of those the next micro-batch may have."""
         self.held = RunSet()
         self.processed = RunSet()
+        self._reset: frozenset[TopicAndPartition] = frozenset()
+        """Where the group was reset after the micro-batch was logged."""
 
     @property
     def is_settled(self) -> bool:
@@ -124,7 +146,8 @@ class Ledger:
         # Spark's log holds what was accepted ahead, so our own need not any more.
         self.accepted = Accepted.WHEN_LOGGED if offset.accepted else Accepted.WHEN_COMMITTED
         self.planned, self.later, self.processed = offset.batch, offset.later, offset.processed
-        self.fresh = self.held = self.deferred = RunSet()
+        self.fresh = self.held = RunSet()
+        self.division, self._reset = None, frozenset()
         self._sort(holding)
 
     def acquired(self, runs: RunSet) -> RunSet:
@@ -148,6 +171,7 @@ class Ledger:
             return None
         self.sequence, self.offset, self.stage = self.sequence + 1, None, BatchStage.PLANNED
         self.planned = taken
+        self._reset = frozenset()
         if self.later:
             self.accepted = Accepted.WHEN_LOGGED if self.accepted else Accepted.WHEN_COMMITTED
             self.held = self.fresh.within(taken)
@@ -173,9 +197,10 @@ class Ledger:
     def _plans_from_taken(self) -> bool:
         return self.takes_ahead or bool(self.taken)
 
-    def divide(self, kept: RunSet) -> None:
-        """Of the planned micro-batch, only `kept` is run and settled; the rest is left to later ones."""
-        self.deferred = self.planned.minus(kept)
+    @property
+    def deferred(self) -> RunSet:
+        """The part of `planned` that will be in `later` when the micro-batch is settled."""
+        return RunSet() if self.division is None else self.planned.minus(self.division.kept)
 
     # taking ahead
 
@@ -201,24 +226,36 @@ class Ledger:
     def not_taken(self) -> None:
         self.fresh, self.taking = self.fresh.replaced_by(self.taking), RunSet()
 
-    def ahead(self) -> RunSet:
-        """What our own log has to hold: what is taken, and what Spark has not logged yet."""
+    def own_log(self, more: RunSet | None = None) -> OwnLog:
+        """What our own log has to hold: what is taken (and `more`), and what Spark has not logged yet."""
         is_unlogged = self.accepted is Accepted.AHEAD and not self.is_handed_off
-        return self.taken.replaced_by(self.planned) if is_unlogged else self.taken
+        taken = self.taken if more is None else self.taken.replaced_by(more)
+        return OwnLog(self.sequence, self.planned if is_unlogged else RunSet(), taken)
 
-    def recover_taken(self, runs: RunSet) -> None:
+    def recover_taken(self, found: OwnLog) -> None:
         """What our own log held, but for what Spark's log holds; after `recover`.
 
-        A record that the last micro-batch released may be in both: when it came again, it was taken ahead. That is
-        another delivery, and only our own log holds it.
+        Before anything is planned, our own log must be written anew: it names what was planned for a micro-batch that
+        Spark has not logged, and another one may get that sequence now.
         """
-        self.taken = runs.minus(same_delivery(runs, self.planned)).minus(self.later)
-        self.processed = self.processed.replaced_by(self.taken)
+        taken = found.taken
+        if found.sequence > self.sequence:
+            taken = taken.replaced_by(found.planned)
+        elif (
+            found.sequence < self.sequence
+            and self.offset is not None
+            and self.offset.accepted is Accepted.AHEAD
+        ):
+            taken = taken.minus(self.planned)  # it was planned from these
+        self.taken = taken
+        self.processed = self.processed.replaced_by(taken)
 
-    def hand_off(self) -> RunSet:
-        """Spark's offset log durably holds the planned micro-batch."""
+    def hand_off(self, *, is_run: bool = True) -> RunSet:
+        """Spark's offset log durably holds the planned micro-batch. `is_run`: it will be run, or run again."""
         if self.is_handed_off:
             return RunSet()
+        if is_run:
+            self._reset = frozenset()  # what has its effect after a reset need not have it again
         self.stage = BatchStage.LOGGED
         return self._process(self.planned) if self.accepted is Accepted.WHEN_LOGGED else RunSet()
 
@@ -229,9 +266,10 @@ class Ledger:
         """
         if self.is_settled:
             return RunSet()
-        done = self.planned.minus(self.deferred)
+        deferred = self.deferred
+        done = self.planned.minus(deferred)
         if self.accepted:
-            owed = self.hand_off()
+            owed = self.hand_off(is_run=False)
         else:
             decided = _decide(done, outcomes)
             returned = decided.of_outcome(RELEASE)
@@ -239,14 +277,29 @@ class Ledger:
             held = self.held.within(returned)
             released = same_delivery(held, returned)
             owed = owed.replaced_by(released.with_outcome(RELEASE))
-            self.fresh = self.fresh.replaced_by(held.minus(released)).replaced_by(
-                self.held.within(self.deferred)
-            )
+            self.fresh = self.fresh.replaced_by(held.minus(released)).replaced_by(self.held.within(deferred))
         self.stage = BatchStage.SETTLED
-        self.later_max = max(1, done.record_count if self.deferred else 2 * done.record_count)
-        self.later = self.later.replaced_by(self.deferred)
-        self.planned = self.held = self.deferred = RunSet()
+        self.later_max = max(1, done.record_count if deferred else 2 * done.record_count)
+        self.later = self.later.replaced_by(deferred)
+        self.planned = self.held = RunSet()
+        self.division, self._reset = None, frozenset()
         return owed
+
+    def reset(self, places: Collection[TopicAndPartition]) -> None:
+        """The group begins anew there: what was processed is delivered again, and then it is processed again.
+
+        Not what is still to be processed: if that comes again, it is processed once.
+        """
+        to_come = self.taken
+        if self.stage is BatchStage.PLANNED:
+            to_come = to_come.replaced_by(self.planned)
+        elif not self.is_settled:
+            self._reset |= frozenset(places)
+        elsewhere = [place for place in self.processed.places if place not in places]
+        self.processed = self.processed.only(elsewhere).replaced_by(self.processed.within(to_come))
+        for name in ("fresh", "held"):  # the locks ended with the old state
+            kept: RunSet = getattr(self, name)
+            setattr(self, name, kept.only(place for place in kept.places if place not in places))
 
     def confirmed(self, runs: RunSet) -> None:
         """The broker has settled these for good: accepted, rejected, or passed by the start offset."""
@@ -258,7 +311,7 @@ class Ledger:
 
     def forget(self, topic: str) -> None:
         """The topic was deleted and made again: what was known of its records is about others."""
-        for name in ("fresh", "planned", "deferred", "later", "held", "processed", "taken", "taking"):
+        for name in ("fresh", "planned", "later", "held", "processed", "taken", "taking"):
             kept: RunSet = getattr(self, name)
             setattr(self, name, kept.only(place for place in kept.places if place[0] != topic))
 
@@ -266,17 +319,22 @@ class Ledger:
         """Puts newly held records where they belong; returns those that were processed before."""
         again = self.processed.replaced_by(self.taken).within(runs)
         rest = runs.minus(again)
-        planned = rest.within(self.planned) if not self.is_settled else RunSet()
+        planned = rest.within(self.planned.minus(self._outdated)) if not self.is_settled else RunSet()
         self.held = self.held.replaced_by(planned)
         self.fresh = self.fresh.minus(again).replaced_by(rest.minus(planned))
         return again
 
     def _process(self, runs: RunSet) -> RunSet:
         """Into the journal; returns what can be acknowledged at once, because we hold it."""
-        self.processed = self.processed.replaced_by(runs)
+        self.processed = self.processed.replaced_by(runs.minus(self._outdated))
         owed = runs.within(self.held)
         self.held = self.held.minus(owed)
         return owed
+
+    @property
+    def _outdated(self) -> RunSet:
+        """Of the planned micro-batch, what was run before the group was reset."""
+        return self.planned.only(self._reset).minus(self.deferred)
 
 
 def _limited(runs: RunSet, limits: BatchLimits) -> RunSet:

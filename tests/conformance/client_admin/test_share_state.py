@@ -18,7 +18,7 @@ from headrace.share.states import RecordState
 from headrace.share.view import StateRun
 from headrace.wire.share_state import Snapshot, Update
 from tests.conformance.conftest import BrokerUnderTest
-from tests.conformance.share.share_client import ACCEPT, REJECT, RELEASE, ShareMember, new_queue
+from tests.conformance.share.share_client import ACCEPT, LEAVE, REJECT, RELEASE, ShareMember, new_queue
 from tests.conformance.steps import new_topic, wait_for
 from tests.conformance.wire_client import WireClient
 
@@ -98,6 +98,7 @@ def test_more_updates_than_a_snapshot_takes_are_played_back(
     alone = member(new_queue(wire, unique, *[260] * 4))
     alone.join(unique)
     alone.take(1040, 0)
+    first = admin.share_state(unique)[unique, 0]
     for offset in answered:
         assert alone.ack((offset, offset, ACCEPT)) == 0
     kinds = [record.kind for record in admin.share_state_records(unique)]
@@ -106,6 +107,34 @@ def test_more_updates_than_a_snapshot_takes_are_played_back(
     assert state.runs == tuple(StateRun(offset, offset, ACKNOWLEDGED, 1) for offset in answered)
     assert (state.delivery_complete_count, state.in_flight) == (len(answered), 1040)
     assert state.snapshot_epoch >= 1
+    assert (state.snapshot_ms or 0) > (first.snapshot_ms or 0) > 0
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_a_group_that_begins_anew_has_another_state(
+    admin: Admin, wire: WireClient, member: NewMember, unique: str, is_deleted: bool
+) -> None:
+    """After a deletion its epoch may be the old one, and the number of its snapshot is."""
+    topic_id = new_queue(wire, unique, 10)
+    alone = member(topic_id)
+    alone.join(unique)
+    alone.take(10, 0)
+    assert alone.ack((0, 9, ACCEPT)) == 0
+    before = admin.share_state(unique)[unique, 0]
+    alone.close()
+    alone.heartbeat(LEAVE)
+    if is_deleted:
+        admin.delete_groups([unique])
+    else:
+        admin.alter_share_group_offsets(unique, to=EARLIEST)
+    another = member(topic_id)
+    another.join(unique)
+    after = admin.share_state(unique)[unique, 0]
+    assert (after.snapshot_ms or 0) > (before.snapshot_ms or 0) > 0
+    if is_deleted:
+        assert after.snapshot_epoch == before.snapshot_epoch == 0
+    else:
+        assert after.state_epoch > before.state_epoch
 
 
 def test_what_was_pruned_is_not_missed(unique: str) -> None:

@@ -1,9 +1,10 @@
 """The settle rules one by one; tests/property/test_spark_settle.py plays them in any order."""
 
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.offset import AcquiredOffset
+from headrace.spark.dividing import Division
+from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.runs import Run, RunSet
-from headrace.spark.settle import Acknowledge, BatchLimits, Ledger
+from headrace.spark.settle import Acknowledge, BatchLimits, Ledger, OwnLog
 from headrace.wire.ids import TopicAndPartition
 
 PLACE: TopicAndPartition = ("orders", 0)
@@ -152,11 +153,16 @@ def test_a_micro_batch_that_was_planned_with_commit_is_not_accepted_before_its_c
 # a micro-batch that was divided
 
 
+def divide(ledger: Ledger, given: RunSet) -> None:
+    """Of its micro-batch, only these are run."""
+    ledger.division = Division(ledger.sequence, ledger.planned, given)
+
+
 def divided(mode: Acknowledge = Acknowledge.COMMIT) -> Ledger:
     """Of records 0 to 9, 0 to 2 were run and are settled; the locks are those of an earlier life."""
     ledger = Ledger(mode)
     ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1))))
-    ledger.divide(runs((0, 2, 1)))
+    divide(ledger, runs((0, 2, 1)))
     assert not ledger.settle(RunSet())
     return ledger
 
@@ -194,7 +200,7 @@ def test_what_is_left_of_a_divided_micro_batch_comes_though_the_topic_of_its_par
     ledger = Ledger(Acknowledge.COMMIT)
     other = RunSet.of([(("mails", 0), Run(0, 9, 1))])
     ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1)).replaced_by(other)))
-    ledger.divide(runs((0, 9, 1)))
+    divide(ledger, runs((0, 9, 1)))
     ledger.forget("orders")
     ledger.settle(RunSet())
     assert ledger.plan(BatchLimits()) == RunSet.of([(("mails", 0), Run(0, 0, 1))])
@@ -211,7 +217,7 @@ def test_a_released_record_that_came_again_and_was_accepted_ahead_is_not_taken_f
     before.settle(runs((3, 3, 1, RELEASE)))
     before.acquired(runs((3, 3, 2)))
     taken = before.begin_taking(BatchLimits())
-    own_log = before.ahead().replaced_by(taken)
+    own_log = before.own_log(taken)
     assert before.taken_over(taken) == runs((3, 3, 2))
 
     after = Ledger(Acknowledge.HANDOFF)
@@ -219,3 +225,107 @@ def test_a_released_record_that_came_again_and_was_accepted_ahead_is_not_taken_f
     after.recover_taken(own_log)
     after.settle(runs((3, 3, 1, RELEASE)))
     assert after.plan(BatchLimits()) == runs((3, 3, 2))
+
+
+# groups that are reset, or deleted and made again
+
+
+def ahead(logged: AcquiredOffset, own_log: OwnLog | None = None) -> Ledger:
+    ledger = Ledger(Acknowledge.HANDOFF)
+    ledger.takes_ahead = True
+    ledger.recover(logged)
+    if own_log is not None:
+        ledger.recover_taken(own_log)
+    return ledger
+
+
+def take(ledger: Ledger) -> OwnLog:
+    """Accepts ahead what is there. Our own log from then on."""
+    taken = ledger.begin_taking(BatchLimits())
+    own_log = ledger.own_log(taken)
+    assert ledger.taken_over(taken) == taken
+    return own_log
+
+
+def test_a_record_that_was_accepted_ahead_after_a_reset_is_not_taken_for_the_one_in_sparks_log() -> None:
+    """It has the same delivery count. Its life is killed before a micro-batch has it."""
+    logged = AcquiredOffset(1, "g", batch=runs((0, 9, 1)), accepted=Accepted.AHEAD)
+    before = ahead(logged)
+    before.reset([PLACE])
+    before.settle(RunSet())
+    assert not before.acquired(runs((0, 9, 1)))
+    own_log = take(before)
+
+    after = ahead(logged, own_log)
+    after.reset([PLACE])  # it still knows the state of before only
+    after.settle(RunSet())
+    assert after.acquired(runs((0, 9, 1))) == runs((0, 9, 1)), "accepted, and to come"
+    assert after.plan(BatchLimits()) == runs((0, 9, 1))
+    assert after.acquired(runs((0, 9, 2))) == runs((0, 9, 1)), "it comes once"
+
+
+def test_what_was_accepted_ahead_before_a_reset_comes_once() -> None:
+    logged = AcquiredOffset(1, "g", batch=runs((0, 4, 1)), accepted=Accepted.AHEAD)
+    ledger = ahead(logged, OwnLog(1, RunSet(), runs((5, 9, 1))))
+    ledger.reset([PLACE])
+    ledger.settle(RunSet())
+    assert ledger.acquired(runs((0, 9, 1))) == runs((5, 9, 1))
+    take(ledger)
+    assert ledger.plan(BatchLimits()) == runs((0, 9, 1))
+
+
+def test_records_of_a_micro_batch_that_ran_before_a_reset_are_processed_again() -> None:
+    """The group has taken the reader for dead, and was reset; the reader goes on."""
+    for mode in Acknowledge:
+        ledger = planned(mode)
+        ledger.hand_off()
+        ledger.reset([PLACE])
+        assert not ledger.acquired(runs((0, 9, 1)))
+        assert not ledger.settle(RunSet()), "the locks on what has come since are of another delivery"
+        assert ledger.plan(BatchLimits()) == runs((0, 9, 1))
+
+
+def test_records_of_a_micro_batch_that_runs_after_a_reset_are_not_processed_again() -> None:
+    """Spark repeats it when the query comes back."""
+    for accepted in Accepted:
+        ledger = Ledger(Acknowledge.HANDOFF)
+        ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1)), accepted=accepted))
+        ledger.reset([PLACE])
+        ledger.hand_off()
+        ledger.settle(RunSet())
+        assert ledger.acquired(runs((0, 9, 1))) == runs((0, 9, 1))
+
+
+def test_what_is_left_of_a_divided_micro_batch_comes_once_after_a_reset() -> None:
+    ledger = Ledger(Acknowledge.COMMIT)
+    ledger.recover(AcquiredOffset(1, "g", batch=runs((0, 9, 1))))
+    divide(ledger, runs((0, 4, 1)))
+    ledger.reset([PLACE])
+    ledger.settle(RunSet())
+    ledger.acquired(runs((0, 9, 1)))
+    assert ledger.plan(BatchLimits()) == runs((5, 9, 1))
+    ledger.settle(RunSet())
+    assert ledger.plan(BatchLimits()) == runs((0, 4, 1))
+
+
+def test_a_reset_of_one_partition_leaves_what_was_processed_in_another() -> None:
+    ledger = planned()
+    ledger.settle(RunSet())
+    ledger.reset([("orders", 1)])
+    assert ledger.processed == runs((0, 9, 1))
+
+
+def test_what_spark_has_logged_of_our_own_log_does_not_come_again() -> None:
+    """Our own log is one micro-batch older when its life is killed just after Spark has logged one."""
+    own_log = OwnLog(1, RunSet(), runs((0, 9, 1)))
+    logged = AcquiredOffset(2, "g", batch=runs((0, 4, 1)), processed=runs((0, 9, 1)), accepted=Accepted.AHEAD)
+    ledger = ahead(logged, own_log)
+    ledger.settle(RunSet())
+    assert ledger.plan(BatchLimits()) == runs((5, 9, 1))
+
+
+def test_what_was_planned_and_not_logged_is_planned_again() -> None:
+    logged = AcquiredOffset(1, "g", batch=runs((0, 1, 1)), accepted=Accepted.AHEAD)
+    ledger = ahead(logged, OwnLog(2, runs((2, 3, 1)), runs((4, 5, 1))))
+    ledger.settle(RunSet())
+    assert ledger.plan(BatchLimits()) == runs((2, 5, 1))

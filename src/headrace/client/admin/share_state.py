@@ -222,4 +222,5 @@ def view_of(
         is_live=False,
         names_holders=None if past is None else past.names_holders,
         ended=() if past is None else past.latest(),
+        snapshot_ms=state.write_timestamp,
     )

@@ -75,6 +75,8 @@ class Membership:
         self.failure: KafkaError | None = None
         """Why this member cannot go on."""
         self.rebalances = 0
+        self.joins = 0
+        """How often the coordinator has taken this member in."""
         self._refusal: KafkaError | None = None
         self._coordinator_is_lost = False
         self._group_id = group_id
@@ -224,6 +226,7 @@ class Membership:
             return
         self.state = MembershipState.MEMBER
         self.member_epoch = response.member_epoch
+        self.joins += request.member_epoch == JOIN_EPOCH
         if response.assignment is not None:
             new = {one.topic_id: tuple(one.partitions) for one in response.assignment.topic_partitions}
             if new != self.assignment:
