@@ -10,12 +10,12 @@ waits in a thread, a greenlet does (`threads.py`). Checkpoints are real files, w
 A query is stopped and killed at any point, comes back in another mode or with other topics, has one source or two,
 micro-batches without data, tasks that are lost, repeated or run twice, a function that takes longer than a lock and
 decides about single records or always fails on some, and a checkpoint that is copied, or loses files of ours or the
-newest entries of the offset log. The faults of network and broker
-are those of the other simulations.
+newest entries of the offset log. Its group is reset, or deleted and made again, while the query is stopped or while the
+group takes it for dead. The faults of network and broker are those of the other simulations.
 
 The model (`model.py`) has the promises. In the end each query comes back in calm, does what is left, and each record is
 counted.
 
-Left to other tests: topics that are deleted, emptied or compacted, groups that are reset, object stores, and what Spark
-itself does (`tests/spark`).
+Left to other tests: topics that are deleted, emptied or compacted, object stores, and what Spark itself does
+(`tests/spark`).
 """

@@ -6,7 +6,8 @@
 2. Tasks read exactly the records of their micro-batch, however often they run.
 3. In the end every record is in the effect of exactly one committed micro-batch of a query, unless it was released
    (then again), the broker has given it up after its last delivery, or another member of the group has dealt with it.
-   No query has one twice.
+   No query has one twice. Where a group was reset, this counts from the reset on: what was processed before comes and
+   is processed again, once.
 4. What was rejected is in the dead-letter topic, where there is one. So is a record that the function always fails on,
    if the query isolates it, and no other record.
 5. A query that ends with an error has a reason: a broker that is away, or what somebody did to its checkpoint, its
@@ -17,6 +18,7 @@
 import json
 import shutil
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.share.changes import AnyChange, Change
@@ -26,6 +28,8 @@ from headrace.spark.dividing import Division
 from headrace.spark.errors import CheckpointError, DataLossError, OutcomeError
 from headrace.spark.offset import AcquiredOffset
 from headrace.spark.runs import RunSet
+from headrace.wire.share_state import ShareKey
+from tests.simulation.actors.admins import Admin
 from tests.simulation.models.logs import LogModel, Logs
 from tests.simulation.path.model import ACCEPT, END_MS, GAP, NAMES, REJECT, Acquisition, Path, PathShare
 from tests.simulation.spark.log import COMMITS, OFFSETS, SparkLog, UnreadableError
@@ -47,6 +51,8 @@ if TYPE_CHECKING:
 
 SOURCES = ("alpha", "beta")
 """The topics of queries. Dead letters have the third."""
+Place = tuple[str, int]
+"""Topic and partition."""
 GIVEN_UP = (Cause.EXHAUST, Cause.EXHAUST_TO_DEAD_LETTERS, Cause.TRIM)
 DRAIN_MS = 300_000
 STARTS_MAX = 12
@@ -55,8 +61,45 @@ Key = tuple[str, Spot]
 """Group and record."""
 
 
+@dataclass
+class Wish:
+    """What an administrator wants to do with a group that has no members."""
+
+    group: str
+    is_delete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Reset:
+    """The state of a group began anew in one partition."""
+
+    at: int
+    start: int
+    """The first record that is to be delivered; -1: it is decided later."""
+    is_meant: bool
+    """By an administrator. Else a power cut of the broker has taken the first state, before anybody saw it there."""
+
+
 class SparkShare(PathShare):
     """The broker's promises, and what it gives up by itself."""
+
+    def __init__(self, world: "SparkWorld") -> None:
+        super().__init__(world)
+        self._generations: dict[ShareKey, int | None] = {}
+        """Of those that are being set anew, before that."""
+
+    def initializing(self, key: ShareKey) -> None:
+        super().initializing(key)
+        self._generations[key] = self.generation(*key)
+
+    def initialized(self, key: ShareKey) -> None:
+        super().initialized(key)
+        if self.generation(*key) != self._generations.pop(key):
+            self.world.spark.begins_anew(key, self.journal.stored[key].start)  # type: ignore[attr-defined]
+
+    def _forget_dropped(self) -> None:
+        self.world.spark.deleted |= self.journal.dropped  # type: ignore[attr-defined]
+        super()._forget_dropped()
 
     def applying(self, engine: SharePartition, changes: Sequence[AnyChange]) -> None:
         super().applying(engine, changes)
@@ -84,6 +127,56 @@ class Spark(Path):
         """Those that a member has answered that is no query."""
         self.owners: dict[str, list[Lineage]] = {}
         """Whose a member id is: of several, where a checkpoint was copied."""
+        self.wish: Wish | None = None
+        """Queries of this group wait until it is done."""
+        self.alters: str | None = None
+        """The group whose offsets are being set."""
+        self.deleted: set[ShareKey] = set()
+        """State that an administrator has deleted."""
+        self.begun: set[ShareKey] = set()
+        self.resets: dict[tuple[str, Place], list[Reset]] = {}
+        """By group and partition."""
+        self._moments = 0
+
+    def moment(self) -> int:
+        """Counts what is to be compared by time."""
+        self._moments += 1
+        return self._moments
+
+    # Groups that begin anew
+
+    def begins_anew(self, key: ShareKey, start: int) -> None:
+        topic = self.logs.name_of(key.topic_id)
+        is_meant = key in self.deleted or self.alters == key.group_id
+        is_first = key not in self.begun
+        self.begun.add(key)
+        if topic not in SOURCES or (is_first and not is_meant):
+            return
+        self.deleted.discard(key)
+        place = topic, key.partition
+        self.resets.setdefault((key.group_id, place), []).append(Reset(self.moment(), start, is_meant))
+        if not is_meant:
+            return
+        self.world.trail.note(f"{key.group_id} begins anew in {topic}-{key.partition}")
+
+        def is_there(one: Key) -> bool:
+            return one[0] == key.group_id and one[1][:2] == place
+
+        for known in (self.settled, self.answerers):
+            for one in [one for one in known if is_there(one)]:
+                del known[one]  # type: ignore[attr-defined]
+        for kept in (self.given_up, self.elsewhere):
+            kept -= {one for one in kept if is_there(one)}
+        for lineage in self.lineages:
+            if lineage.group == key.group_id:
+                lineage.isolated = {spot for spot in lineage.isolated if spot[:2] != place}
+        for held in [held for held in self.world.share.held if held[0] == key]:
+            del self.world.share.held[held]
+
+    def _last_reset(self, group: str, spot: Spot, *, is_meant: bool) -> int:
+        """When; -1 for never."""
+        resets = self.resets.get((group, spot[:2]), ())
+        return max((one.at for one in resets if one.is_meant or not is_meant), default=-1)
 
     @property
     def logs(self) -> Logs:
@@ -164,7 +257,7 @@ class Spark(Path):
     def _is_ahead(self, lineage: Lineage, spot: Spot) -> bool:
         for path in sorted(lineage.notes.glob("ahead-*.json")) if lineage.notes.is_dir() else ():
             found = self.world.files.safe(path)
-            if found and spot in _spots(AcquiredOffset.from_json(json.loads(found))):
+            if found and spot in _spots_ahead(found):
                 return True
         return False
 
@@ -261,7 +354,7 @@ class Spark(Path):
     def _forgive_notes(self, lineage: Lineage) -> None:
         """Nobody will work off what it has accepted ahead."""
         for path in sorted(lineage.notes.glob("ahead-*.json")):
-            lineage.forgiven |= _spots(AcquiredOffset.from_json(json.loads(path.read_bytes())))
+            lineage.forgiven |= _spots_ahead(path.read_bytes())
 
     def _has_lost(self, lineage: Lineage) -> bool:
         """Kafka's log really does not hold a record that the query has logged."""
@@ -326,7 +419,7 @@ class Spark(Path):
                 path.unlink()
             if path.name.startswith("ahead-") and path.suffix == ".json" and is_ahead:
                 lineage.is_note_lost = True
-                lineage.forgiven |= _spots(AcquiredOffset.from_json(json.loads(path.read_bytes())))
+                lineage.forgiven |= _spots_ahead(path.read_bytes())
                 path.unlink()
 
     def _lose_all_notes(self, lineage: Lineage, texts: list[str]) -> None:
@@ -354,6 +447,8 @@ class Spark(Path):
         for lineage in self.lineages:
             for run in lineage.runs:
                 run.stop()
+        if self.wish is not None and not world.wait_for(self._is_wish_done, END_MS):
+            raise Violation("spark: a group cannot be reset", f"{self.wish}")
         if not world.wait_for(lambda: not world.nodes, END_MS):
             raise Violation("spark: a query does not end", f"{[node.name for node in world.nodes]}")
         for lineage in self.lineages:
@@ -364,6 +459,13 @@ class Spark(Path):
             if fresh.is_retired:
                 raise Violation("spark: a new query cannot run", f"{group}")
             self._check_group(group)
+
+    def _is_wish_done(self) -> bool:
+        for actor in self.world.actors:
+            if isinstance(actor, Admin) and actor.is_ready:
+                actor.step()
+        self.world.settle()
+        return self.wish is None
 
     def _finish(self, lineage: Lineage) -> None:
         """It comes back, in calm, as often as it takes, and takes everything that there is."""
@@ -399,7 +501,7 @@ class Spark(Path):
             return False
         drivers = [reader._driver for reader in run.readers]
         return all(
-            driver is not None and driver._ledger.is_settled and not driver._ledger.ahead()
+            driver is not None and driver._ledger.is_settled and not any(driver._ledger.own_log()[1:])
             for driver in drivers
         )
 
@@ -422,7 +524,12 @@ class Spark(Path):
         ]
 
     def _is_passed(self, group: str, spot: Spot) -> bool:
-        """Another member was there before the first query of the group: for it, the group began at `latest`."""
+        """Another member was there before the first query of the group: for it, the group began at `latest`.
+
+        Or an administrator has reset the group to a later record.
+        """
+        if self._is_before_reset(group, spot):
+            return True
         if not self.world.has_sharers or any(
             key.group_id == group and (self.logs.name_of(key.topic_id), key.partition, offset) == spot
             for key, offset in self.world.share.held
@@ -433,6 +540,10 @@ class Spark(Path):
             for shadow in self.world.share.shadows.values()
             if (shadow.loaded.partition.topic.name, shadow.key.partition) == spot[:2]
         )
+
+    def _is_before_reset(self, group: str, spot: Spot) -> bool:
+        meant = [one for one in self.resets.get((group, spot[:2]), ()) if one.is_meant]
+        return bool(meant) and spot[2] < meant[-1].start
 
     def _state(self, group: str, spot: Spot) -> str:
         for shadow in self.world.share.shadows.values():
@@ -453,8 +564,12 @@ class Spark(Path):
                     where.setdefault(value, []).append((lineage, number))
         for spot, value in self.records():
             found = where.get(value, [])
+            since = self._last_reset(group, spot, is_meant=True)
+            found = [(lineage, number) for lineage, number in found if lineage.sink[number].ran_at > since]
             names = [(lineage.name, number) for lineage, number in found]
-            if len({lineage.name for lineage, _ in found}) < len(found):
+            until = self._last_reset(group, spot, is_meant=False)
+            new = [lineage.name for lineage, number in found if lineage.logged_at[number] > until]
+            if len(set(new)) < len(new):
                 raise Violation("spark: processed twice", f"{group} {spot}: {names}")
             if not found:
                 self._check_missing(group, spot, value, lineages)
@@ -504,6 +619,11 @@ class Spark(Path):
 
 def _spots(offset: AcquiredOffset) -> set[Spot]:
     return _spots_of(offset.batch)
+
+
+def _spots_ahead(note: bytes) -> set[Spot]:
+    found = AcquiredOffset.from_json(json.loads(note))
+    return _spots_of(found.batch) | _spots_of(found.later)
 
 
 def _spots_of(runs: RunSet) -> set[Spot]:

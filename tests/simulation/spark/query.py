@@ -62,6 +62,8 @@ class MicroBatch:
     outcomes: dict[bytes, AcknowledgeType]
     accepted: set[bytes]
     """Those that were accepted before they were processed (handoff): a release comes too late for them."""
+    ran_at: int
+    """By the model's count (`Spark.moment`)."""
     is_committed: bool = False
 
     def effects(self) -> list[bytes]:
@@ -81,6 +83,8 @@ class Lineage:
     sink: dict[int, MicroBatch] = field(default_factory=dict)
     logged: dict[Spot, tuple[int, Accepted]] = field(default_factory=dict)
     """In which micro-batch a record was logged last, and when such a one is accepted."""
+    logged_at: dict[int, int] = field(default_factory=dict)
+    """When each micro-batch was logged, by the model's count."""
     is_retired: bool = False
     """Spark cannot read its checkpoint any more, or nobody wants it."""
     forgiven: set[Spot] = field(default_factory=set)
@@ -125,7 +129,9 @@ class Lineage:
 
     def copied(self, name: str, folder: Path) -> "Lineage":
         sink = {
-            number: MicroBatch(dict(one.rows), dict(one.outcomes), set(one.accepted), one.is_committed)
+            number: MicroBatch(
+                dict(one.rows), dict(one.outcomes), set(one.accepted), one.ran_at, one.is_committed
+            )
             for number, one in self.sink.items()
         }
         return Lineage(
@@ -135,6 +141,7 @@ class Lineage:
             list(self.sources),
             sink,
             dict(self.logged),
+            dict(self.logged_at),
             forgiven=set(self.forgiven),
             at_risk=set(self.at_risk),
             removed={folder / path.relative_to(self.folder): data for path, data in self.removed.items()},
@@ -313,6 +320,7 @@ class Run:
 
     def _logged(self, batch: int, start: list[str] | None, end: list[str]) -> None:
         self.note(f"logs {batch}")
+        self.lineage.logged_at[batch] = self.world.spark.moment()
         for number, text in enumerate(end):
             if start is None or text != start[number]:
                 offset = AcquiredOffset.from_json(json.loads(text))
@@ -324,6 +332,7 @@ class Run:
         rows: dict[bytes, Row] = {}
         accepted: set[bytes] = set()
         self.is_part = False
+        self.lineage.logged_at.setdefault(batch, self.world.spark.moment())  # it was killed as it logged it
         for number, reader in enumerate(self.readers):
             begin = _text(reader.initialOffset()) if start is None else start[number]
             if begin == end[number] and (start is not None or self.rng.random() < 0.5):
@@ -345,13 +354,13 @@ class Run:
             self._fail(batch)
         last = self.lineage.sink.get(batch - 1)
         outcomes = self._decide(rows, last)
-        self.lineage.sink[batch] = MicroBatch(rows, outcomes, accepted)
+        self.lineage.sink[batch] = MicroBatch(rows, outcomes, accepted, self.world.spark.moment())
         self._record(batch, rows, outcomes, last)
         self.world.stats.events["rows"] += len(rows)
 
     def _fail(self, batch: int) -> None:
         """As `process` does it when the user's function fails, which has begun to replace what was in the sink."""
-        self.lineage.sink[batch] = MicroBatch({}, {}, set())
+        self.lineage.sink[batch] = MicroBatch({}, {}, set(), self.world.spark.moment())
         OutcomeRules(self.lineage.notes).fail(batch, "a bad record")
         self.world.stats.events["failed on a record"] += 1
         raise BadRecordError

@@ -5,33 +5,116 @@ from itertools import accumulate, count
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from headrace.wire.errors import ErrorCode
+from headrace.wire.messages.alter_share_group_offsets_request import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from headrace.wire.messages.delete_groups_request import DeleteGroupsRequest
 from headrace.wire.records import NewRecord, build_batch
 from tests.simulation import registry
 from tests.simulation import scenario as broker
-from tests.simulation.actor import Life
+from tests.simulation.actor import Ask, Life
 from tests.simulation.actors.admins import Admin
 from tests.simulation.actors.producers import ALL, Batch, Producer
 from tests.simulation.path.model import PathLogs
-from tests.simulation.spark.model import SOURCES, Spark, SparkShare
+from tests.simulation.spark.model import SOURCES, Place, Spark, SparkShare, Wish
 from tests.simulation.spark.query import AVAILABLE_NOW, DEFAULT, ONCE, REJECT, RELEASE, Habits
 from tests.simulation.spark.steps import TABLE
 
 if TYPE_CHECKING:
+    from tests.simulation.spark.world import SparkWorld
     from tests.simulation.world import World
 
 
+TRIES_MAX = 8
+"""To reset a group that has members."""
+DONE = {ErrorCode.NONE, ErrorCode.GROUP_ID_NOT_FOUND}
+
+
 class SparkAdmin(Admin):
-    """Makes topics, and adds partitions to them. What is deleted is left to the other simulations."""
+    """Makes topics, adds partitions to them, resets groups. What is deleted is left to the other simulations."""
+
+    world: "SparkWorld"
 
     def live(self) -> Life:
         while True:
             missing = [name for name in broker.TOPICS if name not in self.logs.topics]
             if missing:
                 yield from self.create(missing[0])
+            elif self.world.spark.wish is not None:
+                yield from self.begin_anew(self.world.spark.wish)
             elif self.rng.random() < 0.05:
                 yield from self.grow(self.rng.choice(SOURCES))
             else:
                 yield None
+
+    def begin_anew(self, wish: Wish) -> Life:
+        """Again until the group has no members, or for some time; and always until it is known what was done."""
+        is_unknown = False
+        starts: dict[Place, int] = {}
+        tries = 0
+        while is_unknown or tries < TRIES_MAX:
+            tries += 1
+            if wish.is_delete and self.starts_at_first(wish.group):
+                response = yield from self.ask(DeleteGroupsRequest(groups_names=[wish.group]), 2)
+                codes = {one.error_code for one in response.results} if response is not None else None
+            else:
+                wish.is_delete = False
+                starts = starts or self.choose_starts()
+                response = yield from self.reset(wish.group, starts)
+                codes = self.codes_of(response)
+            if codes is not None and codes <= DONE:
+                self.world.stats.events["groups begun anew"] += 1
+                break
+            is_unknown = is_unknown or codes is None
+            yield None
+        self.world.spark.wish = None
+
+    def starts_at_first(self, group: str) -> bool:
+        settings = self.world.core.settings
+        return settings.group_str(group, "share.auto.offset.reset") == "earliest"
+
+    def choose_starts(self) -> "dict[Place, int]":
+        topics = self.rng.choice((SOURCES, SOURCES[:1], SOURCES[1:]))
+        chosen = {}
+        for model in self.logs.logs.values():
+            if model.topic in topics:
+                chosen[model.topic, model.partition] = self.rng.choice(
+                    (0, 0, model.end, self.rng.randint(0, model.end))
+                )
+        return chosen
+
+    def reset(self, group: str, starts: "dict[Place, int]") -> Ask:
+        self.world.spark.alters = group
+        try:
+            request = AlterShareGroupOffsetsRequest(
+                group_id=group,
+                topics=[
+                    AlterShareGroupOffsetsRequestTopic(
+                        topic_name=topic,
+                        partitions=[
+                            AlterShareGroupOffsetsRequestPartition(partition_index=index, start_offset=start)
+                            for (name, index), start in starts.items()
+                            if name == topic
+                        ],
+                    )
+                    for topic in sorted({topic for topic, _ in starts})
+                ],
+            )
+            response = yield from self.ask(request, 0)
+        finally:
+            self.world.spark.alters = None
+        return response
+
+    @staticmethod
+    def codes_of(response: Any) -> "set[int] | None":
+        if response is None:
+            return None
+        if response.error_code != ErrorCode.NONE:
+            return {response.error_code}
+        return {one.error_code for topic in response.responses for one in topic.partitions}
 
     def partitions(self) -> int:
         return self.rng.choice((1, 1, 2))

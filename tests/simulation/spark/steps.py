@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation import steps as broker
 from tests.simulation.path import steps as path
+from tests.simulation.spark.model import Wish
 from tests.simulation.steps import Step
 
 if TYPE_CHECKING:
@@ -12,15 +13,24 @@ if TYPE_CHECKING:
     from tests.simulation.spark.world import SparkWorld
 
 LINEAGES_MAX = 4
+SUSPENDED_MS = 70_000
+SESSION_MS = 46_000
+"""A little longer than the longest session of a member."""
 
 
 def start_query(world: "SparkWorld") -> None:
     """One that was stopped comes back, perhaps with other options; or a new one begins."""
-    idle = [one for one in world.spark.lineages if one.run is None and not one.is_retired]
+    wish = world.spark.wish
+    held_up = None if wish is None else wish.group
+    idle = [
+        one for one in world.spark.lineages if one.run is None and not one.is_retired and one.group != held_up
+    ]
     if idle and (world.rng.random() < 0.9 or len(world.spark.lineages) >= LINEAGES_MAX):
         world.start_run(world.rng.choice(idle))
     elif len(world.spark.lineages) < 2:
-        world.start_run(world.new_lineage(world.rng.choice(world.scenario.groups)))
+        group = world.rng.choice(world.scenario.groups)
+        if group != held_up:
+            world.start_run(world.new_lineage(group))
 
 
 def stop_query(world: "SparkWorld") -> None:
@@ -77,6 +87,29 @@ def lose_notes(world: "SparkWorld") -> None:
         return
     world.stats.faults["notes lost"] += 1
     _lose(world, lineage)
+
+
+def begin_anew(world: "SparkWorld") -> None:
+    """Somebody stops the queries of a group, to reset it or delete it; or the group takes them for dead."""
+    groups = sorted({one.group for one in world.spark.lineages})
+    if not groups or world.spark.wish is not None:
+        return
+    rng = world.rng
+    group = rng.choice(groups)
+    is_suspended = rng.random() < 0.3
+    for lineage in world.spark.lineages:
+        run = lineage.run if lineage.group == group else None
+        if run is None:
+            continue
+        if is_suspended:
+            run.node.stop(SUSPENDED_MS, stands_still=True)
+        elif rng.random() < 0.7:
+            run.stop()
+        else:
+            _kill(world, run)
+    world.spark.wish = Wish(group, is_delete=rng.random() < 0.4)
+    if is_suspended:
+        world.advance(SESSION_MS)
 
 
 def end_doomed(world: "SparkWorld") -> None:
@@ -136,6 +169,7 @@ TABLE: dict[str, Step] = {
     "start query": Step(120, start_query),  # type: ignore[arg-type]
     "stop query": Step(30, stop_query),  # type: ignore[arg-type]
     "stop": Step(3, broker.stop),
+    "begin anew": Step(8, begin_anew),  # type: ignore[arg-type]
     "kill driver": Step(30, kill_driver, is_fault=True),  # type: ignore[arg-type]
     "kill executor": Step(15, kill_executor, is_fault=True),  # type: ignore[arg-type]
     "cut power": Step(20, cut_power, is_fault=True),  # type: ignore[arg-type]
