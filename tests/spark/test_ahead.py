@@ -9,6 +9,7 @@ import pytest
 from headrace.spark import ahead, checkpoint
 from headrace.spark.driver import Driver
 from headrace.spark.errors import CheckpointError
+from headrace.spark.offset import AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.settle import BatchLimits
 from tests.spark.conftest import Queue, wait_for
@@ -41,10 +42,8 @@ def begin(driver: Driver, queue: Queue, taken: int) -> None:
 
 def ahead_of(checkpoint: Path) -> int:
     (path,) = (checkpoint / "share-outcomes").glob("ahead-*.json")
-    found: dict[str, Any] = json.loads(path.read_text())["b"]
-    return sum(
-        last - first + 1 for topic in found.values() for runs in topic.values() for first, last, _ in runs
-    )
+    found = AcquiredOffset.from_json(json.loads(path.read_text()))
+    return found.batch.record_count + found.later.record_count
 
 
 def test_a_micro_batch_is_larger_than_the_window(opened: Open, small: Queue, tmp_path: Path) -> None:

@@ -46,6 +46,8 @@ class Ahead:
         self._member_id: str | None = None
         self._writing = asyncio.Lock()
         self._is_stopped = False
+        self._is_alone = False
+        """It is known that no source of this query has left records behind."""
         self._by_pace = 0
         """What to accept ahead where no option says it: 0 for none."""
         ledger.takes_ahead = bool(options.records_ahead)
@@ -103,8 +105,28 @@ class Ahead:
             )
         return None
 
-    def require_all_opened(self, folder: Location) -> None:
-        """When every source of the query has begun: no note is left of one that the query does not have any more."""
+    def recover(self, offset: AcquiredOffset, note: AcquiredOffset) -> dict[str, str]:
+        """Takes back what was accepted ahead. Returns the topics' ids.
+
+        Where a topic was deleted and made again, one of the two is about the topic that is gone: the older one. A note
+        has the number of the offset that was planned last when it was written.
+        """
+        own = _own_log_in(note, offset)
+        remade = {topic for topic, id in note.topic_ids.items() if offset.topic_ids.get(topic, id) != id}
+        if note.sequence < offset.sequence:
+            taken = own.taken.only(place for place in own.taken.places if place[0] not in remade)
+            self._ledger.recover_taken(OwnLog(own.sequence, own.planned, taken))
+            return {**note.topic_ids, **offset.topic_ids}
+        for topic in remade:
+            self._ledger.forget(topic)
+        self._ledger.recover_taken(own)
+        return {**offset.topic_ids, **note.topic_ids}
+
+    def require_all_opened(self) -> None:
+        """Once, when Spark has called every source of the query: no note is left of one that it no longer has."""
+        folder = self._options.outcomes_path
+        if self._is_alone or folder is None:
+            return
         for where, found in left_behind(folder, self._member_id):
             left = AcquiredOffset.from_json(found)
             count = left.batch.record_count + left.later.record_count
@@ -117,6 +139,7 @@ class Ahead:
                     "`subscribe` that it had, or set failOnDataLoss=false to continue without them."
                 )
             logger.warning("%s is no longer used, and its records are lost.", where)
+        self._is_alone = True
 
     def close(self) -> None:
         if self._notes is not None:
@@ -185,7 +208,7 @@ class Ahead:
             )  # a thread cannot be canceled: nobody else may write before it is done
 
 
-def own_log_in(note: AcquiredOffset, logged: AcquiredOffset) -> OwnLog:
+def _own_log_in(note: AcquiredOffset, logged: AcquiredOffset) -> OwnLog:
     """What a note says; `logged` is Spark's last offset.
 
     Earlier versions did not write down which records were planned. Those that the last offset has are told by their

@@ -28,25 +28,24 @@ from headrace.client.background import BackgroundLoop
 from headrace.client.delivery import AcknowledgeType
 from headrace.client.member import now_ms
 from headrace.spark.acquirer import MORE_PART, MORE_S, MORE_S_MAX, Acquirer
-from headrace.spark.ahead import Ahead, own_log_in
+from headrace.spark.ahead import Ahead
 from headrace.spark.checkpoint import (
     CURE,
     LogSync,
-    brings_one_source,
     claim,
     commit_of,
     require_committed,
     require_logged,
     require_own,
 )
-from headrace.spark.dividing import Division
 from headrace.spark.errors import CheckpointError, OutcomeError
+from headrace.spark.isolation import Isolation
 from headrace.spark.locations import Location, ObjectPath
 from headrace.spark.matching import match
 from headrace.spark.offset import Accepted, AcquiredOffset
 from headrace.spark.options import SourceOptions
 from headrace.spark.outcomes import EXHAUSTED, Outcome, OutcomeLog, to_runs
-from headrace.spark.settle import BatchLimits, BatchStage, Ledger, OwnLog
+from headrace.spark.settle import BatchLimits, BatchStage, Ledger
 from headrace.wire.ids import uuid_text
 
 logger = logging.getLogger("headrace.spark")
@@ -68,6 +67,7 @@ class Driver:
         self._acquirer: Acquirer | None = None
         self._outcomes: OutcomeLog | None = None
         self._ahead = Ahead(options, self._ledger)
+        self._isolation = Isolation(options.batch_failures_max, self._ledger)
         self._taking: asyncio.Task[None] | None = None
         self._settling = asyncio.Lock()
         self._commit_watch: asyncio.Task[None] | None = None
@@ -92,8 +92,6 @@ class Driver:
         """Syncs the offset log while the micro-batch runs, so that nobody waits for that when it is committed."""
         self._are_others_busy = False
         """Spark made a micro-batch after this source had nothing for it: another source of the query had."""
-        self._is_alone = False
-        """It is known that no source of this query has left records behind."""
         self._was_asked = False
         """Spark has asked for records, and so it will ask every other source before it asks this one again."""
 
@@ -118,7 +116,7 @@ class Driver:
         if self._is_drained:
             return dict(start)
         if self._was_asked:
-            self._require_all_opened()
+            self._ahead.require_all_opened()
         self._was_asked = True
         self._run(self._measure_pace(acquirer))
         if self._ahead.is_due and self._options.outcomes_path is not None:
@@ -163,52 +161,17 @@ class Driver:
             if checkpoint is None and is_new and self._ledger.told_committed < offset.sequence - 1:
                 logger.warning("Spark runs a micro-batch before it has committed the last one. %s", CURE)
             if is_new:
-                self._require_all_opened()
+                self._ahead.require_all_opened()
             if self._outcomes is not None and self._log_file is not None:
                 if is_new:
                     self._outcomes.clear_failures()
                 else:
-                    self._divide(offset, self._log_file, self._outcomes)
+                    self._isolation.divide(offset, self._log_file, self._outcomes)
                 # What they said is in this offset by now; the outcomes of its own micro-batch are still to come.
                 self._outcomes.clear()
             self._run(self._hand_off(acquirer))
         division = self._ledger.division
         return offset if division is None else replace(offset, batch=division.given)
-
-    def _divide(self, offset: AcquiredOffset, log_file: Location, notes: OutcomeLog) -> None:
-        """Decides how much of a micro-batch that Spark replays is run, and writes it down."""
-        failures_max = self._options.batch_failures_max
-        if not failures_max:
-            return
-        before = self._ledger.division or Division.whole(offset)
-        batch_id = int(log_file.name)
-        failures = notes.failures(batch_id)
-        if notes.has(batch_id):
-            after = replace(before, has_succeeded=True)
-        else:
-            after = before.after(failures, failures_max, is_part=bool(offset.later))
-        if after == before:
-            return
-        if not after.has_succeeded and not brings_one_source(log_file):
-            logger.warning(
-                "Micro-batch %d has failed %d times, but is not divided: other sources of the query have records in "
-                "it, too.", batch_id, failures.times,
-            )  # fmt: skip
-            return
-        notes.keep_division(after.to_json())
-        self._ledger.division = after
-        if after.rejected:
-            for (topic, partition), run in after.rejected:
-                logger.error(
-                    "%s-%d@%d is rejected, since a micro-batch of it alone has failed %d times: %s",
-                    topic, partition, run.first, failures_max, after.reason,
-                )  # fmt: skip
-        elif not after.has_succeeded:
-            logger.warning(
-                "Micro-batch %d has failed %d times (%s). %d of its %d records are run now, to find the one that it "
-                "fails on; the others follow.",
-                batch_id, after.failures, failures.error, after.given.record_count, after.batch.record_count,
-            )  # fmt: skip
 
     def commit(self, end: Mapping[str, Any]) -> None:
         """Nothing that `latest` would not do."""
@@ -282,14 +245,15 @@ class Driver:
         member_id = offset.member or self._first_member_id()
         topic_ids = dict(offset.topic_ids)
         if folder is not None and member_id is not None:
-            before = self._ahead.open(folder, member_id, offset)
-            if before is not None:
-                topic_ids = self._recover_ahead(offset, self._read(before.to_json()))
+            note = self._ahead.open(folder, member_id, offset)
+            if note is not None:
+                _require_group(note, self._options.group)
+                topic_ids = self._ahead.recover(offset, note)
             self._outcomes = OutcomeLog(folder, reader=member_id)
             if offset.has_notes:
-                self._require_notes(self._outcomes)
+                self._outcomes.require(fails_on_data_loss=self._options.fails_on_data_loss)
             self._outcomes.describe(self._options.acknowledge, self._options.dead_letter_topic)
-            self._recover_division(offset, self._outcomes)
+            self._isolation.recover(offset, self._outcomes)
         elif offset.has_notes or offset.accepted is Accepted.AHEAD:
             raise CheckpointError(
                 "The source's notes about the last micro-batch are in the query's checkpoint: which of its records "
@@ -298,49 +262,6 @@ class Driver:
             )
         self._acquirer = self._run(self._start(offset, member_id, topic_ids))
         return self._acquirer
-
-    def _require_all_opened(self) -> None:
-        """Once, when Spark has called every source of the query: nothing that was accepted ahead is left behind."""
-        if not self._is_alone and self._options.outcomes_path is not None:
-            self._ahead.require_all_opened(self._options.outcomes_path)
-        self._is_alone = True
-
-    def _recover_ahead(self, offset: AcquiredOffset, note: AcquiredOffset) -> dict[str, str]:
-        """Takes back what was accepted ahead. Returns the topics' ids.
-
-        Where a topic was deleted and made again, one of the two is about the topic that is gone: the older one. A note
-        has the number of the offset that was planned last when it was written.
-        """
-        own = own_log_in(note, offset)
-        remade = {topic for topic, id in note.topic_ids.items() if offset.topic_ids.get(topic, id) != id}
-        if note.sequence < offset.sequence:
-            taken = own.taken.only(place for place in own.taken.places if place[0] not in remade)
-            self._ledger.recover_taken(OwnLog(own.sequence, own.planned, taken))
-            return {**note.topic_ids, **offset.topic_ids}
-        for topic in remade:
-            self._ledger.forget(topic)
-        self._ledger.recover_taken(own)
-        return {**offset.topic_ids, **note.topic_ids}
-
-    def _require_notes(self, notes: OutcomeLog) -> None:
-        """What was decided of the last micro-batch may have been in notes that are gone."""
-        if notes.is_described():
-            return
-        missing = f"{notes.path}, where this query kept its notes, is missing or incomplete"
-        if self._options.fails_on_data_loss:
-            raise CheckpointError(
-                f"{missing}: it is unknown which records of the last micro-batch were released, rejected or not run. "
-                "Restore it, or set failOnDataLoss=false to have all of them accepted."
-            )
-        logger.warning("%s. Records of the last micro-batch are accepted.", missing)
-
-    def _recover_division(self, offset: AcquiredOffset, notes: OutcomeLog) -> None:
-        """An earlier life has perhaps run a part of this micro-batch only, whichever options it has now."""
-        found = notes.kept_division()
-        if found is not None:
-            division = Division.from_json(found)
-            if division.is_of(offset):
-                self._ledger.division = division
 
     async def _start(
         self, offset: AcquiredOffset, member_id: str | None, topic_ids: Mapping[str, str]
@@ -522,16 +443,20 @@ class Driver:
 
     def _read(self, found: Mapping[str, Any]) -> AcquiredOffset:
         offset = AcquiredOffset.from_json(found)
-        if offset.group != self._options.group:
-            raise CheckpointError(
-                f"The checkpoint belongs to share group {offset.group!r}, but kafka.group.id is "
-                f"{self._options.group!r}. Records that one group has processed say nothing about another: give this "
-                "query a checkpointLocation of its own, or its old group."
-            )
+        _require_group(offset, self._options.group)
         return offset
 
     def _run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         return self._loop.run(coroutine)
+
+
+def _require_group(offset: AcquiredOffset, group: str) -> None:
+    if offset.group != group:
+        raise CheckpointError(
+            f"The checkpoint belongs to share group {offset.group!r}, but kafka.group.id is "
+            f"{group!r}. Records that one group has processed say nothing about another: give this "
+            "query a checkpointLocation of its own, or its old group."
+        )
 
 
 def _is_there(batch: Location) -> bool:

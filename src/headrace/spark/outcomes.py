@@ -15,19 +15,21 @@ Beside them, of a micro-batch that fails: `failures-<batch id>.json`, by `proces
 """
 
 import json
+import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from headrace.base.ranges import joined
 from headrace.client.delivery import AcknowledgeType
-from headrace.spark.errors import OutcomeError
+from headrace.spark.errors import CheckpointError, OutcomeError
 from headrace.spark.locations import Location, sync_folders, write_durably
 from headrace.spark.offset import runs_to_json
 from headrace.spark.runs import Run, RunSet
 from headrace.spark.settle import Acknowledge
 from headrace.wire.ids import TopicAndPartition
 
+logger = logging.getLogger("headrace.spark")
 VERSION = 1
 REASON_LENGTH_MAX = 1_000
 EXHAUSTED = "released at its last delivery."
@@ -105,8 +107,17 @@ class OutcomeLog:
         if isinstance(self.path, Path):
             sync_folders(self.path.parent)
 
-    def is_described(self) -> bool:
-        return self._source.exists()
+    def require(self, *, fails_on_data_loss: bool) -> None:
+        """What was decided of the last micro-batch may have been in notes that are gone."""
+        if self._source.exists():
+            return
+        missing = f"{self.path}, where this query kept its notes, is missing or incomplete"
+        if fails_on_data_loss:
+            raise CheckpointError(
+                f"{missing}: it is unknown which records of the last micro-batch were released, rejected or not run. "
+                "Restore it, or set failOnDataLoss=false to have all of them accepted."
+            )
+        logger.warning("%s. Records of the last micro-batch are accepted.", missing)
 
     def described(self) -> tuple[Acknowledge, str | None]:
         try:
