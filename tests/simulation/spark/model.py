@@ -589,6 +589,7 @@ class Spark(Path):
             or self._is_passed(group, spot)
             or is_exhausted
             or any(self._is_forgiven(lineage, spot) for lineage in lineages)
+            or (self.resets.get((group, spot[:2])) and any(spot[:2] in lineage.blind for lineage in lineages))
             or any(spot in lineage.isolated and lineage.is_retired for lineage in lineages)
         ):
             return

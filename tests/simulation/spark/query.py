@@ -85,6 +85,9 @@ class Lineage:
     """In which micro-batch a record was logged last, and when such a one is accepted."""
     logged_at: dict[int, int] = field(default_factory=dict)
     """When each micro-batch was logged, by the model's count."""
+    blind: set[tuple[str, int]] = field(default_factory=set)
+    """Partitions of which it could not read the group's state when it logged a micro-batch, and has said so: it cannot
+    detect a reset there."""
     is_retired: bool = False
     """Spark cannot read its checkpoint any more, or nobody wants it."""
     forgiven: set[Spot] = field(default_factory=set)
@@ -142,6 +145,7 @@ class Lineage:
             sink,
             dict(self.logged),
             dict(self.logged_at),
+            set(self.blind),
             forgiven=set(self.forgiven),
             at_risk=set(self.at_risk),
             removed={folder / path.relative_to(self.folder): data for path, data in self.removed.items()},
@@ -324,6 +328,7 @@ class Run:
         for number, text in enumerate(end):
             if start is None or text != start[number]:
                 offset = AcquiredOffset.from_json(json.loads(text))
+                self.lineage.blind |= set(offset.batch.places) - offset.states.keys()
                 for (topic, partition), run in offset.batch:
                     for at in range(run.first, run.last + 1):
                         self.lineage.logged[topic, partition, at] = batch, offset.accepted
