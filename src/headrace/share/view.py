@@ -73,6 +73,8 @@ class SharePartitionState:
     """`share.partition.max.record.locks`; only in the live view."""
     full_since: int | None = None
     """When the window became full, in milliseconds since 1970; only in the live view."""
+    created_ms: int | None = None
+    """When the state was created, in milliseconds since 1970. Apache Kafka sets it anew with each snapshot."""
     snapshot_ms: int | None = None
     """When the last snapshot was written, in milliseconds since 1970."""
     stable_offset: int | None = None

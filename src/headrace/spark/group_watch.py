@@ -246,8 +246,10 @@ class GroupWatch:
 
 
 def _id_of(state: SharePartitionState) -> StateId:
-    snapshot = None if state.snapshot_ms is None else (state.snapshot_epoch, state.snapshot_ms)
-    return StateId(state.state_epoch, snapshot)
+    if state.created_ms is None or state.snapshot_ms is None:
+        return StateId(state.state_epoch)
+    snapshot = state.snapshot_epoch, state.created_ms
+    return StateId(state.state_epoch, snapshot, keeps_time=state.created_ms < state.snapshot_ms)
 
 
 def _start_of(found: ShareGroupOffset | None) -> int | None:

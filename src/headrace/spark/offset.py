@@ -56,8 +56,10 @@ class StateId(NamedTuple):
 
     epoch: int
     snapshot: tuple[int, int] | None = None
-    """The number of its last snapshot, and when that was written. None where it is not known: earlier versions did not
+    """The number of its last snapshot, and when it was created. None where it is not known: earlier versions did not
     log it."""
+    keeps_time: bool = False
+    """The time of creation has survived a snapshot. Apache Kafka sets it anew with each. Not logged."""
 
     def may_continue(self, before: "StateId") -> bool:
         """Whether it may be the same state, perhaps with more snapshots by now."""
@@ -65,6 +67,8 @@ class StateId(NamedTuple):
             return False
         if self.snapshot is None or before.snapshot is None or self.snapshot == before.snapshot:
             return True
+        if self.keeps_time and self.snapshot[1] != before.snapshot[1]:
+            return False
         return self.snapshot[0] > before.snapshot[0]
 
 
@@ -162,7 +166,7 @@ def _run_from_json(entry: list[int]) -> Run:
 def _states_to_json(states: Mapping[TopicAndPartition, StateId]) -> dict[str, dict[str, list[int]]]:
     written: dict[str, dict[str, list[int]]] = {}
     for topic, partition in sorted(states):
-        epoch, snapshot = states[topic, partition]
+        epoch, snapshot, _ = states[topic, partition]
         written.setdefault(topic, {})[str(partition)] = [epoch, *(snapshot or ())]
     return written
 

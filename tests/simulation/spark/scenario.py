@@ -193,6 +193,8 @@ def scenario(rng: Random) -> SparkScenario:
         "group.share.session.timeout.ms": str(rng.choice((10_000, 45_000))),
         "group.share.heartbeat.interval.ms": str(rng.choice((1_000, 5_000))),
         "group.share.delivery.count.limit": str(rng.choice((5, 10))),
+        # A group that was made again is told by the snapshots of its state, until it has more of them than before.
+        "share.coordinator.snapshot.update.records.per.snapshot": "500",
         "log.retention.check.interval.ms": "5000",
         "log.cleaner.backoff.ms": "5000",
     }

@@ -47,6 +47,8 @@ def test_a_state_that_was_deleted_and_made_again_is_another_one_whatever_its_epo
     assert not StateId(4, (2, 2_000)).may_continue(before)
     assert not StateId(4, (0, 2_000)).may_continue(before)
     assert not StateId(5, (3, 2_000)).may_continue(before)
+    assert not StateId(4, (3, 2_000), keeps_time=True).may_continue(before)
+    assert StateId(4, (3, 1_000), keeps_time=True).may_continue(before)
 
 
 def test_a_newer_version_is_refused_with_the_cure() -> None:

@@ -146,6 +146,7 @@ def _gather(
         log_start_offset=partition.log.start_offset,
         log_end_offset=partition.log.end_offset,
         is_live=True,
+        created_ms=stored.create_timestamp,
         snapshot_ms=stored.write_timestamp,
         window_max=core.settings.group_int(key.group_id, "share.partition.max.record.locks"),
         full_since=None if loaded is None else loaded.full_since_ms,

@@ -222,5 +222,6 @@ def view_of(
         is_live=False,
         names_holders=None if past is None else past.names_holders,
         ended=() if past is None else past.latest(),
+        created_ms=state.create_timestamp,
         snapshot_ms=state.write_timestamp,
     )
