@@ -26,6 +26,7 @@ WIDE = {
     "Cluster": (30, TO_CUT),
     "ConsumerGroup": (30, TO_CUT),
     "Consumption": (41, TO_CUT),
+    "Driver": (26, TO_CUT),
     "Holdings": (40, TO_CUT),
     "LogManager": (54, TO_CUT),
     "AsyncShareMember": (52, TO_CUT),
