@@ -15,8 +15,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from headrace import Broker
 from headrace.client.admin import Admin
+from headrace.client.cluster import Cluster
+from headrace.client.producing.record import ProducerRecord
 from headrace.client.producing.sync import Producer
+from headrace.client.settings import ShareSettings
+from headrace.client.tailing import Tail
 from headrace.worker import Backoff, Batch, Breaker, Queue, Reject, Retry
+from headrace.worker.completed import METADATA_CHARS, CompletedOffsets
+from headrace.worker.owned import OwnedPartition
 from headrace.worker.testing import QueueTest
 from tests.conformance.steps import wait_for
 from tests.integration import orphan_worker, strict_worker
@@ -494,6 +500,63 @@ def test_a_group_that_starts_at_the_latest_offset_stays_there():
         wait_for(lambda: seen == [1])
         queue.stop()
         thread.join()
+
+
+def test_a_partition_whose_new_position_is_known_is_not_looked_for_again():
+    """It may not be asked for records until then: others had enough."""
+
+    async def scenario(servers: str) -> None:
+        arrived = asyncio.Event()
+        settings = ShareSettings.parse(bootstrap_servers=servers, group_id="g")
+        async with Cluster(settings) as cluster:
+            await cluster.refresh(["numbers"])
+            topic = cluster.topic("numbers")
+            assert topic is not None
+            tail = Tail(cluster, settings, arrived=arrived.set)
+            owned = OwnedPartition(
+                "numbers", topic.topic_id, 0, tail,
+                on_lost=lambda lost, error: None, on_committed=lambda offsets, error: None, changed=lambda: None,
+            )  # fmt: skip
+
+            async def records() -> list[int]:
+                while (first := owned.next(METADATA_CHARS)) is None and not owned.is_out_of_range:
+                    arrived.clear()
+                    await arrived.wait()
+                rest = iter(lambda: owned.next(METADATA_CHARS), None)
+                return [each.offset for each in (first, *rest) if each is not None]
+
+            owned.load(CompletedOffsets(0), is_new=False)
+            assert (await records(), owned.is_out_of_range) == ([], True)
+            owned.skip_to(5)
+            assert not owned.is_out_of_range
+            assert (await records(), owned.is_out_of_range) == ([5, 6, 7], False)
+            await tail.close()
+
+    with Broker() as broker, Admin(bootstrap_servers=broker.bootstrap_servers) as admin:
+        admin.create_topic("numbers", 1)
+        with Producer(bootstrap_servers=broker.bootstrap_servers) as producer:
+            producer.send_many("numbers", [b"%d" % number for number in range(8)])
+        admin.delete_records({("numbers", 0): 5})
+        asyncio.run(scenario(broker.bootstrap_servers))
+
+
+def test_partitions_take_turns_when_one_record_is_taken_at_a_time(queue):
+    seen: list[int] = []
+
+    @queue.task("numbers", key_order="strict", concurrency=1)
+    async def work(number: int) -> None:
+        seen.append(number)
+
+    with QueueTest(queue, partitions=2) as test:
+        with Producer(bootstrap_servers=test.broker.bootstrap_servers) as producer:
+            producer.send_many(
+                "numbers",
+                [ProducerRecord(b"%d" % number, partition=number // 1_000) for number in range(2_000)],
+            )
+        test.run_until_idle(timeout=60)
+    assert sorted(seen) == list(range(2_000))
+    first = seen[0] // 1_000
+    assert [number // 1_000 for number in seen].index(1 - first) < 900, "one waited for all of the other"
 
 
 def test_a_topic_that_does_not_exist_is_said_and_waited_for(caplog):

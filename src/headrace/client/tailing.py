@@ -66,6 +66,11 @@ class TailPartition:
         return part
 
     @property
+    def is_empty(self) -> bool:
+        """There is nothing to take."""
+        return not self._parts
+
+    @property
     def wants_more(self) -> bool:
         is_free = self.is_followed and not self.is_fetching and not self.is_out_of_range
         return is_free and self._bytes < PARTITION_BYTES // 2

@@ -67,8 +67,6 @@ class OwnedPartition:
         """Nothing of it is handed out any more."""
         self.is_dirty = False
         """There is something to commit."""
-        self.is_out_of_range = False
-        """The log does not have what is to be read next."""
         self.progress: CompletedOffsets | None = None
         """None until it is loaded."""
         self._place = TopicPartition(topic, index)
@@ -123,7 +121,6 @@ class OwnedPartition:
             self._touch()
         part = reading.take()
         self._tail.look()
-        self.is_out_of_range = part is None and reading.is_out_of_range
         if part is None:
             return False
         try:
@@ -170,6 +167,12 @@ class OwnedPartition:
 
     def commit_failed(self) -> None:
         self.is_dirty = not self.is_lost
+
+    @property
+    def is_out_of_range(self) -> bool:
+        """Nothing is at hand, and the log does not have what is to be read next."""
+        reading = self._reading
+        return reading is not None and reading.is_out_of_range and reading.is_empty and not self._records
 
     @property
     def position(self) -> int:

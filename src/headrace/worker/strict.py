@@ -139,6 +139,8 @@ class StrictConsumer:
                 taken.append(delivery)
             if owned.is_out_of_range and owned not in self._work:
                 self._begin(owned, self._find_position(owned))
+            if len(taken) == count:
+                break  # the next call begins with the next partition
         return taken
 
     def wakeup(self) -> None:
