@@ -15,8 +15,8 @@ What this file adds is policy:
   itself. An application that polls quickly gets the next records fetched while it works on the last ones, but only
   from brokers that had more to give and with no wait, so that no fetch stands in the way of an acknowledgement. In
   record_limit mode one broker is asked at a time, in turn, and never ahead.
-- Acknowledgements ride on the next fetch, or go by themselves when there is none to send, or when that would wait for
-  long: the broker responds to both at once.
+- Acknowledgements ride on the next fetch, or go by themselves when there is none to send. A fetch that would wait for
+  long does not wait then: the broker responds to both at once.
 - A response's acknowledgements are settled before its records arrive: a refused one that is to be sent again must give
   way to a new delivery of its record.
 - The usual responses (`core/usual.py`) go a shorter way to the same state: see `_responded_usually`.
@@ -455,7 +455,9 @@ class MemberCore:
             return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
         wait_ms = self._fetch_wait_ms(session, now_ms)
         limits = None if wait_ms is None else self._fetch_limits(session, wait_ms, now_ms)
-        if limits is not None and not (is_waiting and session.is_open and limits.wait_ms > LAST_WAIT_MS):
+        if limits is not None:
+            if is_waiting and session.is_open and limits.wait_ms > LAST_WAIT_MS:
+                limits = limits._replace(wait_ms=0, bytes_min=0)
             self._turn = node_id
             acks = holdings.send(node_id) if session.is_open else ()
             return session.fetch(self._placement.wanted[node_id], limits, acks, now_ms=now_ms)
