@@ -125,7 +125,7 @@ class ClientMachine(RuleBasedStateMachine):
         self.core.responded(node, response, now_ms=self.now_ms)
 
     def note_sent(self, node: int) -> None:
-        for ack in self.core._holdings.in_flight(node):
+        for ack in self.core._holdings.lanes[node].in_flight:
             if ack.type in TERMINAL and not ack.is_own:
                 for offset in range(ack.first, ack.last + 1):
                     key = self.ids[id(ack.acquired)], offset
@@ -177,7 +177,7 @@ class ClientMachine(RuleBasedStateMachine):
     def handle(self, node: int) -> None:
         """The broker handles the request in flight; its response is on the way."""
         request = self.flights[node]
-        meant = list(self.core._holdings.in_flight(node))
+        meant = list(self.core._holdings.lanes[node].in_flight)
         response = self.cluster.handle(node, request, meant, self.ids)
         acquisitions = {
             (one.partition_index, each.first_offset): self.cluster.acquisition_of(
@@ -199,7 +199,7 @@ class ClientMachine(RuleBasedStateMachine):
             self.cluster.disconnect(node)
             self.core.failed(node, NETWORK, now_ms=self.now_ms)
         else:
-            self.note_refused(list(self.core._holdings.in_flight(node)), response)
+            self.note_refused(list(self.core._holdings.lanes[node].in_flight), response)
             before = set(map(id, self.arrived()))
             self.take_in(node, response)
             for acquired in self.arrived():
@@ -221,7 +221,9 @@ class ClientMachine(RuleBasedStateMachine):
                     self.refused[key] = self.refused.get(key, 0) + 1
 
     def arrived(self) -> list[AcquiredRange]:
-        found = {id(one): one for node in self.core.sessions for one in self.core._holdings.held(node)}
+        found = {
+            id(one): one for node in self.core.sessions for one in self.core._holdings.lanes[node].acquired()
+        }
         found |= {id(one): one for arrival in self.core.hands._buffer for one in arrival.acquired}
         return list(found.values())
 
@@ -503,7 +505,10 @@ class ClientMachine(RuleBasedStateMachine):
 
     def has_acks(self) -> bool:
         holdings = self.core._holdings
-        return any(holdings.waiting(node) or holdings.in_flight(node) for node in self.core.sessions)
+        return any(
+            holdings.lanes[node].all_waiting() or holdings.lanes[node].in_flight
+            for node in self.core.sessions
+        )
 
     def is_delaying(self) -> bool:
         kept = (RangeState.DELAYED, RangeState.RENEWING_DELAYED)

@@ -347,7 +347,7 @@ class ShortAndGeneral(ClientMachine):
 
     def take_in(self, node: int, response: Any) -> None:
         """Brokers leave out partitions of which there is nothing to say."""
-        acked = {ack.acquired.partition for ack in self.core._holdings.in_flight(node)}
+        acked = {ack.acquired.partition for ack in self.core._holdings.lanes[node].in_flight}
         for topic in response.responses:
             topic.partitions = [
                 one

@@ -304,7 +304,7 @@ class Path(Model):
         known.remove(answered)
         lock_ms = response.acquisition_lock_timeout_ms
         self._renewed(answered, lock_ms)
-        for acquired in core._holdings.held(node_id):
+        for acquired in list(core._holdings.lanes[node_id].acquired()):
             if id(acquired) in self.ranges:
                 continue
             ones = []

@@ -241,7 +241,7 @@ class Stress:
 
         def responded(node_id: int, response: Any, *, now_ms: int) -> None:
             respond(node_id, response, now_ms=now_ms)
-            for acquired in core._holdings.held(node_id):
+            for acquired in list(core._holdings.lanes[node_id].acquired()):
                 if id(acquired) not in self.path.ranges:
                     self.path.find(acquired, member.member_id)
 

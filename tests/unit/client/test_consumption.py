@@ -73,7 +73,7 @@ class App:
     def sweep(self) -> list[tuple[int, int, int]]:
         """What goes to the broker now."""
         self.core._holdings.send_answers()
-        return [(ack.first, ack.last, ack.state) for ack in self.core._holdings.waiting(1)]
+        return [(ack.first, ack.last, ack.state) for ack in self.core._holdings.lanes[1].all_waiting()]
 
     def answer(self, code: int = 0) -> None:
         """Sends what waits, and answers it."""

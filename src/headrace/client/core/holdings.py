@@ -1,11 +1,11 @@
 """What a member holds, over all brokers. The one owner of every acquired range, from its arrival to its end.
 
 Theory of operation. `arrive` takes a range in; what the application does with it is in `hands.py`, and `answered` has
-the ranges with answers. `send_answers` turns answers into acknowledgements that wait for their broker, `send` puts them
-into a request, `settle` has the last word on each. What may follow what is the table in `ranges.py`. Three things can
-end a range otherwise: its lock runs out (`locks.py`), its connection or leader goes (`lose_broker`,
-`lose_partition`), or the broker delivers it again, which says that the lock was over. Each end is told once: what was
-acknowledged as `Settled`, what was not as `Lost`. What was never handed out is told to nobody.
+the ranges with answers. `send_answers` turns answers into acknowledgements that wait for their broker in its lane
+(`lanes.py`), from which the next request takes them; `settle` has the last word on each. What may follow what is the
+table in `ranges.py`. Three things can end a range otherwise: its lock runs out (`locks.py`), its connection or leader
+goes (`lose_broker`, `lose_partition`), or the broker delivers it again, which says that the lock was over. Each end is
+told once: what was acknowledged as `Settled`, what was not as `Lost`. What was never handed out is told to nobody.
 """
 
 from collections import defaultdict
@@ -79,28 +79,6 @@ class Holdings:
     def has_news(self) -> bool:
         """`told` has something to tell."""
         return bool(self._settled or self._lost)
-
-    def held(self, node_id: int) -> list[AcquiredRange]:
-        """Ranges of a broker that are not finished."""
-        return list(self.lanes[node_id].acquired())
-
-    def waiting(self, node_id: int) -> Sequence[Ack]:
-        """What waits to be acknowledged with the next request to a broker."""
-        return self.lanes[node_id].all_waiting()
-
-    def in_flight(self, node_id: int) -> Sequence[Ack]:
-        """What the request in flight to a broker acknowledges."""
-        return self.lanes[node_id].in_flight
-
-    def is_waiting(self, node_id: int) -> bool:
-        return not self.lanes[node_id].is_idle
-
-    def has_renewals(self, node_id: int) -> bool:
-        return self.lanes[node_id].has_renewals
-
-    def due_ms(self, node_id: int) -> int | None:
-        """When the locks of a broker's ranges have to be checked."""
-        return self.lanes[node_id].due_ms
 
     def told(self) -> tuple[list[Settled], list[Lost]]:
         """What was settled and lost since the last call."""
@@ -212,7 +190,7 @@ class Holdings:
 
     def release_unlisted(self, node_id: int, listed: Collection[Key]) -> None:
         """Gives back what is not answered and is in partitions which the session has forgotten."""
-        for acquired in self.held(node_id):
+        for acquired in list(self.lanes[node_id].acquired()):
             if (acquired.topic_id, acquired.partition) not in listed:
                 self.give_back(acquired)
 
@@ -251,14 +229,6 @@ class Holdings:
             lane.waiting += acks
         lane.forget_finished(acquired)
         return acks
-
-    def send(self, node_id: int) -> list[Ack]:
-        """What the next request to a broker acknowledges."""
-        return self.lanes[node_id].send()
-
-    def responded(self, node_id: int) -> list[Ack]:
-        """The request in flight is over: what it carried, for `settle` or `send_again`."""
-        return self.lanes[node_id].responded()
 
     def send_again(self, ack: Ack, error: KafkaError, *, now_ms: int) -> None:
         """Refused without effect: it may be sent again as long as the lock lives."""
@@ -353,6 +323,12 @@ class Holdings:
 
     # Locks
 
+    def release_due(self, acquired: AcquiredRange, now_ms: int) -> None:
+        """Sends what was to be released by now, and none of the other answers."""
+        due = [span for span in acquired.fall_due(now_ms) if span.state == S.DELAYED]
+        if due:
+            self.send_some(acquired, due)
+
     def release_now(self, acquired: AcquiredRange, parts: Sequence[Ranged]) -> None:
         """What was to be released later cannot be kept."""
         due = acquired.apply_to(C.FALL_DUE, parts)
@@ -393,7 +369,7 @@ class Holdings:
         for acquired in list(lane.acquired()):
             self._lose(acquired, error)
         lane.due_ms = None
-        self.settle_all(self.responded(node_id), error)
+        self.settle_all(lane.responded(), error)
         self.fail_waiting(node_id, error)
 
     def lose_partition(self, node_id: int, key: Key, error: KafkaError) -> None:

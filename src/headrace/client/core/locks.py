@@ -71,7 +71,10 @@ class LockKeeper:
             self._holdings.lose_ended(acquired, now_ms=now_ms)
             if now_ms >= acquired.lock_until_ms:
                 return
-        self._release_due(lane, acquired, now_ms)
+        self._holdings.release_due(acquired, now_ms)
+        due_ms = acquired.next_due_ms
+        if due_ms is not None:
+            lane.due(due_ms)
         until_ms, lock_ms = acquired.lock_until_ms, acquired.lock_ms
         held = list(acquired.spans(of=UNSENT))
         if not held:
@@ -96,15 +99,6 @@ class LockKeeper:
             lane.due(until_ms)
         if acquired.has(S.DELAYED):
             self._keep_delayed(lane, acquired, can_renew, now_ms)
-
-    def _release_due(self, lane: BrokerLane, acquired: AcquiredRange, now_ms: int) -> None:
-        """Sends what was to be released by now, and none of the other answers."""
-        due = [span for span in acquired.fall_due(now_ms) if span.state == S.DELAYED]
-        if due:
-            self._holdings.send_some(acquired, due)
-        due_ms = acquired.next_due_ms
-        if due_ms is not None:
-            lane.due(due_ms)
 
     def _keep_delayed(self, lane: BrokerLane, acquired: AcquiredRange, can_renew: bool, now_ms: int) -> None:
         """What is to be released later keeps its lock, whatever becomes of its neighbors."""

@@ -445,28 +445,29 @@ class MemberCore:
 
     def _next_request(self, session: BrokerSession, now_ms: int) -> Sent | None:
         holdings, node_id = self._holdings, session.node_id
+        lane = holdings.lanes[node_id]
         if self._is_closing:
             if not session.is_open:
                 holdings.fail_waiting(node_id, _closed())
                 return None
-            return session.acknowledge(holdings.send(node_id), now_ms=now_ms, is_last=True)
-        is_waiting = holdings.is_waiting(node_id)
-        if is_waiting and session.is_open and holdings.has_renewals(node_id):
-            return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
+            return session.acknowledge(lane.send(), now_ms=now_ms, is_last=True)
+        is_waiting = not lane.is_idle
+        if is_waiting and session.is_open and lane.has_renewals:
+            return session.acknowledge(lane.send(), now_ms=now_ms)
         wait_ms = self._fetch_wait_ms(session, now_ms)
         limits = None if wait_ms is None else self._fetch_limits(session, wait_ms, now_ms)
         if limits is not None:
             if is_waiting and session.is_open and limits.wait_ms > LAST_WAIT_MS:
                 limits = limits._replace(wait_ms=0, bytes_min=0)
             self._turn = node_id
-            acks = holdings.send(node_id) if session.is_open else ()
+            acks = lane.send() if session.is_open else ()
             return session.fetch(self._placement.wanted[node_id], limits, acks, now_ms=now_ms)
         if not is_waiting:
             return None
         if session.is_open:
-            return session.acknowledge(holdings.send(node_id), now_ms=now_ms)
+            return session.acknowledge(lane.send(), now_ms=now_ms)
         keys = self._placement.wanted.get(node_id)
-        keys = keys or dict.fromkeys(ack.key for ack in holdings.waiting(node_id))
+        keys = keys or dict.fromkeys(ack.key for ack in lane.all_waiting())
         return session.fetch(keys, NOTHING, (), now_ms=now_ms)
 
     def _fetch_limits(self, session: BrokerSession, wait_ms: int, now_ms: int) -> FetchLimits | None:
@@ -484,7 +485,7 @@ class MemberCore:
             return None
         if self._is_record_limited and len(self._placement.wanted) > 1:
             wait_ms = min(wait_ms, TURN_WAIT_MS)
-        due_ms = self._holdings.due_ms(session.node_id)
+        due_ms = self._holdings.lanes[session.node_id].due_ms
         if due_ms is not None:
             wait_ms = max(0, min(wait_ms, due_ms - now_ms))
         return FetchLimits(
@@ -502,7 +503,7 @@ class MemberCore:
         holdings = self._holdings
         if self._is_ahead:
             # A fetch that waits would keep the responses to the acknowledgements in it waiting too.
-            if session.is_open and holdings.is_waiting(session.node_id):
+            if session.is_open and not holdings.lanes[session.node_id].is_idle:
                 return 0
             limit_ms = self._fetch_wait_limit_ms
             if not limit_ms and now_ms < session.rest_until_ms:
@@ -531,7 +532,7 @@ class MemberCore:
             self._is_calm = not self._is_closing
         found_ms = self._calm_until_ms
         for node_id in self._sessions:
-            due_ms = self._holdings.due_ms(node_id)
+            due_ms = self._holdings.lanes[node_id].due_ms
             if due_ms is not None and due_ms < found_ms:
                 found_ms = max(due_ms, now_ms + 1)  # the latter for a response that was long on its way
         self._due_ms = found_ms
@@ -725,14 +726,14 @@ class MemberCore:
         if code in EPOCH_ERRORS and not is_last:
             if code is E.INVALID_SHARE_SESSION_EPOCH:
                 self._detect_duplicate_member(session, now_ms)
-            for ack in self._holdings.responded(session.node_id):
+            for ack in self._holdings.lanes[session.node_id].responded():
                 self._send_again(ack, error, now_ms)
         elif code in SESSION_GONE or is_last:
             self._holdings.lose_broker(session.node_id, error)
         else:
             # What the broker has made of the request is unknown, also of the partitions in it: the next one opens the
             # session anew, which leaves the locks alone.
-            self._holdings.settle_all(self._holdings.responded(session.node_id), error)
+            self._holdings.settle_all(self._holdings.lanes[session.node_id].responded(), error)
             if code not in PASS_OVER:
                 self._raise_later(error)
             self._placement.want_metadata(now_ms=now_ms)
@@ -813,7 +814,7 @@ class MemberCore:
     def _settle_acks(
         self, session: BrokerSession, sent: Sent, codes: Mapping[Key, tuple[int, str | None]], now_ms: int
     ) -> None:
-        acks = self._holdings.responded(session.node_id)
+        acks = self._holdings.lanes[session.node_id].responded()
         if len(acks) == 1 and codes.get(acks[0].key) == FINE:
             self._holdings.settle(acks[0], None, sent_ms=sent.sent_ms)
             return

@@ -80,7 +80,7 @@ def test_what_waits_of_topics_nobody_wants_any_more_is_released() -> None:
     driver = filled((0, 4))
     driver.core.subscribe(["other"], now_ms=0)
     assert driver.take(100, now_ms=0) == []
-    assert [ack.state for ack in driver.core._holdings.waiting(1)] == [RELEASE]
+    assert [ack.state for ack in driver.core._holdings.lanes[1].all_waiting()] == [RELEASE]
 
 
 def test_an_unanswered_record_is_lost_when_its_lock_ends_and_told_once() -> None:
@@ -118,7 +118,7 @@ def test_an_answer_takes_its_record_out_of_the_renewal_that_waits() -> None:
     driver.sends(500)
     driver.answer_range(arrival.acquired[0], 2, 2, ACCEPT)
     driver.sends(500)
-    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.waiting(1)}
+    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.lanes[1].all_waiting()}
     assert found == {(0, 1, RENEW), (3, 4, RENEW), (2, 2, ACCEPT)}
 
 
@@ -126,14 +126,14 @@ def test_acquisitions_that_must_go_alone_take_turns() -> None:
     driver = filled((0, 4), (5, 9))
     driver.take(100, now_ms=0)
     holdings = driver.core._holdings
-    one, two = holdings.held(1)
+    one, two = holdings.lanes[1].acquired()
     error = error_for(ErrorCode.INVALID_RECORD_STATE)
     for number, acquired in enumerate((one, two)):
         ack = Ack(acquired, acquired.first, acquired.last, ACCEPT, number, is_alone=True)
         holdings.send_again(ack, error, now_ms=0)
-    assert [ack.acquired for ack in holdings.send(1)] == [one]
-    assert [ack.acquired for ack in holdings.responded(1)] == [one]
-    assert [ack.acquired for ack in holdings.send(1)] == [two]
+    assert [ack.acquired for ack in holdings.lanes[1].send()] == [one]
+    assert [ack.acquired for ack in holdings.lanes[1].responded()] == [one]
+    assert [ack.acquired for ack in holdings.lanes[1].send()] == [two]
 
 
 def test_a_refused_renewal_loses_what_is_in_hand_and_releases_what_waits() -> None:
@@ -145,7 +145,7 @@ def test_a_refused_renewal_loses_what_is_in_hand_and_releases_what_waits() -> No
         driver.sends(500)
         answer(driver, ErrorCode.INVALID_RECORD_STATE, now_ms=600)
     assert [(one.first, one.last) for one in in_hand.lost] == [(0, 4)]
-    assert [ack.state for ack in waiting.core._holdings.waiting(1)] == [RELEASE]
+    assert [ack.state for ack in waiting.core._holdings.lanes[1].all_waiting()] == [RELEASE]
 
 
 def test_where_auto_renew_is_switched_off_a_lock_is_used_to_its_end() -> None:
@@ -192,7 +192,7 @@ def test_a_renewal_that_is_sent_again_leaves_out_what_was_answered_meanwhile() -
     driver.answer_range(arrival.acquired[0], 2, 2, ACCEPT)
     driver.sends(501)
     answer(driver, ErrorCode.COORDINATOR_NOT_AVAILABLE, now_ms=502)
-    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.waiting(1)}
+    found = {(ack.first, ack.last, ack.state) for ack in driver.core._holdings.lanes[1].all_waiting()}
     assert found == {(0, 1, RENEW), (3, 4, RENEW), (2, 2, ACCEPT)}
 
 
@@ -207,7 +207,7 @@ def released_later(due_ms: int, **settings: object) -> tuple[Driver, AcquiredRan
 
 def sent_types(driver: Driver, now_ms: int) -> list[tuple[int, int, int]]:
     driver.sends(now_ms)
-    return [(ack.first, ack.last, ack.state) for ack in driver.core._holdings.in_flight(1)]
+    return [(ack.first, ack.last, ack.state) for ack in driver.core._holdings.lanes[1].in_flight]
 
 
 def test_a_record_that_is_released_later_is_kept_and_renewed_until_then_without_auto_renew() -> None:
@@ -332,9 +332,9 @@ def all_answered_while_their_renewals_wait(rows: int) -> None:
     hands, holdings = driver.core.hands, driver.core._holdings
     assert hands.answer_some([(acquired, 0, bytes([1, 0]) * (rows // 2))], ACCEPT)
     driver.core._locks.check(is_out=False, polled_ms=0, now_ms=500)
-    assert len(holdings.waiting(1)) == rows
+    assert len(holdings.lanes[1].all_waiting()) == rows
     driver.core.send_answers()
-    assert len(holdings.waiting(1)) == rows
+    assert len(holdings.lanes[1].all_waiting()) == rows
     driver.sends(510)
     answer(driver, now_ms=520)
     assert acquired.lock_until_ms == 510 + LOCK_MS
@@ -382,7 +382,7 @@ def many_ranges_are_renewed_and_answered_one_by_one(records: int) -> None:
     driver.sends(530)
     answer(driver, now_ms=540)
     assert all(acquired.is_finished for acquired in ranges)
-    assert driver.core._holdings.held(1) == []
+    assert list(driver.core._holdings.lanes[1].acquired()) == []
 
 
 def many_ranges_are_delivered_again(records: int) -> None:
@@ -392,7 +392,7 @@ def many_ranges_are_delivered_again(records: int) -> None:
     driver.core._holdings.arrive(1, (TOPIC_ID, 0), again, topic="t", lock_ms=LOCK_MS, sent_ms=500, now_ms=510)
     assert all(acquired.is_finished for acquired in ranges)
     assert len(driver.lost) == records
-    assert driver.core._holdings.waiting(1) == []
+    assert driver.core._holdings.lanes[1].all_waiting() == []
 
 
 @pytest.mark.parametrize(

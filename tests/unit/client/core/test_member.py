@@ -161,7 +161,7 @@ class Driver:
 
     def accept_all(self) -> None:
         for node_id in self.core.sessions:
-            for one in self.core._holdings.held(node_id):
+            for one in list(self.core._holdings.lanes[node_id].acquired()):
                 self.core.hands.answer_handed(one, one.first, one.last, ACCEPT)
         self.core.send_answers()
 
@@ -265,7 +265,7 @@ def test_what_may_be_held_bounds_what_is_asked_for() -> None:
     driver.arrive(1, 0, 0, 3)
     driver.take(10, now_ms=1)
     assert driver.poll(2) == {}
-    acquired = driver.core._holdings.held(1)[0]
+    acquired = next(driver.core._holdings.lanes[1].acquired())
     driver.answer_range(acquired, 0, 0, ACCEPT)
     (request,) = driver.sends(3).values()
     assert (type(request), request.max_records) == (ShareFetchRequest, 1)
@@ -313,7 +313,7 @@ def test_an_acknowledgement_does_not_wait_for_the_next_time_to_ask() -> None:
     driver.core.configure(fetch_wait_ms=0)
     driver.sends(1)
     driver.answer(1, now_ms=2)
-    (acquired,) = driver.core._holdings.held(1)
+    (acquired,) = driver.core._holdings.lanes[1].acquired()
     driver.answer_range(acquired, 0, 9, ACCEPT)
     (request,) = driver.sends(3).values()
     assert request.topics[0].partitions[0].acknowledgement_batches
@@ -554,7 +554,7 @@ def test_a_fetch_that_the_broker_might_hold_back_for_long_does_not_wait_if_it_ac
         1, ShareFetchResponse(acquisition_lock_timeout_ms=60_000, responses=[topic]), now_ms=0
     )
     driver.take(10, now_ms=0)
-    (held,) = driver.core._holdings.held(1)
+    (held,) = driver.core._holdings.lanes[1].acquired()
     for offset in range(5):
         driver.core.answer_all(held, offset, offset, ACCEPT)
         (request,) = driver.poll(1, wait_ms=60_000).values()
@@ -593,7 +593,7 @@ def test_a_broken_connection_loses_every_lock_and_fails_what_was_on_its_way() ->
     driver.poll(0)
     driver.arrive(1, 0, 0, 9)
     driver.take(10, now_ms=0)
-    (acquired,) = driver.core._holdings.held(1)
+    (acquired,) = driver.core._holdings.lanes[1].acquired()
     driver.answer_range(acquired, 0, 4, ACCEPT)
     driver.stop_asking()
     driver.sends(1)
@@ -617,7 +617,7 @@ def test_what_is_accepted_while_its_renewal_waits_to_be_sent_is_not_renewed_too(
     driver.poll(0)
     driver.arrive(1, 0, 0, 2)
     driver.take(10, now_ms=0)
-    (held,) = driver.core._holdings.held(1)
+    (held,) = driver.core._holdings.lanes[1].acquired()
     driver.answer_range(held, 1, 1, ACCEPT)
 
     (request,) = driver.sends(LOCK_MS // 2).values()  # the renewal of 0 to 2 is due just now
