@@ -83,10 +83,10 @@ class Jobs(Path):
         self.effects: set[Place] = set()
         self.copied: set[Place] = set()
         self.messages: set[tuple[str, str | None]] = set()
-        """Message ids that have had their effect."""
+        """Message ids that have had their effect, or whose record was replaced by a copy."""
         self.sent_messages: set[str] = set()
         """Message ids that a broker has appended."""
-        self.message_ids: dict[tuple[bytes, int, int], str] = {}
+        self.message_ids: dict[tuple[str, int, int], str] = {}
         """By topic id, partition and offset."""
         self.starts: dict[ShareKey, int] = {}
         """The highest start offset that the group ever had."""
@@ -137,6 +137,9 @@ class Jobs(Path):
             if transaction.claimed in self.effects:
                 raise Violation("once: done and copied", f"{transaction.claimed}")
             self.copied.add(transaction.claimed)
+            message_id = self.message_ids.get(transaction.claimed[1:])
+            if message_id is not None:  # it may have been sent twice, and the other one is finished as well
+                self.messages.add((transaction.claimed[0], message_id))
         for message_id in transaction.forgotten:
             events["relayed"] += 1
             if message_id not in self.sent_messages:
@@ -151,7 +154,8 @@ class Jobs(Path):
         for number, record in enumerate(read_records(data)):
             message_id = message_id_of(record.headers)
             if message_id is not None:
-                self.message_ids[log.topic_id, log.partition, appended.base_offset + number] = message_id
+                place = (uuid_text(log.topic_id), log.partition, appended.base_offset + number)
+                self.message_ids[place] = message_id
                 self.sent_messages.add(message_id)
 
     def _note_starts(self, data: bytes) -> None:
@@ -169,7 +173,7 @@ class Jobs(Path):
         place = (one.key.group_id, uuid_text(one.key.topic_id), one.key.partition, one.offset)
         if place in self.effects or place in self.copied or one in self.passed:
             return
-        message_id = self.message_ids.get((one.key.topic_id, one.key.partition, one.offset), "")
+        message_id = self.message_ids.get(place[1:], "")
         if (one.key.group_id, message_id) in self.messages:
             return  # it was sent twice
         raise Violation("once: lost", f"{'accepted' if effect == ACCEPT else 'rejected'}: {one!r}")
