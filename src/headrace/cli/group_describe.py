@@ -167,7 +167,7 @@ def unknown_text(group_id: str, offsets: "Sequence[ShareGroupOffset]") -> str:
     if any(one.start_offset is not None for one in offsets):
         return ""
     return (
-        f"Nothing is written down for group '{group_id}': no member has fetched, or members hold records and have "
+        f"No state is written for group '{group_id}': no member has fetched, or members hold records and have "
         "settled none."
     )
 

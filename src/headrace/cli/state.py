@@ -185,7 +185,7 @@ def _draw(
         )
     elif not all(one.is_live for one in states):
         say(
-            "As written down, which locks never are: what is available or open may be with a member just now."
+            "This is the written state, which does not contain locks: a member may hold records shown as available or open."
         )
 
 

@@ -86,7 +86,9 @@ def draw(
     name = styled(f"{state.topic}-{state.partition}", bold=True)
     if state.start_offset is None:
         what = (
-            "nothing was delivered yet" if state.is_live else "nothing is written down: not fetched, or held"
+            "nothing was delivered yet"
+            if state.is_live
+            else "no state is written: nothing was fetched, or nothing is settled"
         )
         yield f"{name}  {what} · the log has {_span(state.log_start_offset, state.log_end_offset)}"
         return

@@ -73,7 +73,7 @@ def test_a_partition_that_gave_nothing_yet_says_so() -> None:
 
 def test_without_locks_nobody_knows_whether_a_member_holds_the_first_records() -> None:
     assert list(draw(state(start=None), lag=None, width=80)) == [
-        "orders-1  nothing is written down: not fetched, or held · the log has 0-9"
+        "orders-1  no state is written: nothing was fetched, or nothing is settled · the log has 0-9"
     ]
 
 
