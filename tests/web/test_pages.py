@@ -3,6 +3,7 @@
 A page that loads something from another host, breaks its own security policy or throws in a script fails its test.
 """
 
+import json
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -15,13 +16,14 @@ from urllib.parse import quote
 import pytest
 
 from headrace import Queue
+from headrace.web.spark_metrics import spark_families
 from headrace.web.worker_metrics import MetricsServer, worker_families
 from headrace.wire.dead_letter import kafka_headers
 from headrace.wire.records import NewRecord, build_batch
 from headrace.worker import Scheduled
 from headrace.worker.metrics import RUN_SECONDS_BOUNDS, TaskMetrics
 from tests import needs
-from tests.conformance.share.share_client import start_at
+from tests.conformance.share.share_client import ACCEPT, start_at
 from tests.conformance.share.share_state import write_state
 from tests.conformance.steps import new_topic, now_ms, produced, wait_for
 from tests.web.accessibility import problems
@@ -395,6 +397,43 @@ def test_a_full_page_never_scrolls_sideways_and_keeps_its_buttons_in_its_tables(
         page.goto(f"{world.web.url}/processes")
         names = page.get_by_title(f"mail.{LONG}")  # shortened to its function: that is what tells tasks apart
         expect(names).to_have_text([LONG, LONG])
+
+
+def test_a_spark_query_with_large_figures_fits_a_screen(open_world: NewWorld, open_page: Any) -> None:
+    names = (
+        "lag",
+        "held",
+        "ahead",
+        "unconfirmed",
+        "delivered",
+        "redelivered",
+        "confirmed",
+        "refused",
+        "lost",
+    )
+    reported = dict.fromkeys((*names, "released", "rejected"), 12345) | {"delivered": 1_234_567}
+    progress = {
+        "name": "revenue",
+        "batchId": 12_345,
+        "inputRowsPerSecond": 1234.5,
+        "processedRowsPerSecond": 12345.6,
+        "batchDuration": 1_234,
+        "sources": [{"latestOffset": json.dumps(reported)}],
+    }
+    with MetricsServer("127.0.0.1", 0, lambda: spark_families([progress])) as driver:
+        world = open_world(processes=(driver.url.removeprefix("http://").removesuffix("/metrics"),))
+        page = open_page(world, "/processes")
+        expect(page.locator("tbody tr")).to_have_count(1)
+        hidden = page.locator(".scroll").evaluate("box => box.scrollWidth - box.clientWidth")
+        assert hidden == 0  # the last columns are those that tell of trouble
+
+
+def test_a_settled_record_has_no_delivery_count(world: World, open_page: Any) -> None:
+    member = world.serve_orders()
+    assert member.ack((0, 2, ACCEPT)) == 0
+    page = open_page(world, RECORD + "0")
+    expect(page.locator("main")).to_contain_text("Below the start offset")
+    expect(page.locator("dl > div", has_text="Deliveries").locator("dd")).to_have_text("\N{EN DASH}")
 
 
 def schedule_three(world: World) -> tuple[Scheduled, Scheduled]:

@@ -185,7 +185,8 @@ def _draw(
         )
     elif not all(one.is_live for one in states):
         say(
-            "This is the written state, which does not contain locks: a member may hold records shown as available or open."
+            "This is the written state, which does not contain locks: "
+            "a member may hold records that are shown as available or open."
         )
 
 
