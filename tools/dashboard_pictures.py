@@ -1,37 +1,69 @@
 """Takes the pictures of the dashboard in docs/pictures/: a kitchen at work on our broker, in a headless Chromium.
 
 Run it when the pages have changed: .venv/bin/python tools/dashboard_pictures.py
+With a folder, it takes every page instead, narrow and wide, light and dark, to be looked at.
 """
 
 import json
 import os
 import random
 import shutil
+import socket
+import subprocess
+import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from confluent_kafka import AcknowledgeType, Consumer, Producer, ShareConsumer
+from dashboard_programs import mail_invoice, print_receipt, queue
 from playwright.sync_api import ViewportSize, sync_playwright
 
 from headrace import Admin, Broker
+from headrace.cli.web_schedule import schedules_of
 from headrace.client.settings import ClientSettings
 from headrace.web.embedded import EmbeddedView
 from headrace.web.options import WebOptions
 from headrace.web.server import WebServer
 
-FOLDER = Path(__file__).resolve().parent.parent / "docs" / "pictures"
+FOLDER_OF_PROGRAMS = Path(__file__).resolve().parent
+FOLDER = FOLDER_OF_PROGRAMS.parent / "docs" / "pictures"
 SETTLE_S = 60.0
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 ITEMS = ("flour", "oats", "rye", "barley", "spelt")
-SHOTS: tuple[tuple[Literal["light", "dark"], int, tuple[str, ...]], ...] = (
-    ("light", 1280, ("overview", "group", "record", "history", "topic", "dead-letters", "dead-letter")),
+SPARK_START_S_MAX = 120.0
+Shots = tuple[tuple[Literal["light", "dark"], int, tuple[str, ...]], ...]
+SHOTS: Shots = (
+    (
+        "light",
+        1280,
+        (
+            "overview",
+            "group",
+            "record",
+            "history",
+            "topic",
+            "dead-letters",
+            "dead-letter",
+            "scheduled",
+            "workers",
+        ),
+    ),
     ("dark", 1280, ("group",)),
     ("light", 400, ("group",)),
+)
+GONE: Shots = (("light", 1280, ("gone",)),)
+PAGES = (*SHOTS[0][2], "groups", "topics", "all-dead-letters", "not-found")
+WIDTHS: tuple[tuple[Literal["light", "dark"], int], ...] = (
+    ("light", 390),
+    ("dark", 390),
+    ("light", 1280),
+    ("dark", 1280),
 )
 BROKER = {"errors.deadletterqueue.auto.create.topics.enable": "true"}
 
@@ -52,8 +84,9 @@ class Kitchen:
 
     def stop(self) -> None:
         self.stopping.set()
+        end = time.monotonic() + 10
         for thread in self.threads:
-            thread.join(10)
+            thread.join(max(0, end - time.monotonic()))
 
     def sell(self) -> None:
         producer = Producer({"bootstrap.servers": self.servers, "linger.ms": 20})
@@ -162,40 +195,47 @@ def open_kitchen(servers: str) -> Kitchen:
     return kitchen
 
 
-def watch(url: str, seconds: float) -> None:
-    """As somebody with an open page does: the dashboard samples often only while it is watched."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        with urllib.request.urlopen(f"{url}/api/v1/overview") as answer:
-            answer.read()
-        time.sleep(1)
+def watch(urls: tuple[str, ...], ending: threading.Event) -> None:
+    """As somebody with an open page does: a dashboard samples often only while it is watched."""
+    while not ending.wait(1):
+        for url in urls:
+            with urllib.request.urlopen(f"{url}/api/v1/overview") as answer:
+                answer.read()
 
 
-def take_pictures(url: str) -> None:
-    FOLDER.mkdir(exist_ok=True)
+def take_pictures(url: str, folder: Path, shots: Shots) -> None:
+    folder.mkdir(exist_ok=True)
     with sync_playwright() as playwright:
         arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        for scheme, width, names in SHOTS:
+        for scheme, width, names in shots:
             size: ViewportSize = {"width": width, "height": 860}
             context = browser.new_context(viewport=size, color_scheme=scheme)
             page = context.new_page()
             for name in names:
                 page.goto(url + address_of(name, page, url))
                 page.wait_for_timeout(2500)
-                suffix = (
-                    "" if (scheme, width) == ("light", 1280) else f"-{scheme if width > 400 else 'narrow'}"
-                )
+                is_whole = folder != FOLDER or (width > 400 and name != "dead-letters")
                 page.screenshot(
-                    path=FOLDER / f"{name}{suffix}.png", full_page=width > 400 and name != "dead-letters"
+                    path=folder / f"{name}{suffix_of(folder, scheme, width)}.png", full_page=is_whole
                 )
+                if (wide := page.evaluate("document.documentElement.scrollWidth")) > width:
+                    print(f"{name}, {scheme}: {wide} pixels wide on a screen of {width}")
             context.close()
         browser.close()
 
 
+def suffix_of(folder: Path, scheme: str, width: int) -> str:
+    if folder != FOLDER:
+        return f"-{width}-{scheme}"
+    if width <= 400:
+        return "-narrow"
+    return "-dark" if scheme == "dark" else ""
+
+
 def address_of(name: str, page: Any, url: str) -> str:
     match name:
-        case "overview":
+        case "overview" | "gone":
             return "/"
         case "group":
             return "/group?group=kitchen"
@@ -215,6 +255,18 @@ def address_of(name: str, page: Any, url: str) -> str:
             )
             offset = run["last"]
             return f"/record?group=kitchen&topic={topic}&partition={partition}&offset={offset}"
+        case "scheduled":
+            return "/group/scheduled?group=receipts"
+        case "workers":
+            return "/processes"
+        case "groups" | "topics":
+            return f"/{name}"
+        case "all-dead-letters":
+            return "/dead-letters"
+        case "not-found":
+            return "/group?group=nobody"
+        case "login":
+            return "/login"
         case "history":
             return "/history?group=kitchen&topic=orders&partition=0"
         case "dead-letter":
@@ -223,17 +275,116 @@ def address_of(name: str, page: Any, url: str) -> str:
     return "/dead-letters?topic=dlq.orders"
 
 
+@contextmanager
+def programs(servers: str, worker: str, spark: str, folder: str) -> Iterator[None]:
+    """A worker and a Spark query, as processes of their own, and what they work on."""
+    queue.configure(bootstrap_servers=servers)
+    with queue, ExitStack() as closing:
+        for number in range(1_200):
+            print_receipt.send(f"receipt {number}")
+            if number % 4 == 0:
+                mail_invoice.send(f"invoice {number}")
+        for number in range(12):
+            print_receipt.send(f"reminder {number}", delay=600.0 + 3_600 * number)
+        for command in (
+            ["headrace", "worker", "dashboard_programs:queue", "-b", servers, "--http", worker],
+            ["dashboard_programs", servers, spark, folder],
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=FOLDER_OF_PROGRAMS,
+                env={**os.environ, "PYSPARK_PYTHON": sys.executable},
+            )
+            closing.callback(process.wait)
+            closing.callback(process.kill)
+        yield
+
+
+def free_address() -> str:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        return f"127.0.0.1:{listening.getsockname()[1]}"
+
+
+def leave_labels(servers: str) -> None:
+    """A group whose only member went, with records left."""
+    with Admin(bootstrap_servers=servers) as admin:
+        admin.create_topic("labels", 1)
+        admin.set_group_config("labelers", {"share.auto.offset.reset": "earliest"})
+    producer = Producer({"bootstrap.servers": servers})
+    for number in range(420):
+        producer.produce("labels", value=f"label {number}")
+    producer.flush(10)
+    consumer = ShareConsumer(
+        {
+            "bootstrap.servers": servers,
+            "group.id": "labelers",
+            "client.id": "labeler-1",
+            "max.poll.records": "20",
+            "log_level": 3,
+        }
+    )
+    consumer.subscribe(["labels"])
+    while not consumer.poll(timeout=1.0):
+        pass
+    consumer.close()
+
+
+def wait_for_query(url: str) -> None:
+    end = time.monotonic() + SPARK_START_S_MAX
+    while time.monotonic() < end:
+        with urllib.request.urlopen(f"{url}/api/v1/processes") as answer:
+            if any(one["micro_batch"] for one in json.load(answer)["queries"]):
+                return
+        time.sleep(1)
+    raise SystemExit(f"the Spark query had no micro-batch within {SPARK_START_S_MAX:.0f} s")
+
+
+def wait_until_gone(url: str) -> None:
+    while True:
+        with urllib.request.urlopen(f"{url}/api/v1/overview") as answer:
+            if json.load(answer)["error"]:
+                return
+        time.sleep(0.5)
+
+
+def take_all(folder: Path) -> None:
+    """The pictures of the documentation, or of every page at every width if `folder` is another one."""
+    is_for_docs = folder == FOLDER
+    shots = SHOTS if is_for_docs else tuple((*one, PAGES) for one in WIDTHS)
+    gone = GONE if is_for_docs else tuple((*one, ("gone",)) for one in WIDTHS)
+    worker, spark = free_address(), free_address()
+    with ExitStack() as closing:
+        data = closing.enter_context(TemporaryDirectory())
+        results = closing.enter_context(TemporaryDirectory())
+        broker = closing.enter_context(Broker(data_dir=data, settings=BROKER))
+        names = {"bootstrap.servers": broker.bootstrap_servers}
+        settings = ClientSettings.parse(names)
+        options = WebOptions(sample_s=1.0, processes=(worker, spark))
+        web = closing.enter_context(WebServer(settings, options, EmbeddedView(broker), schedules_of(names)))
+        remote = closing.enter_context(WebServer(settings, WebOptions(sample_s=1.0)))
+        kitchen = open_kitchen(broker.bootstrap_servers)
+        closing.callback(kitchen.stop)
+        leave_labels(broker.bootstrap_servers)
+        closing.enter_context(programs(broker.bootstrap_servers, worker, spark, results))
+        ending = threading.Event()
+        closing.callback(ending.set)
+        kitchen.run(watch, (web.url, remote.url), ending)
+        time.sleep(SETTLE_S)  # the charts want some history
+        wait_for_query(web.url)
+        take_pictures(web.url, folder, shots)
+        if not is_for_docs:
+            options = WebOptions(viewers=frozenset({"*"}))
+            with WebServer(settings, options, EmbeddedView(broker)) as closed:
+                take_pictures(closed.url, folder, tuple((*one, ("login",)) for one in WIDTHS))
+        broker.stop()
+        wait_until_gone(remote.url)
+        take_pictures(remote.url, folder, gone)
+
+
 def main() -> None:
-    with TemporaryDirectory() as folder, Broker(data_dir=folder, settings=BROKER) as broker:
-        settings = ClientSettings.parse(bootstrap_servers=broker.bootstrap_servers)
-        with WebServer(settings, WebOptions(sample_s=1.0), EmbeddedView(broker)) as web:
-            kitchen = open_kitchen(broker.bootstrap_servers)
-            try:
-                watch(web.url, SETTLE_S)  # the charts want some history
-                take_pictures(web.url)
-            finally:
-                kitchen.stop()
-    print(f"wrote {', '.join(sorted(path.name for path in FOLDER.glob('*.png')))}")
+    folder = Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else FOLDER
+    take_all(folder)
+    print(f"wrote {', '.join(sorted(path.name for path in folder.glob('*.png')))}")
 
 
 if __name__ == "__main__":

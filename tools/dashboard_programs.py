@@ -1,7 +1,7 @@
 """What the pictures of the Workers and Spark page show: a queue for `headrace worker`, and a Spark program.
 
-`tools/dashboard_pictures.py` starts both: `headrace worker tools.dashboard_programs:queue`, and
-`python -m tools.dashboard_programs BROKERS HOST:PORT FOLDER`, which runs until it is ended.
+`tools/dashboard_pictures.py` starts both: `headrace worker dashboard_programs:queue`, and
+`python -m dashboard_programs BROKERS HOST:PORT FOLDER`, which runs until it is ended.
 """
 
 import random
