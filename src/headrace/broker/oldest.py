@@ -8,13 +8,16 @@ takes several turns of the loop.
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.share.states import RecordState
 from headrace.wire.share_state import ShareKey
 
 if TYPE_CHECKING:
     from headrace.broker.core import BrokerCore
+    from headrace.broker.share.state_store import StoredState
     from headrace.broker.topics import Partition
 
 PARTITIONS_PER_STEP = 50
+SETTLED = RecordState.ACKNOWLEDGED, RecordState.ARCHIVED
 
 Unsettled = tuple[str, "Partition", int]
 """A group, a partition that it reads, and its first offset there that is not settled."""
@@ -50,4 +53,14 @@ def _share_start(core: "BrokerCore", key: ShareKey) -> int | None:
     if loaded is not None:
         return loaded.engine.start_offset
     stored = core.share_state.get(key)
-    return None if stored is None or stored.start_offset < 0 else stored.start_offset
+    return None if stored is None or stored.start_offset < 0 else first_unsettled(stored)
+
+
+def first_unsettled(stored: "StoredState") -> int:
+    """The start offset is written with the next write after it has moved; until then settled records come first."""
+    offset = stored.start_offset
+    for batch in stored.merged():
+        if batch.first > offset or batch.state not in SETTLED:
+            break
+        offset = max(offset, batch.last + 1)
+    return offset
