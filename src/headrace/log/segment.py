@@ -313,7 +313,10 @@ class Segment:
         self._unindexed = self.size - (index.positions[-1] if index.positions else 0)
 
     def _fits(self, index: OffsetIndex, time_index: TimeIndex) -> bool:
-        """Their last entries must say what the batches do. Without entries they are made again at little cost."""
+        """Their last entries must say what the batches do. Without entries they are made again at little cost.
+
+        A crash may have cut the time index at any entry, and then there are younger batches behind its last one.
+        """
         if not index.positions or not time_index.times:
             return False
         if self.max_timestamp not in (-1, time_index.times[-1]):
@@ -325,11 +328,12 @@ class Segment:
         is_there: bool = base_offset + delta - self.base_offset == index.offsets[-1]
         if not is_there or not LENGTH_MIN <= length <= self.size - position - FRAME_SIZE:
             return False
+        newest_ms = time_index.times[-1]
         try:
-            self._position_of(index, time_index.times[-1], time_index.offsets[-1])
+            newest_at = self._position_of(index, newest_ms, time_index.offsets[-1])
+            return all(header.max_timestamp <= newest_ms for _, header in self.headers(newest_at))
         except KafkaError:
             return False
-        return True
 
     def _position_of(self, index: OffsetIndex, timestamp: int, relative_offset: int) -> int:
         """Of the batch that an entry of the time index names; KafkaError if there is none."""

@@ -180,6 +180,21 @@ def test_no_flipped_bit_of_an_index_file_misleads_anybody(segment: Segment, suff
         disk.flip_bit(path, bit)
 
 
+@pytest.mark.parametrize("suffix", ["index", "timeindex"])
+def test_an_index_file_that_a_crash_has_cut_misleads_nobody(segment: Segment, suffix: str) -> None:
+    size = fill(segment, 12)
+    disk = segment.disk
+    path = f"t-0/00000000000000000100.{suffix}"
+    closed(segment)
+    whole = disk.read(path)
+    for length in range(len(whole)):
+        write_file(disk, path, whole[:length])
+        reopened = Segment(disk, "t-0", 100, open_files=OpenFiles(), created_ms=NOW, size=segment.size)
+        assert reopened.newest_ms() == NOW + 11
+        for number in range(12):
+            assert reopened.find(100 + number) == (number * size, 100 + number)
+
+
 def test_damaged_batches_leave_the_index_files_in_use(segment: Segment) -> None:
     size = fill(segment, 12)
     disk = segment.disk
