@@ -165,18 +165,19 @@ class Link:
             self._lose_all()
         return pending
 
-    def deliver(self, size: int | None = None) -> None:
-        """The broker gets the first `size` bytes (all) of what was sent."""
+    def deliver(self, size: int | None = None) -> bool:
+        """The broker gets the first `size` bytes (all) of what was sent. Whether it has taken any."""
         if (
             not self.is_open
             or not self.to_broker
             or not self.transport.is_reading
             or self.transport.is_closing()
         ):
-            return
+            return False
         data = bytes(self.to_broker[: min(size or CHUNK_MAX, CHUNK_MAX)])
         del self.to_broker[: len(data)]
         self.world.turn(self.protocol.data_received, data)
+        return True
 
     def arrived(self, data: bytes) -> None:
         if self.is_reading:

@@ -265,8 +265,8 @@ class World(environment.AppendWatcher):
         for link in list(self.links):
             if not link.is_reading:
                 link.read_again()
-            while link.is_open and link.to_broker and link.transport.is_reading:
-                link.deliver()
+            while link.deliver():
+                pass
 
     # Rest: nothing under way, every timeout over
 
