@@ -118,7 +118,9 @@ def test_pages_and_actions_work_without_the_brokers_own_view(
     assert post("/group/delete", group=unique).status_code == 200
     for path in ("/", "/groups", "/topics", f"/topic?topic={unique}", "/dead-letters", "/metrics", "/readyz"):
         assert http.get(path).status_code == 200, path
-    assert http.get(f"/group?group={unique}").status_code == 404
+    page = http.get(f"/group?group={unique}")
+    assert page.status_code == 404
+    assert f"Group &#39;{unique}&#39;" in page.text
 
 
 def test_dead_letters_of_a_worker_are_redriven_on_any_kafka(

@@ -226,7 +226,7 @@ def problem_page(request: Request, why: str, status: int) -> Response:
         "site": site,
         "is_read_only": is_read_only,
         "title": title,
-        "why": why,
+        "why": why[:1].upper() + why[1:],
     }
     return HTMLResponse(render("problem.html", context), status)
 
