@@ -70,4 +70,4 @@ def test_a_window_of_many_runs_leads_to_its_history_too() -> None:
 
 def test_where_locks_are_not_known_a_record_may_have_been_delivered() -> None:
     assert "<dt>not yet</dt>" in drawn(window(RUNS, deliveries={0: 9, 9: 1}))
-    assert "<dt>not known</dt>" in drawn(window(RUNS, deliveries={0: 9, 9: 1}, is_live=False))
+    assert "<dt>unknown</dt>" in drawn(window(RUNS, deliveries={0: 9, 9: 1}, is_live=False))
