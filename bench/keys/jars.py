@@ -6,9 +6,8 @@ was built with: Parallel Consumer looks into its private fields, and does not fi
 
 from pathlib import Path
 
+from bench.jars import cached_jars
 from headrace.testing.java_sources import compiled
-from headrace.testing.kafka_jars import fetch_by_ivy
-from headrace.testing.user_cache import filled
 
 VERSION = "0.5.3.3"
 _UNIJ = "pl.tlinkowski.unij"
@@ -32,32 +31,9 @@ JARS = (
 )
 MAIN = "ParallelKeys"
 SOURCE = Path(__file__).with_name(f"{MAIN}.java")
-_DEPENDENCIES = "\n".join(
-    f'    <dependency org="{org}" name="{name}" rev="{version}" transitive="false"/>'
-    for org, name, version in JARS
-)
-MODULES = f"""\
-<ivy-module version="2.0">
-  <info organisation="headrace" module="parallel-consumer"/>
-  <configurations><conf name="run"/></configurations>
-  <dependencies defaultconf="run->default">
-{_DEPENDENCIES}
-  </dependencies>
-</ivy-module>
-"""
 
 
 def class_path() -> list[Path]:
     """The jars and the compiled program; raises JarsUnavailable, or JavaNotFound without a compiler."""
-    folder = filled(f"parallel-consumer-{VERSION}", is_current=_is_current, fill=_fetch)
-    jars = [folder / f"{name}-{version}.jar" for _, name, version in JARS]
+    jars = cached_jars("parallel-consumer", VERSION, JARS)
     return [*jars, compiled("parallel-keys", [SOURCE], jars)]
-
-
-def _is_current(folder: Path) -> bool:
-    modules = folder / "ivy.xml"
-    return modules.is_file() and modules.read_text() == MODULES
-
-
-def _fetch(folder: Path) -> None:
-    fetch_by_ivy(folder, MODULES)
