@@ -43,6 +43,19 @@ def compact(manager: LogManager, now_ms: int = NOW) -> None:
     manager.run_background_work(now_ms)
 
 
+def write_twelve(log: PartitionLog, *, keys: int = 3) -> None:
+    """A record each for so many keys in turn, in closed segments."""
+    for number in range(12):
+        put(log, (f"key {number % keys}", f"value {number}"))
+    close_segment(log)
+
+
+def begun(manager: LogManager) -> Work:
+    """The compaction that is to be run next; the first pass syncs what has closed."""
+    manager.run_background_work(NOW)
+    return next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+
+
 def content(log: PartitionLog) -> list[tuple[int, str, str | None]]:
     return [
         (record.offset, (record.key or b"").decode(), None if record.value is None else record.value.decode())
@@ -52,9 +65,7 @@ def content(log: PartitionLog) -> list[tuple[int, str, str | None]]:
 
 def test_the_last_record_of_each_key_stays_at_its_offset() -> None:
     manager, log = compacted_log()
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
+    write_twelve(log)
     compact(manager)
     assert content(log) == [(9, "key 0", "value 9"), (10, "key 1", "value 10"), (11, "key 2", "value 11")]
     assert log.end_offset == 12
@@ -298,11 +309,8 @@ def test_a_topic_that_becomes_compacted_loses_its_records_without_keys() -> None
 
 def test_appends_and_reads_go_on_while_a_worker_compacts_and_retention_of_the_log_waits() -> None:
     manager, log = compacted_log(cleanup_policy=frozenset({"compact", "delete"}), file_delete_delay_ms=0)
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
-    manager.run_background_work(NOW)
-    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    write_twelve(log)
+    compaction = begun(manager)
     assert manager.background_work(NOW) == []
     compaction.run()
     put(log, ("key 0", "meanwhile"))
@@ -319,11 +327,8 @@ def test_appends_and_reads_go_on_while_a_worker_compacts_and_retention_of_the_lo
 
 def test_segments_that_go_during_a_compaction_leave_its_result_unused() -> None:
     manager, log = compacted_log(file_delete_delay_ms=0)
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
-    manager.run_background_work(NOW)
-    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    write_twelve(log)
+    compaction = begun(manager)
     compaction.run()
     log.drop_oldest(1, now_ms=NOW)
     before = content(log)
@@ -391,11 +396,8 @@ def test_a_topic_deleted_between_two_steps_of_a_compactions_end_ends_it() -> Non
 def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:
     disk = MemoryDisk()
     manager, log = compacted_log(disk)
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
-    manager.run_background_work(NOW)
-    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    write_twelve(log)
+    compaction = begun(manager)
     compaction.run()
     manager.close()
     assert not [name for name in disk.list("orders-0") if name.endswith(LEFT_OVERS)]
@@ -406,11 +408,8 @@ def test_a_stop_in_the_middle_of_a_compaction_leaves_nothing_behind() -> None:
 
 def test_a_deleted_topic_ends_its_compaction() -> None:
     manager, log = compacted_log()
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
-    manager.run_background_work(NOW)
-    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    write_twelve(log)
+    compaction = begun(manager)
     manager.delete_topic("orders", now_ms=NOW)
     compaction.run()
     compaction.finish()
@@ -420,9 +419,7 @@ def test_a_deleted_topic_ends_its_compaction() -> None:
 def test_what_is_compacted_is_remembered_across_restarts() -> None:
     disk = MemoryDisk()
     manager, log = compacted_log(disk)
-    for number in range(12):
-        put(log, (f"key {number % 3}", f"value {number}"))
-    close_segment(log)
+    write_twelve(log)
     compact(manager)
     manager.close()
     manager, log = compacted_log(disk)
@@ -434,11 +431,8 @@ def test_a_swap_that_an_older_version_had_begun_is_finished() -> None:
     """It set the first source aside, and removed the others before the new segment got its name."""
     disk = MemoryDisk()
     manager, log = compacted_log(disk)
-    for number in range(12):
-        put(log, (f"key {number % 5}", f"value {number}"))
-    close_segment(log)
-    manager.run_background_work(NOW)
-    compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+    write_twelve(log, keys=5)
+    compaction = begun(manager)
     compaction.run()
     assert [name for name in disk.list("orders-0") if name.endswith(".swap")]
     for name in disk.list("orders-0"):
@@ -461,11 +455,8 @@ def test_power_that_is_lost_while_a_compaction_is_given_up_takes_nothing(operati
     for survivor in range(6):
         disk = MemoryDisk(is_simulated=True)
         manager, log = compacted_log(disk)
-        for number in range(12):
-            put(log, (f"key {number % 5}", f"value {number}"))
-        close_segment(log)
-        manager.run_background_work(NOW)
-        compaction = next(work for work in manager.background_work(NOW) if work.what.startswith("compact"))
+        write_twelve(log, keys=5)
+        compaction = begun(manager)
         compaction.run()
         manager.sync([log])
         manager.cancel_compaction()
