@@ -627,6 +627,8 @@ def test_the_slider_shows_an_earlier_time_and_who_held_what(world: World, open_p
     times = world.get("/history", group=KITCHEN, topic=ORDERS, partition=0)["times"]
     acquired_at = world.get("/history", group=KITCHEN, topic=ORDERS, partition=0)["held"][0]["acquired_at"]
     earlier, later = (page.get_by_role("button", name=name) for name in ("Earlier", "Later"))
+    # The script of the page has begun.
+    expect(page.get_by_role("slider")).to_have_attribute("aria-valuetext", re.compile("Z$"))
     for _ in range(len(times) - 1 - times.index(acquired_at)):
         earlier.click()
     expect(facts).not_to_contain_text(f"{total} of {total} changes")
