@@ -1,7 +1,7 @@
 """The runner of Apache Kafka itself: several nodes, a kill, and a start that fails."""
 
 import pytest
-from confluent_kafka import TopicCollection
+from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from headrace.testing import ApacheKafka
@@ -16,11 +16,15 @@ def test_three_nodes_replicate(unique: str) -> None:
         assert len(cluster.pids) == 3
         admin = AdminClient({"bootstrap.servers": cluster.bootstrap_servers})
         admin.create_topics([NewTopic(unique, num_partitions=1, replication_factor=3)])[unique].result(WAIT_S)
-        wait_for(
-            lambda: unique in admin.list_topics(timeout=WAIT_S).topics, "the topic on the node that is asked"
-        )
-        described = admin.describe_topics(TopicCollection([unique]))[unique].result(WAIT_S)
-        assert {replica.id for replica in described.partitions[0].replicas} == {1, 2, 3}
+
+        def replicas() -> set[int]:
+            try:
+                described = admin.describe_topics(TopicCollection([unique]))[unique].result(WAIT_S)
+            except KafkaException:  # the node that is asked has not heard of the topic yet
+                return set()
+            return {replica.id for replica in described.partitions[0].replicas}
+
+        wait_for(lambda: replicas() == {1, 2, 3}, "three replicas")
         assert len(produce(cluster.bootstrap_servers, unique, ["one", "two"], acks="all")) == 2
     assert cluster.pids == []
 

@@ -11,6 +11,8 @@ A page says by its blocks how it is to be run:
   ports.
 - `<!-- runs on -->` above a console block: its command goes on until the page ends, as in another terminal. It is
   waited for until it has printed what the block says, and Ctrl+C must end it with status 0.
+- `<!-- in a moment -->` above a console block: what it shows is done by another program, which may need a moment, so
+  its commands are repeated until they print what the block says.
 - `<!-- not run: why -->` above a block leaves it out. The reason `PAGE runs it` means that PAGE has the same block.
 - `<!-- python` and lines of Python before `-->` belong to the program unseen: what a page takes for granted, such as a
   broker with records in it.
@@ -35,9 +37,10 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parents[2]
 WAIT_S = 240
 STOP_S = 40
+MOMENT_S = 30
 PLACES = ("localhost:9092", "localhost:8080")
 FENCE = re.compile(
-    r"(?:^[ ]*<!-- (?P<remark>runs on|not run: [^\n]+) -->\n)?"
+    r"(?:^[ ]*<!-- (?P<remark>runs on|in a moment|not run: [^\n]+) -->\n)?"
     r"^(?P<indent> *)(?:```(?P<language>\w+)(?P<rest>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$"
     r"|<!-- python\n(?P<unseen>.*?)^-->$)",
     re.MULTILINE | re.DOTALL,
@@ -122,7 +125,9 @@ def run_page(page: Page, folder: Path) -> None:
                 for step in steps_of(block):
                     command, output = _placed(step.command, ports), _placed(step.output, ports)
                     environment = {**_environment(), "HEADRACE_BOOTSTRAP_SERVER": ports[PLACES[0]]}
-                    if block.remark is None:
+                    if block.remark == "in a moment":
+                        _run_step(command, output, folder, environment, moment_s=MOMENT_S)
+                    elif block.remark is None:
                         _run_step(command, output, folder, environment)
                     else:
                         running.enter_context(_kept_running(command, output, folder, environment))
@@ -159,10 +164,16 @@ def _python(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]"
     )
 
 
-def _run_step(command: str, output: str, folder: Path, environment: dict[str, str]) -> None:
-    ran = subprocess.run(
-        command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_S
-    )
+def _run_step(
+    command: str, output: str, folder: Path, environment: dict[str, str], *, moment_s: float = 0.0
+) -> None:
+    until = time.monotonic() + moment_s
+    while True:
+        ran = subprocess.run(
+            command, shell=True, cwd=folder, env=environment, capture_output=True, text=True, timeout=WAIT_S
+        )
+        if time.monotonic() >= until or _is_alike(output, ran.stdout):
+            break
     assert ran.returncode == 0, f"$ {command}\n{ran.stdout}\n{ran.stderr}"
     assert _is_alike(output, ran.stdout), f"$ {command}\n{ran.stdout}\nshould be\n{output}\n{ran.stderr}"
 

@@ -110,6 +110,21 @@ def test_a_command_that_goes_on_is_waited_for_and_interrupted(tmp_path: Path) ->
     run_page(page_of(tmp_path, *head, "ready", "```"), tmp_path)
 
 
+def test_what_another_program_does_in_a_moment_is_waited_for(tmp_path: Path) -> None:
+    program = ["from pathlib import Path", "tries = Path('tries')"]
+    program += [
+        "tries.write_text(tries.read_text() + '.' if tries.exists() else '.')",
+        "print(len(tries.read_text()))",
+    ]
+    head = ['```python title="count.py"', *program, "```"]
+    run_page(
+        page_of(tmp_path, *head, "<!-- in a moment -->", "```console", "$ python count.py", "3", "```"),
+        tmp_path,
+    )
+    with pytest.raises(AssertionError, match="should be"):
+        run_page(page_of(tmp_path, *head, "```console", "$ python count.py", "5", "```"), tmp_path)
+
+
 def test_a_block_that_is_not_run_is_left_out(tmp_path: Path) -> None:
     page = page_of(tmp_path, "<!-- not run: needs a cluster -->", "```python", "1 / 0", "```")
     assert not page.has_code
